@@ -1,0 +1,1 @@
+"""Numbers from records: statistics, when to stop sampling, rows. Imports records and below."""

@@ -1,0 +1,173 @@
+"""results.csv as a frame; a damaged file is refused with the line that is.
+
+Reading is pandas' own, at its full speed. Only a file that cannot be right is read again, line by
+line, to say where.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commbench.analysis.columns import INTEGERS, NEEDED, TEXTS, TIMES, settle
+from commbench.analysis.rows import COLUMNS
+from commbench.errors import RecordsError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)
+_FILLED = ("operation", "size_bytes", "status")
+"""Columns that are never empty; `status` comes after all times, so that a short line shows."""
+_LARGEST = 1 << 53
+"""Whole numbers up to this are exact as floats."""
+_BLOCK_BYTES = 1 << 20
+
+
+def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> DataFrame:
+    """These columns of a results.csv; those that an older file lacks are empty.
+
+    Raises RecordsError for what is no such file, with the line where one is damaged.
+    """
+    import pandas
+
+    names = _names(path)
+    present = [name for name in dict.fromkeys((*columns, *NEEDED)) if name in names]
+    numbers = [name for name in present if name not in TEXTS]
+    try:
+        frame = pandas.read_csv(
+            path,
+            usecols=present,
+            dtype={name: "category" if name in TEXTS else "float64" for name in present},
+            keep_default_na=False,
+            na_values={name: [""] for name in numbers},
+            skip_blank_lines=False,
+            compression=None,
+        )
+    except UnicodeDecodeError:
+        raise _not_text(path) from None
+    except (ValueError, OverflowError) as error:  # a ParserError is a ValueError
+        raise _located(path, str(error)) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not (_sound(frame) and _even(path, len(names))):
+        _refuse_damaged(path)
+    return settle(frame, columns)
+
+
+def _names(path: Path) -> list[str]:
+    """The names in the first line, once each."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file), [])
+    except UnicodeDecodeError:
+        raise _not_text(path) from None
+    except (OSError, csv.Error) as error:
+        raise _unreadable(path, error) from None
+    if missing := [name for name in NEEDED if name not in names]:
+        raise RecordsError(
+            f"{path} is no results.csv: it has no column {', '.join(missing)}",
+            "give a run folder, its run.jsonl or its results.csv",
+        )
+    if len(set(names)) < len(names):
+        raise RecordsError(f"{path} has two columns of one name", "remove one of them")
+    return names
+
+
+def _sound(frame: DataFrame) -> bool:
+    """Whether every row can be what a run has written."""
+    import numpy as np
+
+    filled = (frame[name] for name in _FILLED)
+    if any((values.isna() | (values == "")).any() for values in filled):
+        return False
+    for name in (name for name in frame if name not in TEXTS):
+        numbers = frame[name].to_numpy()
+        if (numbers < 0).any() or (numbers > _LARGEST).any():
+            return False
+        if name in INTEGERS and (numbers != np.floor(numbers))[~np.isnan(numbers)].any():
+            return False
+    time, low, high = (frame[name].to_numpy() for name in TIMES)
+    return not ((low > time) | (time > high)).any()
+
+
+def _even(path: Path, columns: int) -> bool:
+    """Whether there are as many commas as so many columns make; pandas lets too many pass."""
+    commas = lines = 0
+    last = b"\n"
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            commas, lines, last = commas + block.count(b","), lines + block.count(b"\n"), block[-1:]
+    return commas == (lines + (last != b"\n")) * (columns - 1)
+
+
+def _located(path: Path, why: str) -> RecordsError:
+    """The error for a file that pandas refused: with the line, where reading line by line finds
+    it."""
+    try:
+        _refuse_damaged(path)
+    except RecordsError as error:
+        return error
+    first = (why.strip() or "damaged").splitlines()[0]
+    return RecordsError(f"{path} cannot be read: {first}", "write it again from run.jsonl")
+
+
+def _refuse_damaged(path: Path) -> None:
+    """Read line by line, and raise RecordsError for the first line that cannot be right."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, strict=True)
+            names = next(lines)
+            for values in lines:
+                if fault := _fault(names, values):
+                    raise _damaged(path, lines.line_num, fault)
+    except UnicodeDecodeError:
+        raise _not_text(path) from None
+    except csv.Error as error:
+        raise _damaged(path, lines.line_num, error) from None
+
+
+def _fault(names: Sequence[str], values: Sequence[str]) -> str:
+    """What is wrong with one line; empty for nothing."""
+    if len(values) != len(names):
+        return f"it has {len(values)} fields, the first line {len(names)}"
+    row = dict(zip(names, values, strict=True))
+    for name in _FILLED:
+        if not row[name]:
+            return f"{name} is empty"
+    known = {name: row[name] for name in COLUMNS if name in row and name not in TEXTS}
+    for name, text in known.items():
+        if text and not (_is_amount(text) and (name not in INTEGERS or _is_whole(text))):
+            return f"{name} is {text!r:.40}"
+    time, low, high = (float(row[name]) if row[name] else None for name in TIMES)
+    if time is not None and not (low or 0) <= time <= (time if high is None else high):
+        return f"time_us {row['time_us']} lies outside its interval"
+    return ""
+
+
+def _is_amount(text: str) -> bool:
+    """Whether this is a number of something: finite, and not below zero."""
+    return bool(_NUMBER.fullmatch(text.strip(" "))) and 0 <= float(text) <= _LARGEST
+
+
+def _is_whole(text: str) -> bool:
+    return float(text).is_integer()
+
+
+def _damaged(path: Path, line: int, why: object) -> RecordsError:
+    return RecordsError(
+        f"{path}, line {line}, is damaged: {why}",
+        "mend or remove the line; `commbench export` writes the file anew from run.jsonl",
+    )
+
+
+def _not_text(path: Path) -> RecordsError:
+    return RecordsError(f"{path} is not text", "give a run folder or its results.csv")
+
+
+def _unreadable(path: Path, error: Exception) -> RecordsError:
+    why = getattr(error, "strerror", None) or error
+    return RecordsError(f"cannot read {path}: {why}", "give a run folder or its results.csv")

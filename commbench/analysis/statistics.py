@@ -1,0 +1,173 @@
+"""Statistics of durations: median, its distribution-free interval, percentiles.
+
+Nothing is averaged that should not be, no sample is ever dropped, and a percentile is given only
+when there are enough samples to say anything about it.
+
+Samples come in visits: some in a row, then others' turn. Within one visit they are alike (the
+machine was in one state), so that many samples of few visits tell less than their number says. That
+is what cluster samples are to a survey, and the interval is widened as surveys do it (`interval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from math import ceil, comb, floor, sqrt
+from typing import NamedTuple
+
+CONFIDENCE = 0.95
+_Z = 1.959963984540054
+_EXACT_UP_TO = 1000
+ENOUGH_FOR_P95 = 59
+"""The largest of n samples exceeds the 95th percentile with probability 1 - 0.95^n >= 0.95."""
+ENOUGH_FOR_P99 = 299
+
+
+class Summary(NamedTuple):
+    """The distribution of a case's durations, in seconds; None where samples do not suffice."""
+
+    iterations: int
+    median: float
+    low: float | None
+    high: float | None
+    inflation: float
+    """By how much the interval is wider than independent samples would have it, squared; 1 where
+    visits agree. The design effect of survey statistics."""
+    minimum: float | None
+    mean: float | None
+    p10: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    maximum: float | None
+
+    @property
+    def precision(self) -> float | None:
+        """Half the width of the interval over the median: 0.02 means known within 2 %."""
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / (2 * self.median) if self.median else 0.0
+
+
+def summarise(
+    visits: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
+) -> Summary:
+    """The summary of at least one sample; samples come in visits, one sequence each.
+
+    `launches` are the same samples by launch, where there were several.
+    """
+    ordered = sorted(chain.from_iterable(visits))
+    number = len(ordered)
+    low, high = interval(visits, launches)
+    return Summary(
+        iterations=number,
+        median=median(ordered),
+        low=low,
+        high=high,
+        inflation=_larger_inflation(visits, launches, median(ordered)),
+        minimum=ordered[0],
+        mean=sum(ordered) / number,
+        p10=percentile(ordered, 0.10),
+        p90=percentile(ordered, 0.90),
+        p95=percentile(ordered, 0.95) if number >= ENOUGH_FOR_P95 else None,
+        p99=percentile(ordered, 0.99) if number >= ENOUGH_FOR_P99 else None,
+        maximum=ordered[-1],
+    )
+
+
+def interval(
+    visits: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
+) -> tuple[float | None, float | None]:
+    """The 95 % interval of the median of samples that come in visits; (None, None) below 6.
+
+    Where visits and launches agree, median_interval. Where they differ by more than chance, its
+    ranks are moved apart by the root of the inflation, at most to the extremes (Woodruff, JASA 47,
+    1952).
+    """
+    ordered = sorted(chain.from_iterable(visits))
+    ranks = median_ranks(len(ordered))
+    if ranks is None:
+        return None, None
+    factor = _larger_inflation(visits, launches, median(ordered))
+    if factor == 1:
+        return ordered[ranks[0] - 1], ordered[ranks[1] - 1]
+    centre, half = (len(ordered) + 1) / 2, (ranks[1] - ranks[0]) / 2 * sqrt(factor)
+    low, high = max(1, floor(centre - half)), min(len(ordered), ceil(centre + half))
+    return ordered[low - 1], ordered[high - 1]
+
+
+def inflation(visits: Sequence[Sequence[float]], middle: float) -> float:
+    """The variance of the share of samples below the median between visits, over what independent
+    samples would have: Kish's design effect. 1 where the difference may be chance (5 % chi-square
+    test) or there is one visit."""
+    several = [visit for visit in visits if visit]
+    freedom = len(several) - 1
+    if freedom < 1:
+        return 1.0
+    below = [
+        (len(v), sum(s < middle for s in v) + sum(s == middle for s in v) / 2) for v in several
+    ]
+    # One half, unless many samples equal the median, as with a coarse clock.
+    share = sum(found for _, found in below) / sum(number for number, _ in below)
+    scatter = sum(4 * (found - number * share) ** 2 / number for number, found in below)
+    if scatter <= _chi_square_limit(freedom):
+        return 1.0
+    return max(1.0, scatter / freedom * (_student(freedom) / _Z) ** 2)
+
+
+def _larger_inflation(
+    visits: Sequence[Sequence[float]], launches: Sequence[Sequence[float]], middle: float
+) -> float:
+    return max(inflation(visits, middle), inflation(launches, middle))
+
+
+def _chi_square_limit(freedom: int) -> float:
+    """The 95th percentile of chi-square (Wilson and Hilferty, 1931)."""
+    spread = 2 / (9 * freedom)
+    return float(freedom * (1 - spread + 1.6448536 * sqrt(spread)) ** 3)
+
+
+_STUDENT_OF_FEW = {1: 12.706, 2: 4.303, 3: 3.182}
+
+
+def _student(freedom: int) -> float:
+    """The two-sided 95 % factor of Student's t; by Fisher's expansion where that is good to 2 %."""
+    if freedom in _STUDENT_OF_FEW:
+        return _STUDENT_OF_FEW[freedom]
+    z = _Z
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def median(ordered: Sequence[float]) -> float:
+    """The median of sorted samples; between the middle two where their number is even."""
+    middle, odd = divmod(len(ordered), 2)
+    return ordered[middle] if odd else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def percentile(ordered: Sequence[float], fraction: float) -> float:
+    """The nearest-rank percentile of sorted samples: the least that `fraction` do not exceed."""
+    return ordered[max(0, ceil(fraction * len(ordered) - 1e-9) - 1)]
+
+
+def median_interval(ordered: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the median of sorted samples; (None, None) below 6 of them."""
+    ranks = median_ranks(len(ordered))
+    return (ordered[ranks[0] - 1], ordered[ranks[1] - 1]) if ranks else (None, None)
+
+
+@cache
+def median_ranks(number: int) -> tuple[int, int] | None:
+    """The order statistics (1-based) that bound the median with 95 % confidence.
+
+    Distribution-free and symmetric: the largest j with 2 P(Binomial(n, 1/2) <= j-1) <= 5 %, and
+    n+1-j; the normal approximation above 1000. Le Boudec, Performance Evaluation (2010), Thm 2.1.
+    """
+    if number > _EXACT_UP_TO:
+        spread = _Z * sqrt(number)
+        return floor((number - spread) / 2), ceil(1 + (number + spread) / 2)
+    allowed = (1 - CONFIDENCE) * 2**number
+    tail, rank = 0, 0
+    while 2 * (tail := tail + comb(number, rank)) <= allowed:
+        rank += 1
+    return (rank, number + 1 - rank) if rank else None

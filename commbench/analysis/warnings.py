@@ -1,0 +1,249 @@
+"""When a number should not be believed: the closed table of warnings about a measurement.
+
+Each has a name, a figure, a threshold, and what to do about it. They are computed from the journal
+whenever a run is read, so that a better rule serves old runs too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import log, sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.analysis.statistics import inflation, median
+from commbench.plan import ISOLATED
+
+if TYPE_CHECKING:
+    from commbench.analysis.rows import Row
+
+FEWEST_FOR_SHAPE = 20
+"""Samples below which nothing is said of the shape of their distribution."""
+SMALLEST_MODE = 0.15
+ENOUGH_VISITS = 4
+
+
+class Warning(NamedTuple):
+    """One way in which a measurement can mislead."""
+
+    name: str
+    figure: Callable[[Row], float | None]
+    """What is held against the threshold; None where it is not known or does not apply."""
+    threshold: float
+    """Warned about above it."""
+    message: str
+    """`{}` stands for the largest figure among the rows concerned."""
+    advice: str
+    """What to do about it."""
+    advice_if_quiet: str = ""
+    """What to do where that was done already: ranks ran in quiet mode."""
+
+    def says(self, rows: Sequence[Row]) -> str:
+        """Message and advice for the rows concerned."""
+        worst = max(self.figure(row) or 0.0 for row in rows)
+        quiet = rows[0].header.plan.cpu_mode == "quiet"
+        advice = (self.advice_if_quiet if quiet else "") or self.advice
+        return f"{self.message.format(worst)}; {advice}"
+
+
+def warnings_of(row: Row) -> tuple[Warning, ...]:
+    """What to warn about in one row."""
+    if not row.measurement.visits:
+        return ()
+    return tuple(w for w in WARNINGS if (f := w.figure(row)) is not None and f > w.threshold)
+
+
+def ranks_per_core(row: Row) -> float | None:
+    """The most ranks that share a core, on any host; None on devices other than the CPU."""
+    if row.header.plan.device != "cpu":
+        return None
+    hosts: dict[str, list[tuple[int, ...]]] = {}
+    for rank in row.header.ranks:
+        hosts.setdefault(rank.host, []).append(rank.cores)
+    crowded = [_crowding(cores) for cores in hosts.values() if all(cores)]
+    return max(crowded, default=None)
+
+
+def _crowding(ranks: Sequence[tuple[int, ...]]) -> float:
+    """Ranks over the cores they may use together, or those that share a core of their own."""
+    together = len(ranks) / len({core for cores in ranks for core in cores})
+    alone = Counter(cores[0] for cores in ranks if len(cores) == 1)
+    return max(together, *alone.values(), 0)
+
+
+def _imprecision(row: Row) -> float | None:
+    if row.time is None or row.header.plan.iterations is not None:
+        return None
+    precision = row.time.precision
+    return None if precision is None else precision / row.header.plan.precision
+
+
+def _drift(row: Row) -> float | None:
+    """By how much the later half of the visits differs from the earlier half, over the median;
+    None where it may be chance."""
+    visits = [visit.samples_s for visit in row.measurement.visits if visit.launch == 0]
+    if len(visits) < ENOUGH_VISITS or row.time is None or not row.time.median:
+        return None
+    half = len(visits) // 2
+    halves = [sorted(sum(part, ())) for part in (visits[:half], visits[-half:])]
+    if sum(map(len, halves)) < FEWEST_FOR_SHAPE or not _trend(visits, row.time.median):
+        return None
+    return abs(median(halves[1]) - median(halves[0])) / row.time.median
+
+
+def _trend(visits: Sequence[Sequence[float]], middle: float) -> bool:
+    """Whether visits move one way: their medians against their order (Mann-Kendall test, 1 %)."""
+    if inflation(visits, middle) == 1:
+        return False
+    middles = [median(sorted(visit)) for visit in visits]
+    number = len(middles)
+    score = sum(
+        (middles[j] > middles[i]) - (middles[j] < middles[i])
+        for i in range(number)
+        for j in range(i + 1, number)
+    )
+    variance = number * (number - 1) * (2 * number + 5) / 18
+    return abs(score) - 1 > 2.576 * sqrt(variance) or abs(score) == number * (number - 1) / 2
+
+
+def _bimodality(row: Row) -> float | None:
+    """Ashman's D of the two groups that durations split into best, on a log scale: the distance of
+    their means over their spread; None where it may be chance. Above 2 two groups show; a single
+    bell cut in two has 2.7, an even spread 3.5, and few samples of them more: 98 % of the latter
+    stay below 3.25 + 14 / sqrt(n), by simulation."""
+    samples = sorted(sample for sample in row.measurement.samples_s if sample > 0)
+    if len(samples) < FEWEST_FOR_SHAPE:
+        return None
+    logs = [log(sample) for sample in samples]
+    number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
+    sums, squares = [0.0], [0.0]
+    for value in logs:
+        sums.append(sums[-1] + value)
+        squares.append(squares[-1] + value * value)
+    best, separation = -1.0, 0.0
+    for cut in range(least, number - least + 1):
+        left, right = sums[cut] / cut, (sums[-1] - sums[cut]) / (number - cut)
+        between = cut * (number - cut) * (right - left) ** 2
+        if between > best:
+            inner = squares[-1] - cut * left**2 - (number - cut) * right**2
+            best = between
+            spread = sqrt(max(inner / number, 1e-12))
+            separation = (right - left) / spread if right - left > DISTINCT else 0.0
+    return separation if separation > 3.25 + 14 / sqrt(number) else None
+
+
+DISTINCT = log(1.15)
+"""Two modes closer than 15 % are one for all purposes."""
+
+
+def _skew(row: Row) -> float | None:
+    skew, case = row.strain.entry_skew_s, row.measurement.case
+    if case.timing != ISOLATED or skew is None or row.time is None or not row.time.median:
+        return None
+    return skew / row.time.median
+
+
+def _always_last(row: Row) -> float | None:
+    shares, skew = row.strain.last_share, _skew(row)
+    if len(shares) < 2 or skew is None or skew <= 0.05:
+        return None
+    if len(row.measurement.samples_s) < FEWEST_FOR_SHAPE:
+        return None
+    return max(shares)
+
+
+def _clock(row: Row) -> float | None:
+    """Clock step and loop overhead over the duration of an iteration: 1 is a tenth of the time for
+    the step, or a twentieth for the overhead."""
+    if row.time is None or not row.time.median:
+        return None
+    iteration = row.time.median * (row.strain.calls or 1)
+    step, overhead = row.header.resolution_s or 0.0, row.header.overhead_s or 0.0
+    return max(10 * step, 20 * overhead) / iteration
+
+
+def _launch_spread(row: Row) -> float | None:
+    medians = row.launch_medians
+    return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
+
+
+def _above_link(row: Row) -> float | None:
+    """What was reached of the most that the named link can carry, a network that reduces included;
+    None where no link was named."""
+    if not row.header.plan.peak:
+        return None
+    from commbench.analysis.peak import share_of_peak
+    from commbench.links import parse_peak
+
+    share = share_of_peak(row, parse_peak(row.header.plan.peak))
+    return share.fraction / share.ceiling if share else None
+
+
+WARNINGS: tuple[Warning, ...] = (
+    Warning(
+        "too_few_cores", ranks_per_core, 1.0,
+        "{:.3g} ranks share a core: they wait for each other, and not only for data",
+        "start fewer ranks (--nproc-per-node), or read these times as what such sharing costs",
+    ),
+    Warning(
+        "stalls", lambda row: row.strain.stalled_share, 0.05,
+        "up to {:.0%} of the iterations took at least 1.5 ms and half as long again as the usual",
+        "the host's scheduler did that: --cpu-mode quiet; `commbench doctor` says what it gains",
+        "other work takes these cores in turn: `commbench doctor` looks at the host",
+    ),
+    Warning(
+        "queued", lambda row: row.strain.queued_share, 0.5,
+        "threads of a rank waited for a processor up to {:.0%} of the time",
+        "other work runs on these cores, or too few are allowed; see `commbench doctor`",
+    ),
+    Warning(
+        "throttled", lambda row: row.strain.throttled_share, 0.01,
+        "the control group's share of the processor was used up for {:.0%} of the time",
+        "raise the CPU limit of this container, or start fewer ranks",
+    ),
+    Warning(
+        "stolen", lambda row: row.strain.stolen_share, 0.05,
+        "the hypervisor gave away up to {:.0%} of a processor's time meanwhile",
+        "other guests of this host are busy; run again, or on a host of your own",
+    ),
+    Warning(
+        "drift", _drift, 0.10,
+        "later visits differ from earlier ones by up to {:.0%}, all in one direction",
+        "the machine was warming up, throttling or filling up: run longer (--budget), or again",
+    ),
+    Warning(
+        "bimodal", _bimodality, 4.0,
+        "durations fall into two groups, {:.1f} times as far apart as each is wide",
+        "the median lies in one of them by chance: look at the samples before you compare it",
+    ),
+    Warning(
+        "skew", _skew, 0.10,
+        "ranks entered up to {:.0%} of the time apart: that much of it is waiting, not moving",
+        "operation_us in results.csv leaves the waiting out; see slowest_rank",
+    ),
+    Warning(
+        "always_last", _always_last, 0.90,
+        "one rank was the last to enter in {:.0%} of the iterations",
+        "see slowest_rank: what else runs on its core, is its clock lower, its link slower?",
+    ),
+    Warning(
+        "above_link", _above_link, 1.005,
+        "bus bandwidth is up to {:.0%} of what the link named by --peak can carry",
+        "that cannot be: is it the peak of one link among several, or of another link?",
+    ),
+    Warning(
+        "coarse_clock", _clock, 1.0,
+        "the clock and the loop are {:.1f} times as coarse as such short times allow",
+        "--timing pipelined times many calls at once",
+    ),
+    Warning(
+        "imprecise", _imprecision, 1.0,
+        "intervals are up to {:.1f} times as wide as --precision asks",
+        "give it more time (--budget 2), or a quieter host (`commbench doctor`)",
+    ),
+    Warning(
+        "launches", _launch_spread, 0.10,
+        "medians of separate launches lie up to {:.0%} apart",
+        "compare over several launches (--launches 6), never single ones",
+    ),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""The command line: one file per command. The only place that prints errors and exits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from commbench import __version__
+from commbench.cli.lazy import LazyGroup
+from commbench.errors import CommbenchError, Interrupted
+
+app = typer.Typer(
+    name="commbench",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Typer carries its own Click: the base of its errors is reached through one of them.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+@app.callback(invoke_without_command=True)
+def commbench(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Benchmark the collectives of torch.distributed: latency, algorithm and bus bandwidth.
+
+    \b
+    commbench run --op all_reduce --sizes 1K-1G    measure; table, CSV and plots
+    commbench run --op all --dry-run               what would be measured
+    commbench show results/RUN                     the table of a run
+    commbench compare RUN OTHER                    which is faster, and how sure that is
+    commbench sweep --env NCCL_ALGO=RING,TREE      which setting is best for which sizes
+    commbench smoke                                does everything work here?
+    commbench doctor                               what is in the way of measuring here
+    """
+    if version:
+        typer.echo(f"commbench {__version__}")
+        raise typer.Exit
+
+
+def main() -> NoReturn:
+    """Run the command line; every error becomes two lines and an exit code."""
+    try:
+        code = app(standalone_mode=False, prog_name="commbench")
+        sys.stdout.flush()
+    except _UsageError as error:
+        say_error(str(getattr(error, "format_message", error.__str__)()), _help_hint(error))
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        say_error("stopped by SIGINT", "")
+        code = Interrupted("").exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `| head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    except CommbenchError as error:
+        if os.environ.get("COMMBENCH_TRACEBACK") == "1":
+            raise
+        say_error(error.message, error.hint)
+        code = error.exit_code
+    _leave(code if isinstance(code, int) else 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit; at once where torch was imported, for taking it apart takes as long as a small run."""
+    if "torch" in sys.modules:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def say_error(message: str, hint: str) -> None:
+    """Print what is wrong and what to do about it, a line each, on standard error."""
+    if message:
+        typer.echo(f"error: {_one_line(message)}", err=True)
+    if hint:
+        typer.echo(f"hint: {_one_line(hint)}", err=True)
+
+
+def _one_line(text: str) -> str:
+    """Text from outside may hold anything; printed, it is one line without control characters."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def _help_hint(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "commbench"
+    return f"`{path} --help` lists the options"

@@ -1,0 +1,109 @@
+"""`commbench check`: a gate that knows noise, for CI and for whoever accepts a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commbench.cli.untold import Dtype, Op, Ranks
+
+
+def check(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label.")
+    ],
+    against: Annotated[
+        str | None, typer.Option(metavar="BASELINE", help="The run that --max-slowdown means.")
+    ] = None,
+    max_slowdown: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[OP:][SIZES:]PART",
+            help="By how much rows may be slower than in BASELINE.  [default: 10% with --against]",
+        ),
+    ] = None,
+    min_busbw: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[OP:][SIZES:]GB/s", help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s."
+        ),
+    ] = None,
+    max_time: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[OP:][SIZES:]TIME", help="Longest time: all_reduce:-64K:80us."),
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Rules from a file: see docs.")
+    ] = None,
+    undecided: Annotated[
+        str, typer.Option(metavar="HOW", help="pass or fail: what an undecided row counts as.")
+    ] = "pass",
+    allow_unmatched: Annotated[
+        bool, typer.Option("--allow-unmatched", help="A rule need not match any row.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Check although what must match does not.")
+    ] = False,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE.xml", help="Write JUnit XML; FILE must not exist.")
+    ] = None,
+    ranks: Ranks = None,
+    op: Op = None,
+    dtype: Dtype = None,
+) -> None:
+    """Hold a run against limits: exit 0 if it keeps them, 1 if the whole interval lies beyond one.
+
+    \b
+    commbench check results/new --against results/old --max-slowdown 10%
+    commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
+    commbench check new --against old --rules limits.toml --junit report.xml
+    """
+    from commbench.analysis.gate import check as check_rules
+    from commbench.analysis.limits import DEFAULT_SLOWDOWN
+    from commbench.analysis.rules import parse_rule
+    from commbench.analysis.rules_file import read_rules
+    from commbench.analysis.sources import find_source, load
+    from commbench.cli.ask_compare import allowed, choose, write_new
+    from commbench.errors import UsageError
+    from commbench.records.opening import Untold
+    from commbench.report import github
+    from commbench.report.gate import gate_markdown, gate_text
+    from commbench.report.gate_junit import gate_junit
+
+    undecided_fails = choose("--undecided", undecided, {"pass": False, "fail": True})
+    said = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
+    wanted = [parse_rule(name, text) for name, texts in said.items() for text in texts or ()]
+    wanted += read_rules(rules) if rules else ()
+    if against is not None and not any(rule.limit.needs_baseline for rule in wanted):
+        wanted.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
+    if not wanted:
+        raise UsageError(
+            "there is no rule", "--against BASELINE, --min-busbw, --max-time or --rules make one"
+        )
+    run_path = find_source(run, _say)
+    baseline_path = find_source(against, _say) if against is not None else None
+    untold = Untold(ranks, op, dtype)
+    baseline = load(baseline_path, untold=untold) if baseline_path else None
+    gate = check_rules(load(run_path, untold=untold), baseline, wanted, allow_unmatched)
+    if gate.comparison:
+        allowed([gate.comparison], force)
+    here = github.runs_here()
+    text = gate_text(gate)
+    typer.echo(github.defused(text) if here else text)
+    failed = gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails)
+    if gate.outcome == "undecided":
+        _say(f"undecided rows {undecided} (--undecided {undecided})")
+    if junit:
+        write_new(junit, gate_junit(gate, undecided_fails))
+    if here:
+        for line in github.annotations_of(gate, undecided_fails):
+            typer.echo(line)
+        github.add_summary(gate_markdown(gate))
+    if failed:
+        raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,84 @@
+"""`commbench compare`: which of several runs is faster, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commbench.cli.untold import Dtype, Op, Ranks
+
+
+def compare(
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="The run to hold others against: folder, results.csv, label, or file.",
+        ),
+    ],
+    others: Annotated[list[str], typer.Argument(metavar="B...", help="What is compared with A.")],
+    tolerance: Annotated[
+        str, typer.Option(metavar="PART", help="Ratios within this of 1 count as the same.")
+    ] = "5%",
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Compare although what must match does not."),
+    ] = False,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="table, markdown, csv or json.")
+    ] = "table",
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw the one kind of case there is into a file."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw every kind of case into this folder.")
+    ] = None,
+    fail_if_slower: Annotated[
+        bool, typer.Option("--fail-if-slower", help="Exit with 1 if any row is slower than in A.")
+    ] = False,
+    ranks: Ranks = None,
+    op: Op = None,
+    dtype: Dtype = None,
+) -> None:
+    """Compare runs row by row: ratio of times with its 95 % interval, and a verdict.
+
+    \b
+    commbench compare ring tree                          runs by label, under results/
+    commbench compare results/old results/new --format markdown
+    commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
+    commbench compare ring tree pat --plot algorithms.png
+    """
+    from commbench.analysis.compare import COMPARED
+    from commbench.analysis.compare import compare as compare_two
+    from commbench.analysis.sources import find_source, load
+    from commbench.cli.ask_compare import allowed, choose, printable
+    from commbench.records.opening import Untold
+    from commbench.report.comparison_formats import FORMATS
+    from commbench.units import parse_percentage
+
+    untold = Untold(ranks, op, dtype)
+    within = parse_percentage(tolerance, "--tolerance")
+    form = choose("format", format_, FORMATS)
+    sources = [load(find_source(t, _say), COMPARED, untold) for t in (first, *others)]
+    found = [compare_two(sources[0], other, within) for other in sources[1:]]
+    allowed(found, force)
+    typer.echo(printable(form(found)), nl=False)
+    if plot or output:
+        from commbench.report.comparison_plot import draw_all, draw_one
+
+        if plot:
+            draw_one(found, plot)
+            _say(str(plot))
+        for file in draw_all(found, output) if output else ():
+            _say(str(file))
+    slower = sum(comparison.counts["slower"] for comparison in found)
+    if fail_if_slower and slower:
+        _say(f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {sources[0].name}")
+        raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

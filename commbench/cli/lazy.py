@@ -1,0 +1,53 @@
+"""A group of commands of which only the one that is called gets imported."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "run": "Measure collectives: table, journal, CSV and plots.",
+    "sweep": "Measure under several settings, and say which is best.",
+    "smoke": "Check in a few seconds that every collective works here.",
+    "show": "Print the table of a run.",
+    "plot": "Draw curves of one or several runs.",
+    "explain": "Explain a number: formulas with the figures put in.",
+    "links": "Print the speed of links, to hold a number against.",
+    "import": "Make a run folder of another tool's results.",
+    "compare": "Say which of several runs is faster, and how sure that is.",
+    "check": "Hold a run against limits, or against an earlier run.",
+    "export": "Write a run in another format.",
+    "ops": "Print the operations and their conventions.",
+    "env": "Print what this machine offers.",
+    "doctor": "Look for what is in the way of measuring on this host.",
+}
+"""Each is the function of its name in the module of its name; with its line in the help."""
+NAMES = {"import": "importing"}
+"""Names of the modules and functions of commands whose own name Python keeps for itself."""
+
+
+class LazyGroup(TyperGroup):
+    """Finds COMMANDS in their modules when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        return command(cmd_name) if cmd_name in COMMANDS else None
+
+
+def command(name: str) -> Any:
+    """The command of that name, as Typer's Click has it."""
+    python_name = NAMES.get(name, name)
+    module = import_module(f"commbench.cli.{python_name}")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    function = getattr(module, python_name)
+    app.command(name, context_settings=getattr(module, "CONTEXT", None))(function)
+    return typer.main.get_command(app)

@@ -1,0 +1,36 @@
+"""`commbench links`: how fast links are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def links(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A link or an accelerator: h100, ib-ndr.")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Bus bandwidths that others published instead.")
+    ] = False,
+) -> None:
+    """Print the speed of links, one way, with sources: names that --peak understands.
+
+    \b
+    commbench links
+    commbench links h100
+    commbench links --published
+    """
+    from commbench import links as table
+    from commbench.report import link_tables
+
+    if name is None and not published:
+        typer.echo(link_tables.links_text())
+        return
+    link = None if name is None else table.find_link(name)
+    if link and not published:
+        typer.echo(link_tables.link_text(link))
+        return
+    figures = [one for one in table.published() if link is None or one.link == link.name]
+    typer.echo(link_tables.published_text(figures))

@@ -1,0 +1,36 @@
+"""`commbench plot`: curves of one or several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commbench.cli.untold import Dtype, Op, Ranks
+
+
+def plot(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or other tools' files.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the plots.  [default: the first run's]"),
+    ] = None,
+    ranks: Ranks = None,
+    op: Op = None,
+    dtype: Dtype = None,
+) -> None:
+    """Draw bus bandwidth and time against size; several runs share their axes.
+
+    \b
+    commbench plot results/ring results/tree --output plots
+    """
+    from commbench.records.opening import Untold, open_run
+    from commbench.report.plots import draw
+
+    runs = [open_run(path, Untold(ranks, op, dtype)) for path in paths]
+    first = Path(runs[0].path)
+    for file in draw(runs, output or (first if first.is_dir() else first.parent)):
+        typer.echo(file)

@@ -1,0 +1,104 @@
+"""What a person asks of `commbench explain`, read and answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench.analysis.claim import claimed_row
+from commbench.dtypes import find_dtype
+from commbench.errors import UsageError, name_error
+from commbench.links import Peak, parse_peak
+from commbench.operations import Operation, find_operation
+from commbench.plan import ISOLATED
+from commbench.records.journal import read_run
+from commbench.report.explained_run import explain_run
+from commbench.report.explanation import TIMINGS, explain
+from commbench.units import parse_size, parse_time
+
+
+class Claim(NamedTuple):
+    """The options about a call that somebody timed; None where nothing was said."""
+
+    ranks: int | None
+    size: str | None
+    time: str | None
+    dtype: str | None
+    timing: str | None
+    nodes: int | None
+
+
+def answer(what: str, path: Path, claim: Claim, op: str | None, peak: str | None) -> str:
+    """The explanation of an operation's call, or, where `path` exists, of a run."""
+    against = parse_peak(peak) if peak is not None else None
+    if not path.exists():
+        operation = _operation(what)
+        if operation:
+            return _of_claim(operation, claim, op, against)
+    return _of_run(path, claim, op, against)
+
+
+def _operation(what: str) -> Operation | None:
+    """The operation of that name; None for what can only be a path."""
+    try:
+        return find_operation(what)
+    except UsageError as error:
+        if "/" in what or what.endswith(".jsonl"):
+            return None
+        raise UsageError(
+            f"{what!r} is neither an operation nor a run",
+            f"{error.hint}; a run is a folder or its run.jsonl",
+        ) from None
+
+
+def _of_claim(operation: Operation, claim: Claim, op: str | None, peak: Peak | None) -> str:
+    if op is not None:
+        raise UsageError(f"--op {op} is for a run, and {operation.name} is none", "leave --op out")
+    _refuse_missing(operation, claim)
+    timing = ISOLATED if claim.timing is None else claim.timing
+    if timing not in TIMINGS:
+        raise name_error("timing", timing, list(TIMINGS))
+    row = claimed_row(
+        operation,
+        ranks=claim.ranks or 0,
+        seconds=parse_time(claim.time or ""),
+        size_bytes=None if claim.size is None else parse_size(claim.size),
+        dtype=find_dtype(claim.dtype or "float32").name,
+        timing=timing,
+        nodes=1 if claim.nodes is None else claim.nodes,
+    )
+    return explain(row, peak)
+
+
+def _refuse_missing(operation: Operation, claim: Claim) -> None:
+    needed = {"--ranks": claim.ranks, "--time": claim.time}
+    idle = {"--size": claim.size, "--dtype": claim.dtype}
+    example = "--ranks 8 --time 120us"
+    if operation.has_data:
+        needed, idle = {"--ranks": claim.ranks, "--size": claim.size, "--time": claim.time}, {}
+        example = "--ranks 8 --size 1G --time 4.2ms"
+    missing = [option for option, value in needed.items() if value is None]
+    if missing:
+        raise UsageError(
+            f"{operation.name} cannot be explained without {', '.join(missing)}",
+            f"write for example: commbench explain {operation.name} {example}",
+        )
+    for option, value in idle.items():
+        if value is not None:
+            raise UsageError(
+                f"{operation.name} moves no data, and {option} {value} says nothing of it",
+                f"leave {option} out",
+            )
+
+
+def _of_run(path: Path, claim: Claim, op: str | None, peak: Peak | None) -> str:
+    run = read_run(path)
+    for option, value in claim._asdict().items():
+        if value is not None and option != "size":
+            raise UsageError(
+                f"--{option} {value} is for an operation, and {path} is a run, which knows it",
+                f"leave --{option} out",
+            )
+    operation = None if op is None else find_operation(op)
+    size = None if claim.size is None else parse_size(claim.size)
+    return explain_run(run, operation, size, peak)

@@ -1,0 +1,251 @@
+"""`commbench run`: measure collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from commbench.cli.ask import Request
+
+
+def run(
+    op: Annotated[
+        list[str] | None,
+        typer.Option("--op", metavar="OP", help="Operation: one, several (OP,OP), or all."),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Sizes in bytes: 1K-1G doubles, 1K-1G:x4, 1M-16M:+1M, 8,1K,1M. K, M, G are "
+            "powers of 1024.  [default: 1K-64M]",
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option("--dtype", "-d", metavar="DTYPE", help="Element type, several, or all."),
+    ] = None,
+    reduce_op: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reduce-op",
+            "-o",
+            metavar="RED",
+            help="sum, avg, prod, min, max, band, bor, bxor; several, or all.",
+        ),
+    ] = None,
+    root: Annotated[
+        int, typer.Option(metavar="RANK", help="Root of broadcast, reduce, gather, scatter.")
+    ] = 0,
+    placement: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="in_place, out_of_place, both, or natural: what each operation does by itself.",
+        ),
+    ] = "natural",
+    rounding: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="Sizes that do not divide: exact, whole elements per rank; nccl-tests, blocks of "
+            "16 bytes.",
+        ),
+    ] = "exact",
+    iters: Annotated[
+        int | None,
+        typer.Option(
+            "--iters",
+            "-n",
+            metavar="N",
+            help="Timed iterations of every case.  [default: until the median is known to 5 %]",
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            "--warmup",
+            "-w",
+            metavar="N",
+            help="Calls before the first timed one.  [default: until their times are stable]",
+        ),
+    ] = None,
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="PART",
+            help="Measure until the 95 % interval of the median is within this, on either side.",
+        ),
+    ] = "5%",
+    budget: Annotated[
+        float, typer.Option(metavar="S", help="Or until a case has been measured for S seconds.")
+    ] = 0.2,
+    timing: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            help="isolated: each call alone, ranks aligned first; pipelined: back to back, as "
+            "nccl-tests does; both.",
+        ),
+    ] = "isolated",
+    order: Annotated[
+        str,
+        typer.Option(
+            metavar="ORDER",
+            help="shuffled: rounds of random order, every case several times; ascending.",
+        ),
+    ] = "shuffled",
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Where the random order and the test data begin.")
+    ] = 0,
+    launches: Annotated[
+        int, typer.Option(metavar="K", help="Repeat the whole run in fresh processes, K in all.")
+    ] = 1,
+    backend: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="gloo, nccl, or another that this torch has."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="TYPE", help="cpu or cuda.")] = None,
+    nproc_per_node: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Ranks per node.  [default: one per GPU; 2 on the CPU]"),
+    ] = None,
+    nnodes: Annotated[
+        int, typer.Option(metavar="N", help="Nodes; run the same command on each.")
+    ] = 1,
+    node_rank: Annotated[
+        int, typer.Option(metavar="R", help="This node's number, from 0; node 0 writes results.")
+    ] = 0,
+    master_addr: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Host of node 0, as the others reach it.")
+    ] = None,
+    master_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="A free port on it.  [default: 29500]")
+    ] = None,
+    launcher: Annotated[
+        str,
+        typer.Option(metavar="HOW", help="agent: torchrun's agent as a library; torchrun: it."),
+    ] = "agent",
+    timeout: Annotated[
+        float, typer.Option(metavar="S", help="Seconds one collective may take.")
+    ] = 300.0,
+    cpu_mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="CPU ranks: quiet (SCHED_BATCH, a core each), plain (left alone), realtime "
+            "(SCHED_FIFO, a core each), batch, pinned (half of quiet).  [default: quiet on the "
+            "CPU, plain on GPUs]",
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option(help="Check every result on every rank against its closed form.")
+    ] = True,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run, in files and plots.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of this run, new or empty.  [default: results/TIME-LABEL]"
+        ),
+    ] = None,
+    format_: Annotated[
+        str,
+        typer.Option("--format", metavar="HOW", help="table, or nccl-tests: as its scripts read."),
+    ] = "table",
+    peak: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEED",
+            help="Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of "
+            "`commbench links`.",
+        ),
+    ] = None,
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw no plots.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan, cases and memory; measure nothing."),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say how ranks are started, and why.")
+    ] = False,
+    minbytes: Annotated[
+        str | None, typer.Option("--minbytes", "-b", metavar="SIZE", help="As in nccl-tests.")
+    ] = None,
+    maxbytes: Annotated[
+        str | None, typer.Option("--maxbytes", "-e", metavar="SIZE", help="As in nccl-tests.")
+    ] = None,
+    stepfactor: Annotated[
+        str | None, typer.Option("--stepfactor", "-f", metavar="N", help="As in nccl-tests.")
+    ] = None,
+    stepbytes: Annotated[
+        str | None, typer.Option("--stepbytes", "-i", metavar="SIZE", help="As in nccl-tests.")
+    ] = None,
+    check_count: Annotated[
+        int | None, typer.Option("-c", metavar="0|1", help="As in nccl-tests: -c 0 is --no-check.")
+    ] = None,
+) -> None:
+    """Measure collectives: a table here, and a folder with journal, CSV and plots.
+
+    \b
+    commbench run --op all_reduce --sizes 1K-1G
+    commbench run --op all_gather,reduce_scatter --dtype bfloat16 --sizes 1M-64M:x4
+    commbench run --op all --sizes 64K --nproc-per-node 4 --backend gloo
+    commbench run -b 8 -e 128M -f 2 -d half          (nccl-tests' flags)
+    """
+    request = request_of(locals())
+    from commbench.cli import session
+
+    if dry_run:
+        session.rehearse(request)
+    else:
+        session.run(request)
+
+
+def request_of(said: Mapping[str, Any]) -> Request:
+    """What the values of all these options ask for. Raises UsageError where it makes no sense."""
+    from commbench.cli import ask
+    from commbench.operations import DEFAULT_OPERATION
+    from commbench.units import parse_percentage
+
+    nccl_sizes = (said[name] for name in ("minbytes", "maxbytes", "stepfactor", "stepbytes"))
+    count = said["check_count"]
+    return ask.Request(
+        operations=ask.names(said["op"] or [DEFAULT_OPERATION], "op"),
+        sizes=ask.sizes(said["sizes"], *nccl_sizes),
+        dtypes=ask.names(said["dtype"] or ["float32"], "dtype"),
+        reduce_ops=ask.names(said["reduce_op"] or ["sum"], "reduce-op"),
+        root=said["root"],
+        placement=said["placement"],
+        rounding=said["rounding"],
+        iterations=said["iters"],
+        warmup=said["warmup"],
+        precision=parse_percentage(said["precision"], "--precision"),
+        budget_s=said["budget"],
+        timing=said["timing"],
+        order=said["order"],
+        seed=said["seed"],
+        launches=said["launches"],
+        check=said["check"] if count is None else count > 0,
+        timeout_s=said["timeout"],
+        cpu_mode=said["cpu_mode"],
+        backend=said["backend"],
+        device=said["device"],
+        ranks_per_node=said["nproc_per_node"],
+        num_nodes=said["nnodes"],
+        node_rank=said["node_rank"],
+        master_addr=said["master_addr"],
+        master_port=said["master_port"],
+        launcher=said["launcher"],
+        label=said["label"],
+        output=said["output"],
+        plots=not said["no_plots"],
+        verbose=said["verbose"],
+        format=said["format_"],
+        peak=said["peak"],
+    )

@@ -1,0 +1,257 @@
+"""One `commbench run` from request to table: choose a place, plan, launch or join, report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+import typer
+
+from commbench.cli.ask import Request
+from commbench.errors import (
+    CommbenchError,
+    RankError,
+    RecordsError,
+    UnavailableError,
+    UsageError,
+    WrongResultError,
+    first_line,
+)
+from commbench.plan import READY, Plan
+
+if TYPE_CHECKING:
+    from commbench.launch.local import Nodes
+    from commbench.launch.places import Place
+    from commbench.records.schema import Run
+    from commbench.worker.seat import Seat
+
+RESULTS = Path("results")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def run(request: Request) -> None:
+    """Measure what was requested: as a rank where somebody else started ranks, otherwise on ranks
+    launched from here."""
+    from commbench.launch.attached import find_seat
+
+    seat = find_seat(request.master_addr, request.master_port)
+    if request.launches > 1 and (seat or request.launcher == "torchrun"):
+        raise UsageError(
+            f"{request.launches} launches need commbench to launch the ranks itself",
+            "leave out --launches here, and give several runs to `commbench compare`",
+        )
+    place, plan, nodes = _plan(request, seat)
+    if seat:
+        _join(request, place, plan, seat)
+    else:
+        _launch(request, place, plan, nodes)
+
+
+def rehearse(request: Request) -> None:
+    """Print what a run would do, and start nothing."""
+    import shlex
+
+    from commbench.launch.attached import find_seat
+    from commbench.launch.local import torchrun_line
+    from commbench.report.tables import plan_text
+
+    place, plan, nodes = _plan(request, find_seat(request.master_addr, request.master_port))
+    typer.echo(_choice(place, plan))
+    line = [*torchrun_line(nodes), *request.arguments()]
+    typer.echo(plan_text(plan, shlex.join(line)))
+    _refuse_nothing(plan)
+
+
+def _plan(request: Request, seat: Seat | None) -> tuple[Place, Plan, Nodes]:
+    """Where to measure, and the whole plan; raises CommbenchError before any rank is started."""
+    import_torch()
+    from commbench.launch.local import Nodes
+    from commbench.launch.places import choose, find_offer
+
+    per_node = seat.local_world_size if seat else request.ranks_per_node
+    place = choose(find_offer(), request.backend, request.device, per_node)
+    # Every rank must come to the same plan: nothing of its own node enters it.
+    world_size = seat.world_size if seat else place.ranks_per_node * request.num_nodes
+    nodes = Nodes(
+        count=request.num_nodes,
+        rank=request.node_rank,
+        master_addr=request.master_addr or "127.0.0.1",
+        master_port=request.master_port or 29500,
+        ranks_per_node=place.ranks_per_node,
+    )
+    return place, request.plan(place.backend, place.device, world_size), nodes
+
+
+def _launch(request: Request, place: Place, plan: Plan, nodes: Nodes) -> None:
+    from commbench.launch.local import launch, launch_with_torchrun, start_method, torchrun_line
+    from commbench.records.journal import create_folder, read_run
+    from commbench.worker.task import Task
+
+    _refuse_nothing(plan)
+    _say(_choice(place, plan))
+    writes = nodes.rank == 0
+    folder = create_folder(request.output or new_folder(request.name)) if writes else RESULTS
+    try:
+        if request.launcher == "torchrun":
+            _say("ranks are started by the torchrun command", request.verbose)
+            launch_with_torchrun(request.arguments(), torchrun_line(nodes), folder)
+        else:
+            task = Task(plan=plan, label=request.name, folder=folder)
+            for number in range(plan.launches):
+                _say(f"launch {number + 1} of {plan.launches}", plan.launches > 1)
+                method, why = start_method(plan.device, nodes)
+                _say(f"ranks are {method}ed by torchrun's agent: {why}", request.verbose)
+                launch(replace(task, launch=number), nodes, method)
+    except CommbenchError as error:
+        if writes:
+            _give_up(folder, error)
+        raise
+    if writes:
+        _report(read_run(folder), request)
+
+
+def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
+    """Take part as a rank that somebody else started; rank 0 speaks and writes for all."""
+    from commbench.launch.local import ERROR_DESK
+    from commbench.records.journal import read_run
+    from commbench.worker.desk import leave_error
+    from commbench.worker.rank import run_rank
+    from commbench.worker.task import Task
+
+    speaks = seat.rank == 0
+    desk = Path(os.environ[ERROR_DESK]) if ERROR_DESK in os.environ else None
+    seat = replace(seat, desk=desk)
+    folder = request.output or new_folder(request.name)
+    task = Task(plan=plan, label=request.name, folder=folder, folder_exists=bool(desk))
+    if speaks and not desk:
+        _say(f"{_choice(place, plan)}; joining {seat.launcher}'s ranks")
+    try:
+        run_rank(task, seat)
+    except CommbenchError as error:
+        if desk:
+            leave_error(desk, seat.rank, error)
+        if desk or not speaks:
+            sys.exit(error.exit_code)
+        raise
+    except Exception as error:
+        # A collective that failed: another rank is gone, or the network. torch says what it saw.
+        raise RankError(
+            f"rank {seat.rank} on {gethostname()} failed: {first_line(error)}",
+            "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
+        ) from error
+    if speaks and not desk:
+        _report(read_run(folder), request)
+
+
+def _report(run: Run, request: Request) -> None:
+    """Table, plots and where everything is; raises WrongResultError if anything was wrong."""
+    from commbench.cli.look import text_of
+
+    typer.echo(text_of(run, request.format, request.peak))
+    for file in _plots(run) if request.plots else ():
+        _say(str(file))
+    _say(f"results are in {run.path}")
+    wrong = [m for m in run.measurements if m.wrong]
+    if wrong:
+        raise WrongResultError(
+            f"{wrong[0].wrong} elements of {wrong[0].case.name} are wrong; {wrong[0].reason}"
+            + (f" (and {len(wrong) - 1} more cases)" if wrong[1:] else ""),
+            "do not trust these times, nor this machine's communication, before it is explained",
+        )
+
+
+def _plots(run: Run) -> list[Path]:
+    from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+
+    if not has_curve([run]):
+        _say(MORE_SIZES_NEEDED)
+        return []
+    return draw([run], Path(run.path))
+
+
+def _give_up(folder: Path, error: CommbenchError) -> None:
+    """Show and keep what there is of a run that did not end well."""
+    from rich.console import Console
+
+    from commbench.analysis.rows import rows_of
+    from commbench.errors import Interrupted
+    from commbench.records.journal import Journal, read_run
+    from commbench.records.schema import End
+    from commbench.report.results_csv import ResultsCsv
+    from commbench.report.tables import run_text
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        console.show_cursor(True)
+    try:
+        run = read_run(folder)
+    except RecordsError:
+        (folder / "run.jsonl").unlink(missing_ok=True)
+        folder.rmdir()
+        return
+    status = "interrupted" if isinstance(error, Interrupted) else "failed"
+    end = End(status=status, reason=error.message)
+    Journal(folder).end(end)
+    if run.measurements:
+        ResultsCsv(folder).add(*rows_of(run))  # with what cases that were cut off had given
+        typer.echo(run_text(run._replace(end=end)))
+    _say(f"finished cases are kept in {folder}")
+
+
+def _refuse_nothing(plan: Plan) -> None:
+    """Raise UnavailableError when every case is known to be impossible."""
+    cases = plan.cases()
+    if any(case.status == READY for case in cases):
+        return
+    reasons = dict.fromkeys(case.reason for case in cases)
+    raise UnavailableError(
+        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
+        "`commbench ops` lists operations; another dtype, reduce op, placement or size may do",
+    )
+
+
+def _choice(place: Place, plan: Plan) -> str:
+    """One line that says what was chosen and why."""
+    line = (
+        f"measuring with {plan.world_size} {plan.backend} ranks on {plan.device}, "
+        f"cpu mode {plan.cpu_mode} ({place.why})"
+    )
+    if place.gpu_shared:
+        line += "; ranks share a GPU: functional only, times are no measure of performance"
+    return line
+
+
+def new_folder(name: str) -> Path:
+    """A folder `results/<time>-<name>` that does not exist yet."""
+    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    return next(path for path in map(RESULTS.joinpath, names) if not path.exists())
+
+
+def import_torch() -> None:
+    """Import torch, once for this process and all ranks forked from it.
+
+    One compute thread per process: torchrun's default, and a thread of a numeric library would make
+    forking unsafe. Without collecting garbage meanwhile: an import makes much and drops little, and
+    collecting takes a fifth of its time.
+    """
+    import gc
+
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, "1")
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    finally:
+        gc.enable()
+
+
+def _say(line: str, condition: bool = True) -> None:
+    if condition:
+        typer.echo(line, err=True)

@@ -1,0 +1,196 @@
+"""One `commbench sweep` from request to verdict: settings, rounds, choices, table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from commbench.cli.ask import Request
+from commbench.errors import UnavailableError, UsageError, WrongResultError
+from commbench.sweep.settings import Setting, settings_of, unread
+from commbench.units import parse_percentage
+
+if TYPE_CHECKING:
+    from commbench.sweep.runner import Outcome, Sweep
+
+TUNER = "nccl-tuner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """The options of `commbench sweep`."""
+
+    variables: tuple[str, ...]
+    options: tuple[str, ...]
+    rounds: int
+    tolerance: str
+    label: str | None
+    output: Path | None
+    export: str | None
+    force: bool
+    others: tuple[str, ...]
+    """Options of `commbench run`."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise UsageError(f"rounds is {self.rounds}", "it must be at least 1; 3 or more compare")
+        if self.export not in (None, TUNER):
+            raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")
+        parse_percentage(self.tolerance, "--tolerance")
+
+
+def begin(ask: Ask) -> None:
+    """Carry out a new sweep."""
+    from commbench.cli.session import new_folder
+    from commbench.records.journal import empty_folder
+    from commbench.sweep.runner import write_sweep
+
+    settings = settings_of(ask.variables, ask.options)
+    requests = [_request(ask.others, setting) for setting in settings]
+    sweep = _sweep(ask, settings, requests)
+    name = "sweep" + (f"-{ask.label}" if ask.label else "")
+    folder = empty_folder(ask.output or new_folder(name))
+    write_sweep(folder, sweep)
+    _finish(sweep, folder, ask)
+
+
+def go_on(folder: Path, ask: Ask) -> None:
+    """Carry out what is left of a sweep."""
+    from commbench.sweep.runner import read_sweep
+
+    if ask.variables or ask.options or ask.others:
+        raise UsageError(
+            "--resume goes on with the settings that the folder describes",
+            "leave out --env, --vary and options of a run",
+        )
+    _finish(read_sweep(folder), folder, ask)
+
+
+def _request(others: tuple[str, ...], setting: Setting) -> Request:
+    """What `commbench run` would be asked under a setting; refused as it would refuse it."""
+    from commbench.cli.lazy import command
+    from commbench.cli.run import request_of
+
+    words = [*others, *(f"--{name}={value}" for name, value in setting.options)]
+    said: dict[str, Any] = command("run").make_context("commbench run", words).params
+    request = request_of(said)
+    for wrong, why in (
+        (request.output or request.label, "the sweep has its own --output and --label"),
+        (request.num_nodes > 1, "a sweep runs on one node; on several, run each setting there"),
+        (request.launches > 1, "rounds are launches: say --rounds"),
+        (said["dry_run"] or request.verbose, "a sweep runs quietly"),
+    ):
+        if wrong:
+            raise UsageError("an option of run does not go with a sweep", why)
+    return request
+
+
+def _sweep(ask: Ask, settings: tuple[Setting, ...], requests: list[Request]) -> Sweep:
+    from commbench.cli.session import import_torch
+    from commbench.launch.places import choose, find_offer
+    from commbench.sweep.nccl import ALGORITHM, value_for
+    from commbench.sweep.runner import Sweep
+
+    import_torch()
+    offer = find_offer()
+    arguments, environments = [], []
+    for setting, request in zip(settings, requests, strict=True):
+        place = choose(offer, request.backend, request.device, request.ranks_per_node)
+        idle = unread(settings, place.backend)
+        if idle and not ask.force:
+            raise UsageError(
+                f"{', '.join(idle)} is not read by {place.backend}: settings would not differ",
+                "name the --backend that reads it, or say --force to sweep it all the same",
+            )
+        variables, operations = [], request.operations
+        for name, value in setting.variables:
+            if name == ALGORITHM and place.backend == "nccl":
+                value, operations = value_for(operations, value, _nccl_version())
+                if not operations:
+                    raise UnavailableError(
+                        f"{setting.name} applies to none of these operations",
+                        "see `commbench ops`; all_reduce has every algorithm",
+                    )
+            variables.append((name, value))
+        words = request.arguments()[1:]
+        arguments.append(
+            (f"--op={','.join(operations)}", *words, f"--nproc-per-node={place.ranks_per_node}")
+        )
+        environments.append(tuple(variables))
+    return Sweep(
+        settings=settings,
+        arguments=tuple(arguments),
+        environments=tuple(environments),
+        rounds=ask.rounds,
+        seed=requests[0].seed,
+        label=ask.label or "",
+    )
+
+
+def _nccl_version() -> tuple[int, ...]:
+    import torch
+
+    return tuple(torch.cuda.nccl.version())
+
+
+def _finish(sweep: Sweep, folder: Path, ask: Ask) -> None:
+    from commbench.report.sweeps import sweep_text
+    from commbench.sweep.runner import carry_out, outcomes
+
+    tolerance = parse_percentage(ask.tolerance)
+    _say(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
+    carry_out(sweep, folder, _say)
+    found = tuple(outcomes(sweep, folder))
+    measured = [outcome for outcome in found if outcome.run]
+    if not measured:
+        raise UnavailableError(
+            f"no setting could be measured; {found[0].setting.name}: {found[0].failure}",
+            f"what was tried is in {folder}",
+        )
+    uses_nccl = any(o.run.header.plan.backend == "nccl" for o in measured if o.run)
+    if uses_nccl:
+        from commbench.sweep.choices import learn_choices
+
+        learn_choices(sweep, folder)
+    typer.echo(sweep_text(found, tolerance, folder if uses_nccl else None))
+    _leave_files(measured, found, folder, ask, tolerance)
+    _say(f"results are in {folder}")
+    _refuse_wrong(measured)
+
+
+def _leave_files(
+    measured: Sequence[Outcome], found: Sequence[Outcome], folder: Path, ask: Ask, tolerance: float
+) -> None:
+    from commbench.report.plots import draw, has_curve
+
+    runs = [outcome.run for outcome in measured if outcome.run]
+    if has_curve(runs):
+        for file in draw(runs, folder):
+            _say(str(file))
+    if ask.export:
+        from commbench.sweep.choices import export_tuner
+        from commbench.sweep.verdict import places_of
+
+        header = runs[0].header
+        places = places_of(found, tolerance)
+        _say(str(export_tuner(places, folder, header.num_nodes, header.plan.world_size)))
+
+
+def _refuse_wrong(measured: Sequence[Outcome]) -> None:
+    """Raise WrongResultError where a setting gave wrong results: forcing a protocol can do that."""
+    for outcome in measured:
+        for measurement in outcome.run.measurements if outcome.run else ():
+            if measurement.wrong:
+                raise WrongResultError(
+                    f"under {outcome.setting.name} {measurement.case.name} is wrong: "
+                    f"{measurement.reason}",
+                    "never use this setting; the table leaves such rows out",
+                )
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,88 @@
+"""Every error that a person is told about, each with its exit code.
+
+    CommbenchError
+    ├── UsageError         2   the request is wrong
+    ├── UnavailableError   3   this environment cannot do it
+    ├── RankError          4   a rank died or hung
+    ├── WrongResultError   5   a collective gave wrong numbers
+    ├── RecordsError       6   a results file cannot be read or written
+    └── Interrupted      130   stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)
+
+Code 0 is success and 1 is a gate or a comparison that says no. Errors are raised where the
+trouble is found and printed in one place, `commbench.cli.main`, as two lines.
+"""
+
+from __future__ import annotations
+
+
+class CommbenchError(Exception):
+    """Something a person can act on: what is wrong, and a hint what to do about it."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(CommbenchError):
+    """The request is wrong: an unknown name, a malformed size, contradictory options."""
+
+    exit_code = 2
+
+
+class UnavailableError(CommbenchError):
+    """The request is sound, but this machine, torch or permission cannot carry it out."""
+
+    exit_code = 3
+
+
+class RankError(CommbenchError):
+    """A rank died or hung."""
+
+    exit_code = 4
+
+
+class WrongResultError(CommbenchError):
+    """A collective returned numbers that differ from its closed form."""
+
+    exit_code = 5
+
+
+class RecordsError(CommbenchError):
+    """A results file cannot be read or written."""
+
+    exit_code = 6
+
+
+class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an error of anything
+    """The run was stopped from outside, by the signal `signal_number`."""
+
+    exit_code = 130
+
+    def __init__(self, message: str, hint: str = "", signal_number: int = 2) -> None:
+        super().__init__(message, hint)
+        self.exit_code = 128 + signal_number
+
+
+ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {
+    error.__name__: error
+    for error in (
+        UsageError, UnavailableError, RankError, WrongResultError, RecordsError, Interrupted,
+    )
+}  # fmt: skip
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def name_error(kind: str, name: str, known: list[str]) -> UsageError:
+    """The error for an unknown `name`, with the closest known name as the hint."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    guess = f"did you mean {close[0]}? " if close else ""
+    return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")

@@ -1,0 +1,158 @@
+"""Links and how fast they are, one way, and the peak that a person names to hold a number against.
+
+The figures stand in `data/links.csv` and `data/published.csv`, each with its source, and are read
+when they are asked for.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from commbench.errors import UsageError
+from commbench.units import GB
+
+NODE = "node"
+_UNITS = {
+    "MB/s": GB / 1e3, "GB/s": GB, "TB/s": GB * 1e3,
+    "MBps": GB / 1e3, "GBps": GB, "TBps": GB * 1e3,
+    "Mbit/s": GB / 8e3, "Gbit/s": GB / 8, "Tbit/s": GB / 8 * 1e3,
+    "Mbps": GB / 8e3, "Gbps": GB / 8, "Tbps": GB / 8 * 1e3,
+}  # fmt: skip
+"""Bytes/s of each unit that can be read in one way only; a small b alone could be a slip."""
+_SPEED = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z/]*?)(/node)?", re.ASCII)
+
+
+class Link(NamedTuple):
+    """A kind of link; `bytes_per_second` is one way, of what `per` says."""
+
+    name: str
+    aliases: tuple[str, ...]
+    """Accelerators that have it."""
+    what: str
+    bytes_per_second: float
+    per: str
+    """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`."""
+    source: str
+
+
+class Published(NamedTuple):
+    """A bus bandwidth that somebody published, in bytes/s."""
+
+    machine: str
+    operation: str
+    ranks: int
+    nodes: int
+    how: str
+    size: str
+    """As published; empty where it was not said."""
+    busbw: float
+    link: str
+    """The name of the link that it is held against."""
+    source: str
+
+
+class Peak(NamedTuple):
+    """A speed to hold bandwidths against, in bytes/s, one way."""
+
+    name: str
+    bytes_per_second: float
+    per: str = ""
+    """As of a Link; empty where a person gave a speed, which is taken as each rank's."""
+    what: str = ""
+    source: str = ""
+
+    @property
+    def of_node(self) -> bool:
+        """Whether it is what all ranks of a node have together, to the other nodes."""
+        return self.per == NODE
+
+    @property
+    def text(self) -> str:
+        """What it is: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
+        speed = f"{self.bytes_per_second / GB:g} GB/s one way per {self.per or 'rank'}"
+        return f"{self.name} ({self.what}), {speed}" if self.what else speed
+
+
+@cache
+def links() -> tuple[Link, ...]:
+    """Every link of the table."""
+    return tuple(
+        Link(
+            name=row["name"],
+            aliases=tuple(row["aliases"].split()),
+            what=row["what"],
+            bytes_per_second=float(row["GBps"]) * GB,
+            per=row["per"],
+            source=row["source"],
+        )
+        for row in _read("links.csv")
+    )
+
+
+def published() -> tuple[Published, ...]:
+    """Every published figure of the table."""
+    return tuple(
+        Published(
+            machine=row["machine"],
+            operation=row["operation"],
+            ranks=int(row["ranks"]),
+            nodes=int(row["nodes"]),
+            how=row["how"],
+            size=row["size"],
+            busbw=float(row["GBps"]) * GB,
+            link=row["link"],
+            source=row["source"],
+        )
+        for row in _read("published.csv")
+    )
+
+
+def _read(name: str) -> Iterator[dict[str, str]]:
+    text = (resources.files("commbench") / "data" / name).read_text(encoding="utf-8")
+    return csv.DictReader(text.splitlines())
+
+
+def find_link(text: str) -> Link:
+    """The link of that name or alias, in any case; UsageError with the closest name if none is."""
+    wanted = text.strip().lower().replace("_", "-")
+    by_name = {name: link for link in links() for name in (link.name, *link.aliases)}
+    if wanted in by_name:
+        return by_name[wanted]
+    import difflib
+
+    close = difflib.get_close_matches(wanted, by_name, n=1, cutoff=0.5)
+    guess = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
+
+
+def parse_peak(text: str) -> Peak:
+    """The peak meant by `text`: `450GB/s`, `400Gbit/s`, `400Gbps`, `400GB/s/node`, a link's name.
+
+    A small b stands for bits. Raises UsageError for a number without a unit, or with one that
+    could be read in two ways (`450Gb`, `450gbps`).
+    """
+    match = _SPEED.fullmatch(text.strip())
+    if not match or text.strip().lower() in {link.name for link in links()}:
+        return peak_of(find_link(text))
+    number, unit, node = match[1], match[2], match[3]
+    if unit not in _UNITS:
+        trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
+        raise UsageError(
+            f"peak {text!r} {trouble}",
+            f"write {number}GB/s (bytes), {number}Gbit/s (bits), or a name of `commbench links`",
+        )
+    speed = float(number) * _UNITS[unit]
+    if not speed:
+        raise UsageError(f"peak {text!r} is not above 0", "write for example 450GB/s")
+    name = f"{speed / GB:g} GB/s{' per node' if node else ''}"
+    return Peak(name, speed, per=NODE if node else "")
+
+
+def peak_of(link: Link) -> Peak:
+    """The peak that a link is."""
+    return Peak(link.name, link.bytes_per_second, link.per, link.what, link.source)

@@ -1,0 +1,100 @@
+"""Facts about the machine, torch and the relevant variables that a result depends on.
+
+Variables are taken by an allow-list of prefixes, never the whole environment: it holds secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from commbench import __version__
+
+VARIABLE_PREFIXES = (
+    "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_", "TORCH_FR_",
+    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING",
+    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RCCL_", "UCX_", "UCC_", "FI_",
+)  # fmt: skip
+
+
+def relevant_variables() -> dict[str, str]:
+    """The environment variables that communication libraries read, by the allow-list."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(VARIABLE_PREFIXES)
+    }
+
+
+def boot_id() -> str:
+    """What tells one boot of one host from any other; processes of one boot share a clock."""
+    return _read("/proc/sys/kernel/random/boot_id")
+
+
+def host_facts() -> dict[str, Any]:
+    """Facts of this host that need no torch: name, cores, processor, kernel, versions."""
+    return {
+        "host": socket.gethostname(),
+        "boot_id": boot_id(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "python": platform.python_version(),
+        "commbench": __version__,
+    }
+
+
+def torch_facts() -> dict[str, Any]:
+    """Facts of torch and its communication libraries. Imports torch."""
+    import torch
+    import torch.distributed as dist
+
+    facts: dict[str, Any] = {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "backends": [
+            name
+            for name in ("gloo", "nccl", "xccl", "mpi", "ucc")
+            if dist.is_backend_available(name)
+        ],
+    }
+    if "nccl" in facts["backends"]:
+        facts["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return facts
+
+
+def device_names(kind: str) -> list[str]:
+    """Names of the devices of a kind, each once. Initialises them: no rank can be forked after."""
+    import torch
+
+    module = torch.get_device_module(kind)
+    names = (module.get_device_name(index) for index in range(module.device_count()))
+    return list(dict.fromkeys(names))
+
+
+def gather_facts() -> dict[str, Any]:
+    """Everything that is recorded with a run: host, torch and variables."""
+    return {**host_facts(), **torch_facts(), "variables": relevant_variables()}
+
+
+def _processor() -> str:
+    for line in _read("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.processor() or sys.platform
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,236 @@
+"""run.jsonl: a header, one line per visit to a case and per finished case, an end line.
+
+It is the truth of a run. A run of several launches has a header for each of them. A case that has
+visits and no line of its own was being measured when the run was cut off.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import IO, Any
+
+from commbench.errors import CommbenchError, RecordsError
+from commbench.plan import Case
+from commbench.records.schema import (
+    CUT_OFF,
+    OK,
+    SCHEMA,
+    UPGRADES,
+    End,
+    Header,
+    Measurement,
+    Run,
+    Visit,
+    end_of,
+    header_of,
+    line_of,
+    measurement_of,
+    outcome,
+    visit_of,
+)
+
+JOURNAL = "run.jsonl"
+
+
+class Journal:
+    """The journal of a running measurement, one flushed line at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[str] = _open(folder / JOURNAL, "a")
+
+    def header(self, header: Header) -> None:
+        """Write what is measured, and where."""
+        self._write(line_of("header", header))
+
+    def visit(self, case: Case, visit: Visit) -> None:
+        """Write what one visit to a case gave."""
+        self._write(line_of("visit", visit) | {"case": case.index})
+
+    def measurement(self, measurement: Measurement) -> None:
+        """Write one finished case; its visits were written before."""
+        self._write(line_of("case", measurement._replace(visits=())))
+
+    def end(self, end: End) -> None:
+        """Write how the run ended, and close."""
+        self._write(line_of("end", end))
+        self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise RecordsError(
+                f"cannot write {self._file.name}: {error.strerror}", "earlier lines are kept"
+            ) from None
+
+
+def write_run(folder: Path, run: Run) -> None:
+    """Write a whole run, from its header to its end, into a folder that exists."""
+    journal = Journal(folder)
+    journal.header(run.header)
+    for measurement in run.measurements:
+        for visit in measurement.visits:
+            journal.visit(measurement.case, visit)
+        journal.measurement(measurement)
+    journal.end(run.end or End(status="complete"))
+
+
+def create_folder(folder: Path) -> Path:
+    """Make a run folder with an empty journal in it, so that it is known to be writable.
+
+    Raises RecordsError where it cannot be made, or exists and is not empty.
+    """
+    _open(empty_folder(folder) / JOURNAL, "x").close()
+    return folder
+
+
+def empty_folder(folder: Path) -> Path:
+    """Make a folder, or take one that is empty; RecordsError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RecordsError(
+                f"{folder} exists and is not empty",
+                "choose another --output: nothing is overwritten",
+            )
+    except OSError as error:
+        raise RecordsError(
+            f"cannot make the run folder {folder}: {error.strerror}",
+            "choose a writable place with --output",
+        ) from None
+    return folder
+
+
+def read_run(path: Path) -> Run:
+    """The run whose folder or journal is `path`; RecordsError says what is wrong and in which line.
+
+    A last line that was cut off in the middle of writing is left out.
+    """
+    journal = path / JOURNAL if path.is_dir() else path
+    try:
+        text = journal.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RecordsError(f"{journal} is not text", "give a run folder or its run.jsonl") from None
+    except OSError as error:
+        raise RecordsError(
+            f"cannot read {journal}: {error.strerror}", "give a run folder or its run.jsonl"
+        ) from None
+    reader = _Reader()
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        values = _parse(journal, number, line, reader.header.schema if reader.header else None)
+        try:
+            reader.take(values)
+        except (LookupError, TypeError, ValueError, AttributeError, CommbenchError) as error:
+            raise _damaged(journal, number, error) from None
+    if reader.header is None:
+        raise RecordsError(f"{journal} holds no complete header", "the run ended before it began")
+    return Run(
+        path=str(journal.parent),
+        header=reader.header,
+        measurements=reader.measurements(),
+        end=reader.end,
+    )
+
+
+class _Reader:
+    """Takes the lines of a journal in turn, and puts together what belongs together."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.end: End | None = None
+        self._cases: tuple[Case, ...] = ()
+        self._found: dict[int, Measurement] = {}
+        self._visits: dict[int, list[Visit]] = {}
+
+    def take(self, values: dict[str, Any]) -> None:
+        kind = values.pop("kind", None)
+        if self.header is None and kind != "header":
+            raise ValueError(f"a journal begins with a header, not with {kind!r}")
+        if kind == "header":
+            self._take_header(header_of(values)._replace(schema=SCHEMA))
+        elif kind == "visit":
+            index, visit = visit_of(values)
+            self._take_visit(index, visit)
+        elif kind == "case":
+            self._take_measurement(measurement_of(values))
+        elif kind == "end":
+            self.end = end_of(values)
+        else:
+            raise ValueError(f"unknown kind of line {kind!r}")
+
+    def _take_header(self, header: Header) -> None:
+        if self.header is None:
+            self.header, self._cases = header, header.plan.cases()
+        elif header.plan != self.header.plan:
+            raise ValueError("a later launch has another plan")
+        self.end = None
+
+    def _take_visit(self, index: int, visit: Visit) -> None:
+        if not 0 <= index < len(self._cases):
+            raise ValueError(f"the plan has no case {index}")
+        if not visit.samples_s or visit.calls < 1:
+            raise ValueError("a visit to a case has at least one iteration, of at least one call")
+        assert self.header is not None
+        ranks = self.header.plan.world_size
+        for name in ("rank_medians_s", "rank_behind_s", "last_in"):
+            if len(getattr(visit, name)) not in (0, ranks):
+                raise ValueError(f"{name} is not of {ranks} ranks")
+        self._visits.setdefault(index, []).append(visit)
+
+    def _take_measurement(self, measurement: Measurement) -> None:
+        index = measurement.case.index
+        self._found[index] = outcome(self._found.get(index), measurement)
+
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What every case gave, in the order of the plan."""
+        unfinished = {
+            index: Measurement(case=self._cases[index], status=OK, stop_reason=CUT_OFF)
+            for index in self._visits
+            if index not in self._found
+        }
+        found = sorted((self._found | unfinished).items())
+        return tuple(m._replace(visits=tuple(self._visits.get(i, ()))) for i, m in found)
+
+
+def _parse(journal: Path, number: int, line: str, schema: int | None) -> dict[str, Any]:
+    """One line as the newest schema has it; `schema` is the header's once it is known."""
+    try:
+        values: Any = json.loads(line, parse_constant=_refuse_constant)
+        if not isinstance(values, dict):
+            raise ValueError("not a JSON object")
+    except (ValueError, RecursionError) as error:
+        raise _damaged(journal, number, error) from None
+    version = schema if schema is not None else values.get("schema")
+    if not isinstance(version, int) or version < 1:
+        raise _damaged(journal, number, f"schema {version!r} is not a version")
+    if version > SCHEMA:
+        raise RecordsError(
+            f"{journal} was written by a newer commbench: its schema is {version}",
+            f"this one reads up to {SCHEMA}; upgrade commbench to read it",
+        )
+    upgraded: dict[str, Any] = values
+    for older in range(version, SCHEMA):
+        upgraded = UPGRADES[older](upgraded)
+    return upgraded
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no measurement")
+
+
+def _damaged(journal: Path, number: int, why: object) -> RecordsError:
+    return RecordsError(
+        f"{journal}, line {number}, is damaged: {why}",
+        f"the lines before it are sound; remove it and what follows to read {number - 1} of them",
+    )
+
+
+def _open(path: Path, mode: str) -> IO[str]:
+    try:
+        return path.open(mode, encoding="utf-8")
+    except OSError as error:
+        raise RecordsError(
+            f"cannot write {path}: {error.strerror}", "choose a writable place with --output"
+        ) from None

@@ -1,0 +1,1 @@
+"""Numbers to people: tables, plots, results.csv, progress. Imports analysis and below."""

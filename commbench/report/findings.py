@@ -1,0 +1,95 @@
+"""What is said under a table: the two ways of timing compared, and what to be warned about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+
+from commbench.analysis.hops import slow_hops
+from commbench.analysis.rows import Row
+from commbench.analysis.warnings import WARNINGS, Warning, warnings_of
+from commbench.plan import ISOLATED, PIPELINED
+from commbench.records.schema import Header
+from commbench.report.layout import BOLD, clean, style, table
+from commbench.units import format_bytes, format_GBps, format_time
+
+WIDTH = 100
+
+
+def both_ways_text(rows: Sequence[Row]) -> str:
+    """Isolated over pipelined time, where both were measured; empty where not."""
+    times: dict[tuple[str, int], dict[str, Row]] = {}
+    for row in rows:
+        if row.time:
+            case = row.measurement.case
+            times.setdefault((case.kind, case.size_bytes), {})[case.timing] = row
+    lines = [
+        (title, format_bytes(size) if size else "", *_both_ways(found))
+        for (title, size), found in times.items()
+        if len(found) > 1
+    ]
+    if not lines:
+        return ""
+    headings = ("alone over back to back", "size", "alone", "back to back", "ratio")
+    return "\n".join(table(headings, lines, left="alone over back to back"))
+
+
+def _both_ways(found: Mapping[str, Row]) -> tuple[str, str, str]:
+    alone, queued = found[ISOLATED].time, found[PIPELINED].time
+    assert alone and queued
+    ratio = f"{alone.median / queued.median:.2f}" if queued.median else ""
+    return format_time(alone.median), format_time(queued.median), ratio
+
+
+def warnings_text(rows: Sequence[Row]) -> str:
+    """What to be warned about, each with the rows concerned and what to do; empty where nothing."""
+    concerned: dict[Warning, list[Row]] = {}
+    for row in rows:
+        for warning in warnings_of(row):
+            concerned.setdefault(warning, []).append(row)
+    timed = sum(row.time is not None for row in rows)
+    texts = []
+    for warning in (w for w in WARNINGS if w in concerned):
+        found = concerned[warning]
+        where = "all rows" if len(found) == timed else _where(found)
+        texts.append(
+            fill(
+                f"{warning.name} ({clean(where)}): {warning.says(found)}.",
+                width=WIDTH, initial_indent="  ", subsequent_indent="    ",
+            )
+        )  # fmt: skip
+    return "\n".join([style("Be warned:", BOLD), *texts]) if texts else ""
+
+
+def hops_text(header: Header) -> str:
+    """Which hosts' links are slower than the others'; empty where none is."""
+    hosts = {rank.rank: rank.host for rank in header.ranks}
+    several = len(set(hosts.values())) > 1
+
+    def name(rank: int) -> str:
+        return clean(
+            f"{hosts[rank]} (rank {rank})" if several and rank in hosts else f"rank {rank}"
+        )
+
+    texts = [
+        fill(
+            f"{name(slow.culprit)} is the bottleneck: from {name(slow.hop.sender)} to "
+            f"{name(slow.hop.receiver)}, {format_bytes(slow.hop.size_bytes)} took "
+            f"{format_time(slow.hop.seconds)} "
+            f"({format_GBps(slow.hop.size_bytes / slow.hop.seconds)} GB/s), {slow.times:.1f} times "
+            "as long as between the other hosts.",
+            width=WIDTH, initial_indent="  ", subsequent_indent="    ",
+        )
+        for slow in slow_hops(header.hops)
+    ]  # fmt: skip
+    return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
+
+
+def _where(rows: Sequence[Row]) -> str:
+    """Which rows, in a few words: the sizes, or the kinds where there are several."""
+    if len({row.measurement.case.title for row in rows}) > 1 or not rows[0].measurement.case.dtype:
+        shown = [row.measurement.case.name for row in rows[:2]]
+    else:
+        shown = [format_bytes(row.measurement.case.size_bytes) for row in rows[:6]]
+    more = len(rows) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

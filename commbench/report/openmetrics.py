@@ -1,0 +1,100 @@
+"""Rows as OpenMetrics text, for Prometheus and what reads its format.
+
+Source: OpenMetrics 1.0 (prometheus/OpenMetrics, specification/OpenMetrics.md): a family's lines
+stand together, names end in their unit, labels escape backslash, quotation mark and line feed, and
+the text ends with `# EOF`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from commbench.analysis.columns import KEY
+from commbench.analysis.matching import match
+from commbench.analysis.readers import Source
+from commbench.records.schema import OK
+from commbench.units import GB, MICRO
+
+
+class Family(NamedTuple):
+    """One metric: a gauge with a sample per row."""
+
+    name: str
+    unit: str
+    column: str
+    factor: float
+    help: str
+
+
+FAMILIES = (
+    Family("time_seconds", "seconds", "time_us", MICRO, "Median time of a call, slowest rank"),
+    Family("time_ci_low_seconds", "seconds", "time_ci_low_us", MICRO,
+           "Lower end of the 95 % interval of the median time"),
+    Family("time_ci_high_seconds", "seconds", "time_ci_high_us", MICRO,
+           "Upper end of the 95 % interval of the median time"),
+    Family("time_p95_seconds", "seconds", "time_p95_us", MICRO, "95th percentile of the time"),
+    Family("time_p99_seconds", "seconds", "time_p99_us", MICRO, "99th percentile of the time"),
+    Family("algbw_bytes_per_second", "bytes_per_second", "algbw_GBps", GB,
+           "Algorithm bandwidth: size over time"),
+    Family("busbw_bytes_per_second", "bytes_per_second", "busbw_GBps", GB,
+           "Bus bandwidth: algorithm bandwidth times the operation's factor"),
+    Family("iterations", "", "iterations", 1.0, "Timed iterations"),
+    Family("wrong_elements", "elements", "wrong", 1.0, "Wrong elements over all ranks"),
+)  # fmt: skip
+"""Values that were not measured have no sample."""
+
+_LABELS = (
+    "label", *KEY[:-1], "cpu_mode", "backend", "device", "world_size", "num_nodes", "size_bytes",
+)  # fmt: skip
+"""Columns that become labels; empty ones are left out, which means the same."""
+
+
+def openmetrics(source: Source) -> str:
+    """The whole text. Raises RecordsError where two rows would be the same time series."""
+    match(source, source)
+    rows = list(source.frame.itertuples())
+    labels = [_labels(row) for row in rows]
+    lines: list[str] = []
+    for family in FAMILIES:
+        lines += _head(family)
+        lines += _samples(family, rows, labels)
+    lines += ["# TYPE commbench_row_ok gauge", "# HELP commbench_row_ok 1: measured and right"]
+    oks = ("1" if row.status == OK else "0" for row in rows)
+    lines += [f"commbench_row_ok{label} {ok}" for label, ok in zip(labels, oks, strict=True)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _head(family: Family) -> Iterator[str]:
+    name = f"commbench_{family.name}"
+    yield f"# TYPE {name} gauge"
+    if family.unit:
+        yield f"# UNIT {name} {family.unit}"
+    yield f"# HELP {name} {_escaped(family.help)}"
+
+
+def _samples(family: Family, rows: list[Any], labels: list[str]) -> Iterator[str]:
+    for row, label in zip(rows, labels, strict=True):
+        value = getattr(row, family.column)
+        if value == value:  # NaN is not itself
+            yield f"commbench_{family.name}{label} {_number(value * family.factor)}"
+
+
+def _labels(row: Any) -> str:
+    values = {name: _text(getattr(row, name)) for name in _LABELS}
+    inner = ",".join(f'{name}="{_escaped(text)}"' for name, text in values.items() if text)
+    return f"{{{inner}}}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value != value else f"{value:.0f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.10g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

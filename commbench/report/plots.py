@@ -1,0 +1,156 @@
+"""Plots: bus bandwidth and time against size, one line per kind of case and run."""
+
+from __future__ import annotations
+
+from itertools import count, cycle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commbench.analysis.rows import Row, rows_of
+from commbench.errors import RecordsError, UnavailableError
+from commbench.records.schema import Run
+from commbench.units import GB, MICRO, format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+Curve = list[dict[str, float]]
+"""Points of one line, by ascending size."""
+
+MORE_SIZES_NEEDED = "no plot: a curve needs at least two sizes"
+# Okabe and Ito's colours, which stay apart for colour-blind eyes.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def has_curve(runs: list[Run]) -> bool:
+    """Whether any kind of case was timed at two sizes or more."""
+    return bool(_curves(runs))
+
+
+def draw(runs: list[Run], folder: Path) -> list[Path]:
+    """Draw all runs into `folder` as PNG files that did not exist before; their paths."""
+    curves = _curves(runs)
+    if not curves:
+        raise UnavailableError(MORE_SIZES_NEEDED, "run with several sizes: --sizes 1K-64M")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    files = []
+    titles = list(dict.fromkeys(_title(run) for run in runs))
+    for quantity, paint in (("busbw", _paint_busbw), ("time", _paint_time)):
+        figure = Figure(figsize=(9, 5.4), dpi=120)
+        figure.subplots_adjust(left=0.09, right=0.98, bottom=0.16, top=0.93 - 0.03 * len(titles))
+        canvas = FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        styles = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
+        for (name, curve), (colour, marker) in zip(curves.items(), styles, strict=False):
+            paint(axes, name, curve, colour, marker)
+        _dress(axes, titles, log=any(max(_column(c, quantity)) > 0 for c in curves.values()))
+        path = _free_path(folder, quantity)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                canvas.print_png(file)  # draws once; savefig would draw twice
+        except OSError as error:
+            raise RecordsError(
+                f"cannot write {path}: {error.strerror}", "name a writable folder with --output"
+            ) from None
+        files.append(path)
+    return files
+
+
+def _curves(runs: list[Run]) -> dict[str, Curve]:
+    """The curve of each line: size, time and its 10th and 90th percentile, busbw likewise."""
+    rows: dict[str, list[Row]] = {}
+    names = [run.name for run in runs]
+    for run in {run.path: run for run in runs}.values():
+        label = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path})"
+        for row in rows_of(run):
+            if row.time and row.measurement.case.dtype:
+                title = row.measurement.case.title
+                name = f"{label}: {title}" if len(runs) > 1 else title
+                rows.setdefault(name, []).append(row)
+    curves = {name: found for name, found in rows.items() if len(found) > 1}
+    if not curves:
+        return {}
+    return {
+        name: sorted((_point(row) for row in found), key=lambda point: point["size"])
+        for name, found in curves.items()
+    }
+
+
+def _point(row: Row) -> dict[str, float]:
+    assert row.time is not None
+    time = row.time.median
+    low, high = row.time.p10 or time, row.time.p90 or time
+    return {
+        "size": row.measurement.case.size_bytes,
+        "time": time / MICRO,
+        "time_low": low / MICRO,
+        "time_high": high / MICRO,
+        "busbw": (row.busbw or 0) / GB,
+        "busbw_low": (row.busbw_at(high) or 0) / GB,
+        "busbw_high": (row.busbw_at(low) or 0) / GB,
+    }
+
+
+def _paint_busbw(axes: Axes, name: str, curve: Curve, colour: str, marker: str) -> None:
+    _paint(axes, name, curve, "busbw", colour, marker)
+    axes.set_ylabel("bus bandwidth (GB/s)")
+
+
+def _paint_time(axes: Axes, name: str, curve: Curve, colour: str, marker: str) -> None:
+    _paint(axes, name, curve, "time", colour, marker)
+    axes.set_ylabel("time (us), slowest rank, median")
+
+
+def _paint(axes: Axes, name: str, curve: Curve, column: str, colour: str, marker: str) -> None:
+    axes.fill_between(
+        _column(curve, "size"), _column(curve, f"{column}_low"), _column(curve, f"{column}_high"),
+        color=colour, alpha=0.18, linewidth=0,
+    )  # fmt: skip
+    axes.plot(
+        _column(curve, "size"), _column(curve, column),
+        color=colour, marker=marker, markersize=4, label=name,
+    )  # fmt: skip
+
+
+def _column(curve: Curve, name: str) -> list[float]:
+    return [point[name] for point in curve]
+
+
+def _dress(axes: Axes, titles: list[str], log: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log", base=2)
+    if log:  # one rank alone has no bus bandwidth: 0 everywhere
+        axes.set_yscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(round(size))))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlim(low, high)
+    axes.tick_params(axis="x", rotation=30)
+    axes.grid(which="major", alpha=0.4)
+    axes.grid(which="minor", alpha=0.15)
+    axes.set_xlabel("size: the larger of what one rank sends and receives")
+    axes.legend(title="median; band: 10th to 90th percentile", fontsize=8, title_fontsize=8)
+    axes.set_title("\n".join(titles), fontsize=10)
+
+
+def _title(run: Run) -> str:
+    plan, ranks = run.header.plan, run.header.ranks
+    device = ranks[0].device if ranks else plan.device
+    if plan.device == "cpu":
+        device = run.header.environment.get("processor") or device
+    shared = ", ranks share a GPU: not performance" if run.header.gpu_shared else ""
+    return (
+        f"{', '.join(run.header.hosts[:3])} ({device}), {plan.world_size} {plan.backend} ranks, "
+        f"cpu mode {plan.cpu_mode}{shared}"
+    )
+
+
+def _free_path(folder: Path, name: str) -> Path:
+    names = (f"{name}.png" if number == 1 else f"{name}-{number}.png" for number in count(1))
+    return next(path for path in map(folder.joinpath, names) if not path.exists())

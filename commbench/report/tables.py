@@ -1,0 +1,196 @@
+"""Tables for people: a run, a plan, the operations, the facts; at most 100 columns wide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commbench.analysis.rows import Row, rows_of
+from commbench.operations import OPERATIONS
+from commbench.plan import ISOLATED, PIPELINED, READY, Case, Plan
+from commbench.records.schema import OK, Run
+from commbench.report.findings import both_ways_text, hops_text, warnings_text
+from commbench.report.layout import BOLD, RED, clean, style, table
+from commbench.units import format_bytes, format_GBps, format_percent, format_time
+
+if TYPE_CHECKING:
+    from commbench.links import Peak
+
+COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
+
+
+HOW = {
+    ISOLATED: "each call alone, slowest rank, median",
+    PIPELINED: "calls back to back, slowest rank, median",
+}
+
+
+def run_text(run: Run, peak: Peak | None = None) -> str:
+    """A run: a table for each kind of case, one row per size, and what to be warned about.
+
+    With a peak, a column says which part of it the bus bandwidth is.
+    """
+    rows = rows_of(run)
+    parts = [_head(run)]
+    if run.header.gpu_shared:
+        parts.append("Ranks share a GPU: functional only, no measure of performance.")
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault(row.measurement.case.title, []).append(row)
+    parts += [_kind_text(title, found, peak) for title, found in kinds.items()]
+    parts += [text for text in _below(run, rows, peak) if text]
+    if run.end is None:
+        parts.append("This run has not ended: it still goes on, or was cut off.")
+    elif run.end.status != "complete":
+        parts.append(f"This run is {run.end.status}: {clean(run.end.reason)}")
+    return "\n\n".join(parts)
+
+
+def _below(run: Run, rows: tuple[Row, ...], peak: Peak | None) -> tuple[str, ...]:
+    found = (both_ways_text(rows), warnings_text(rows), hops_text(run.header))
+    if not peak:
+        return found
+    from commbench.report.peaks import peak_text
+
+    return (*found, peak_text(rows, peak))
+
+
+def _head(run: Run) -> str:
+    plan, hosts = run.header.plan, run.header.hosts
+    where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
+    told = {m.reported.statistic for m in run.measurements if m.reported}
+    how = clean("; ".join(sorted(told))) or HOW.get(plan.timing, "slowest rank, median")
+    if not where:
+        where = "hosts unknown"
+    return (
+        f"{clean(run.name)}\n"
+        f"{plan.world_size} {plan.backend} ranks on {clean(where)}, {plan.device}, "
+        f"cpu mode {plan.cpu_mode}; {how}{launches}"
+    )
+
+
+def _kind_text(title: str, rows: list[Row], peak: Peak | None) -> str:
+    if all(row.time is None for row in rows):
+        reasons = dict.fromkeys(
+            f"{row.measurement.status}: {row.measurement.reason}" for row in rows
+        )
+        return "\n".join(clean(f"{title}: {reason}") for reason in reasons)
+    columns: tuple[str, ...] = COLUMNS
+    cells = [_cells(row) for row in rows]
+    if peak:
+        columns = (*COLUMNS, "of\npeak")
+        cells = [(*found, _of(row, peak)) for found, row in zip(cells, rows, strict=True)]
+    lines = table(columns, cells)
+    head = len(lines) - len(rows)
+    wrong = [row.measurement.status != OK and row.time is not None for row in rows]
+    body = [
+        style(line, RED) if bad else line for line, bad in zip(lines[head:], wrong, strict=True)
+    ]
+    return "\n".join([style(title, BOLD), *lines[:head], *body])
+
+
+def _of(row: Row, peak: Peak) -> str:
+    from commbench.analysis.peak import share_of_peak
+
+    share = share_of_peak(row, peak)
+    return format_percent(share.fraction) if share else ""
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    measurement, time = row.measurement, row.time
+    case = measurement.case
+    size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
+    if time is None:
+        return size, "", measurement.status, measurement.reason[:40], "", "", "", ""
+    interval = ""
+    if time.low is not None and time.high is not None:
+        low, high = (format_time(end, like=time.median) for end in (time.low, time.high))
+        interval = f"{low.split()[0]} … {high}"
+    wrong = "" if measurement.wrong is None else str(measurement.wrong)
+    return (
+        size,
+        count,
+        format_time(time.median),
+        interval,
+        str(time.iterations),
+        format_GBps(row.algbw),
+        format_GBps(row.busbw),
+        wrong,
+    )
+
+
+def plan_text(plan: Plan, torchrun_line: str) -> str:
+    """What would be measured: the plan, its cases, the bytes each rank needs, the torchrun line."""
+    cases = plan.cases()
+    facts = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in plan.as_json().items()
+        if name != "sizes"
+    }
+    largest = max((max(_needs(plan, case)) for case in cases if case.status == READY), default=0)
+    return "\n\n".join(
+        (
+            facts_text(facts),
+            "\n".join(
+                table(
+                    ("case", "size", "count", "bytes per rank", ""),
+                    [_plan_cells(plan, case) for case in cases],
+                    left="case,",
+                )
+            ),
+            f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
+            f"The same with torchrun:\n{torchrun_line}",
+        )
+    )
+
+
+def _plan_cells(plan: Plan, case: Case) -> tuple[str, ...]:
+    size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
+    if case.status != READY:
+        return case.title, size, "", case.status, case.reason
+    needs = _needs(plan, case)
+    other = f"at the root; {format_bytes(min(needs))} elsewhere" if min(needs) < max(needs) else ""
+    return case.title, size, count, format_bytes(max(needs)), other
+
+
+def _needs(plan: Plan, case: Case) -> list[int]:
+    """Bytes of buffers on the root and on another rank."""
+    ranks = {case.root or 0, plan.world_size - 1, 0}
+    return [case.needed_bytes(rank) for rank in ranks]
+
+
+def operations_text() -> str:
+    """The operations: what each does, its size convention and bus-bandwidth factor."""
+    rows = [
+        (
+            operation.name,
+            operation.summary,
+            operation.send.value,
+            operation.receive.value,
+            operation.busbw_formula or "-",
+        )
+        for operation in OPERATIONS.values()
+    ]
+    headings = ("operation", "what it does", "sends", "receives", "busbw/\nalgbw")
+    return "\n".join(
+        (
+            *table(headings, rows, left="operation,what it does,sends,receives"),
+            "",
+            "S is the printed size in bytes: the larger of what one rank sends and receives, as in",
+            "nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor.",
+        )
+    )
+
+
+def facts_text(facts: Mapping[str, Any]) -> str:
+    """Facts, one a line; a mapping within is a group of its own, and empty ones are left out."""
+    flat: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            flat.update({inner: str(content) for inner, content in value.items()})
+        elif value not in (None, ""):
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            flat[name.replace("_", " ")] = text
+    widest = max(map(len, flat), default=0)
+    return "\n".join(f"{name:<{widest}}  {clean(text)}" for name, text in flat.items())

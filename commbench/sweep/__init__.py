@@ -1,0 +1,1 @@
+"""The same measurement under several settings, in turn. Imports analysis and below."""

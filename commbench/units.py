@@ -1,0 +1,229 @@
+"""Bytes, seconds and GB/s: how they are written and read; the only 1e9 of the program.
+
+Sizes are binary (K = 1024 bytes), bandwidths decimal (GB/s = 1e9 bytes/s), as nccl-tests has both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from commbench.errors import UsageError
+
+GB = 1e9
+MICRO = 1e-6
+
+_SUFFIXES = {"": 0, "B": 0, "K": 10, "KIB": 10, "M": 20, "MIB": 20, "G": 30, "GIB": 30}
+_SIZE = re.compile(r"(\d{1,60}(?:\.\d{1,60})?)\s*([A-Za-z]*)", re.ASCII)
+_DECIMAL_SUFFIXES = {"KB": ("K", 10**3), "MB": ("M", 10**6), "GB": ("G", 10**9)}
+_TIME = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-zµμ]*)")
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
+LARGEST_SIZE = 1 << 50
+MOST_SIZES = 10_000
+
+
+def parse_size(text: str) -> int:
+    """Bytes meant by `text`: `8`, `512B`, `1K`, `1.5MiB`, `1G`; binary, any case.
+
+    Raises UsageError for anything that could be read in two ways (`1KB`, `1e6`) or is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a size", "write bytes, or K, M, G: 8, 512, 1K, 1.5M, 1G")
+    number, suffix = match[1], match[2].upper()
+    if suffix in _DECIMAL_SUFFIXES:
+        binary, thousands = _DECIMAL_SUFFIXES[suffix]
+        decimal = _fraction(number) * thousands
+        raise UsageError(
+            f"{text!r} could mean a power of 1000 or of 1024",
+            f"write {number}{binary} or {number}{binary}iB for powers of 1024, "
+            f"or the bytes in full for powers of 1000 ({decimal})",
+        )
+    if suffix not in _SUFFIXES:
+        raise UsageError(f"{text!r} has no known unit", "units are K, M, G (or KiB, MiB, GiB)")
+    size = _fraction(number) * (1 << _SUFFIXES[suffix])
+    if size != int(size):
+        raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
+    if not 0 < size <= LARGEST_SIZE:
+        raise UsageError(f"size {text!r} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+    return int(size)
+
+
+def parse_time(text: str) -> float:
+    """Seconds meant by `text`: `4.2ms`, `120us`, `1.3 s`; UsageError where the unit is missing."""
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a time", "write a number and ns, us, ms or s: 4.2ms")
+    number, unit = match[1], match[2]
+    if unit not in _PER_SECOND:
+        trouble = f"has an unknown unit {unit!r}" if unit else "has no unit"
+        raise UsageError(f"time {text!r} {trouble}", f"write {number}us, {number}ms or {number}s")
+    seconds = float(number) / _PER_SECOND[unit]
+    if not seconds:
+        raise UsageError(f"time {text!r} is not above 0", "write for example 4.2ms")
+    return seconds
+
+
+def _fraction(number: str) -> Any:
+    """The exact value of decimal digits."""
+    if "." not in number:
+        return int(number)
+    from fractions import Fraction  # as slow to import as it is seldom needed
+
+    return Fraction(number)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """The sizes of an expression, ascending and without repeats.
+
+    `1K-1G` doubles; `1K-1G:x4` multiplies by 4; `1M-16M:+1M` adds 1 MiB; commas join several.
+    """
+    sizes: set[int] = set()
+    for item in text.split(","):
+        sizes.update(_parse_item(item.strip(), text))
+        _refuse_too_many(len(sizes))
+    return tuple(sorted(sizes))
+
+
+def _parse_item(item: str, whole: str) -> tuple[int, ...]:
+    if not item:
+        raise UsageError(f"sizes {whole!r} have an empty item", "write for example 8,1K,1M-1G")
+    extent, colon, step = item.partition(":")
+    low, dash, high = extent.partition("-")
+    if not dash:
+        if colon:
+            raise UsageError(f"{item!r} has a step but no range", "write for example 1K-1G:x4")
+        return (parse_size(low),)
+    if colon and not step:
+        raise UsageError(f"{item!r} ends before its step", "write for example :x4 or :+1M")
+    if step[:1] == "+":
+        return size_range(parse_size(low), parse_size(high), add=parse_size(step[1:]))
+    if step and not re.fullmatch(r"x\d+(\.\d+)?", step):
+        raise UsageError(
+            f"{item!r} has an unknown step {step!r}",
+            "write :x4 to multiply by 4, :+1M to add 1 MiB",
+        )
+    return size_range(parse_size(low), parse_size(high), factor=float(step[1:] or 2))
+
+
+def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple[int, ...]:
+    """Sizes from `low` to at most `high`, multiplied by `factor`, or increased by `add` bytes."""
+    if low > high:
+        raise UsageError(
+            f"the range {format_size(low)}-{format_size(high)} runs backwards",
+            f"write {format_size(high)}-{format_size(low)}",
+        )
+    if add:
+        _refuse_too_many((high - low) // add + 1)
+        return tuple(range(low, high + 1, add))
+    if factor <= 1:
+        raise UsageError(f"the step x{factor:g} never ends", "multiply by more than 1, such as x2")
+    factor = min(factor, 2.0 * LARGEST_SIZE)
+    sizes = [low]
+    while (following := max(sizes[-1] + 1, int(low * factor ** len(sizes) + 0.5))) <= high:
+        sizes.append(following)
+        _refuse_too_many(len(sizes))
+    return tuple(sizes)
+
+
+def _refuse_too_many(number: int) -> None:
+    if number > MOST_SIZES:
+        raise UsageError(
+            f"these sizes make more than {MOST_SIZES} steps", "use a larger step, such as :x2"
+        )
+
+
+def format_size(size_bytes: int) -> str:
+    """An exact, short way to write a size: `8`, `1K`, `1.5K`, `1025`; parse_size reads it back."""
+    for suffix, shift in (("G", 30), ("M", 20), ("K", 10)):
+        if size_bytes >= 1 << shift and (size_bytes * 100) % (1 << shift) == 0:
+            return _hundredths(size_bytes * 100 >> shift) + suffix
+    return str(size_bytes)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """A size for reading, exact: `8 B`, `1 KiB`, `1.5 MiB`, `1 GiB`, `1048572 B`."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << shift and (size_bytes * 100) % (1 << shift) == 0:
+            return f"{_hundredths(size_bytes * 100 >> shift)} {unit}"
+    return f"{size_bytes} B"
+
+
+def _hundredths(number: int) -> str:
+    """A number of hundredths without superfluous zeros: 150 is `1.5`."""
+    whole, rest = divmod(number, 100)
+    return f"{whole}.{rest:02}".rstrip("0").rstrip(".")
+
+
+def format_time(seconds: float, like: float | None = None) -> str:
+    """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`.
+
+    `like` names another duration whose unit and digits to use, so that the two can be compared.
+    """
+    scale = like if like is not None else seconds
+    for limit, unit, factor in ((999.5e-6, "us", 1e6), (0.9995, "ms", 1e3)):
+        if scale < limit:
+            return f"{seconds * factor:.{_digits(scale * factor)}f} {unit}"
+    return f"{seconds:.{_digits(scale)}f} s"
+
+
+def format_GBps(bytes_per_second: float | None) -> str:  # noqa: N802 - GB is a unit
+    """A bandwidth in GB/s (1e9 bytes/s), three digits or, below 0.1, two; empty for none."""
+    if bytes_per_second is None:
+        return ""
+    value = bytes_per_second / GB
+    return f"{value:.{_digits(value)}f}" if value >= 0.1 or not value else f"{value:.2g}"
+
+
+def format_percent(fraction: float) -> str:
+    """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
+    value = 100 * fraction
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f} %" if value >= 0.1 or not value else f"{value:.2g} %"
+
+
+def _digits(value: float) -> int:
+    return 2 if value < 10 else 1 if value < 1000 else 0
+
+
+def format_sizes(sizes: tuple[int, ...]) -> str:
+    """The shortest way to write sizes that parse_sizes reads back: `1K-1G` where they double."""
+    if len(sizes) > 2 and sizes == size_range(sizes[0], sizes[-1], factor=2):
+        return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
+    return ",".join(format_size(size) for size in sizes)
+
+
+_BANDWIDTH = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([KMGT]B/s)", re.ASCII)
+_BYTES = {"KB/s": 1e3, "MB/s": 1e6, "GB/s": GB, "TB/s": 1e12}
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second meant by `text`: `3.0GB/s`, `250 MB/s`; decimal, as bandwidths are."""
+    match = _BANDWIDTH.fullmatch(text.strip())
+    if not match or not float(match[1]):
+        raise UsageError(
+            f"{text!r} is not a bandwidth",
+            "write a number above 0 and its unit, 3.0GB/s or 250MB/s; GB/s is 1e9 bytes/s",
+        )
+    return float(match[1]) * _BYTES[match[2]]
+
+
+def parse_percentage(text: str, option: str = "") -> float:
+    """The fraction meant by `text`: `10%`, `0.1`, `150%`; 10 alone could mean either.
+
+    `option` is named in what is said of a wrong one.
+    """
+    number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
+        said = f"{option} {text!r}" if option else repr(text)
+        raise UsageError(f"{said} is not a fraction", "write 10% or 0.1")
+    return round(value, 12)
+
+
+def format_ratio(ratio: float) -> str:
+    """A ratio with three decimals, fewer where it is large."""
+    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 1000 else f"{ratio:.3g}"

@@ -1,0 +1,1 @@
+"""What one rank does; the only code that needs torch. Imported by launch, inside functions."""

@@ -1,0 +1,98 @@
+"""The memory of a rank: one arena for all cases, and the views of it that a case sends and fills.
+
+The arena is as large as the largest case needs and is allocated once: pages that no case has
+touched yet cost nothing, and no case waits for fresh ones that an earlier case already had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from commbench.operations import IN_PLACE
+from commbench.plan import Case
+from commbench.reductions import REDUCTIONS
+from commbench.worker.communicator import Communicator
+
+ALIGNMENT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """What the call of an operation needs; tensors are one-dimensional."""
+
+    send: torch.Tensor
+    receive: torch.Tensor
+    send_blocks: list[torch.Tensor] | None
+    """The send buffer cut into blocks; None where it is empty (barrier, or a rank that is no
+    root). Without blocks it is one."""
+    receive_blocks: list[torch.Tensor] | None
+    reduce_op: Any
+    root: int
+    rank: int
+    ranks: int
+    group: Any
+
+
+class Arena:
+    """One allocation on the rank's device, for the buffers of all cases in turn."""
+
+    def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
+        self._comm = comm
+        needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
+        self._memory = torch.empty(needed + ALIGNMENT, dtype=torch.uint8, device=comm.device)
+        self._holds = ""
+
+    def is_stale(self, case: Case) -> bool:
+        """Whether the memory holds data of another dtype, which read as this case's could be
+        denormal numbers, slow to add."""
+        return case.dtype != self._holds
+
+    def used_by(self, case: Case) -> None:
+        """Note whose data the memory now holds."""
+        self._holds = case.dtype or self._holds
+
+    def buffers(self, case: Case) -> Buffers:
+        """The buffers of a case; their contents are whatever the last case left."""
+        comm = self._comm
+        send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
+        send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
+        send = self._view(send_start, send_bytes, case.dtype)
+        receive = self._view(receive_start, receive_bytes, case.dtype)
+        return Buffers(
+            send=send,
+            receive=receive,
+            send_blocks=_blocks(case, send),
+            receive_blocks=_blocks(case, receive),
+            reduce_op=_reduce_op(case.reduce_op),
+            root=case.root or 0,
+            rank=comm.rank,
+            ranks=comm.ranks,
+            group=comm.group,
+        )
+
+    def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
+        if case.placement != IN_PLACE:
+            return 0, -(-send_bytes // ALIGNMENT) * ALIGNMENT
+        own_block = self._comm.rank * case.block_bytes
+        if 0 < send_bytes < receive_bytes:
+            return own_block, 0
+        if 0 < receive_bytes < send_bytes:
+            return 0, own_block
+        return 0, 0
+
+    def _view(self, start: int, size: int, dtype: str) -> torch.Tensor:
+        return self._memory[start : start + size].view(getattr(torch, dtype or "uint8"))
+
+
+def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:
+    return list(buffer.split(case.count)) if buffer.numel() else None
+
+
+def _reduce_op(name: str) -> Any:
+    if not name:
+        return None
+    return getattr(dist.ReduceOp, REDUCTIONS[name].torch_name or name.upper())

@@ -1,0 +1,194 @@
+"""The process groups of a rank: the one that is measured, and one of its own for control.
+
+Control traffic (agreeing on what follows, gathering samples) goes over a gloo group of its own,
+never over the group that is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from commbench.errors import ERRORS_BY_NAME, CommbenchError, UnavailableError, first_line
+from commbench.plan import Plan
+from commbench.worker.desk import failure_of, leave_failure
+from commbench.worker.seat import Seat
+
+MESSAGE_BYTES = 4096
+LAZY = "TORCH_GLOO_LAZY_INIT"
+PATIENCE_S = 3.0
+"""How long a rank that lost another stays before it ends too, so that the launcher, which stops
+everybody at once, sees first who really failed."""
+
+
+class Communicator:
+    """One rank's view of the group: `group` is measured, everything else is control."""
+
+    def __init__(self, seat: Seat, device: torch.device, control: Any) -> None:
+        self.rank = seat.rank
+        self.ranks = seat.world_size
+        self.device = device
+        self.group = dist.group.WORLD
+        self.shares_clock = False
+        """Whether all ranks run under one boot of one host, hence read the same clock."""
+        self._control = control
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything that was asked of it."""
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).synchronize()
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's `tensor` (same shape and dtype everywhere), on rank 0; empty elsewhere."""
+        if self.rank:
+            dist.gather(tensor, dst=0, group=self._control)
+            return []
+        parts = [torch.empty_like(tensor) for _ in range(self.ranks)]
+        dist.gather(tensor, parts, dst=0, group=self._control)
+        return parts
+
+    def share(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Rank 0's `tensor`, on every rank."""
+        dist.broadcast(tensor, src=0, group=self._control)
+        return tensor
+
+    def agree(
+        self, part: Any, decide: Callable[[list[Any]], Any], message_bytes: int = MESSAGE_BYTES
+    ) -> Any:
+        """What `decide` makes, on rank 0, of every rank's `part`; the same on every rank.
+
+        Parts and decision are JSON values of at most `message_bytes`. A CommbenchError that
+        `decide` raises is raised on every rank.
+        """
+        parts = self.gather(_packed(part, message_bytes))
+        answer: dict[str, Any] = {}
+        if not self.rank:
+            try:
+                answer = {"decision": decide([_unpacked(part) for part in parts])}
+            except CommbenchError as error:
+                answer = {
+                    "error": type(error).__name__,
+                    "message": error.message[: message_bytes // 4],
+                    "hint": error.hint[: message_bytes // 4],
+                }
+        answer = _unpacked(self.share(_packed(answer, message_bytes)))
+        if "error" in answer:
+            raise ERRORS_BY_NAME[answer["error"]](answer["message"], answer["hint"])
+        return answer["decision"]
+
+
+@contextmanager
+def communicator(plan: Plan, seat: Seat) -> Iterator[Communicator]:
+    """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
+    device = _device(plan, seat)
+    _prepare_variables(plan, seat)
+    timeout = timedelta(seconds=plan.timeout_s)
+    where: dict[str, Any] = (
+        {"store": dist.FileStore(seat.meeting_point.removeprefix("file:"), seat.world_size)}
+        if seat.meeting_point.startswith("file:")
+        else {"init_method": seat.meeting_point}
+    )
+    try:
+        dist.init_process_group(
+            plan.backend, rank=seat.rank, world_size=seat.world_size, timeout=timeout, **where
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UnavailableError(
+            f"rank {seat.rank} could not join a {plan.backend} group: {first_line(error)}",
+            "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
+        ) from error
+    try:
+        yield Communicator(seat, device, _control_group(timeout))
+    except CommbenchError:
+        raise  # every rank has come this far, and no operation is under way
+    except BaseException as error:
+        _testify(error, seat)
+        if plan.backend == "nccl":
+            # With an operation under way that never ends, destroying would wait for it.
+            _abort_nccl()
+        raise
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _testify(error: BaseException, seat: Seat) -> None:
+    """Leave word of a failure before the groups are left: peers see that next."""
+    failure = failure_of(error, seat.rank, socket.gethostname())
+    if seat.desk:
+        leave_failure(seat.desk, failure)
+    if failure.echo:
+        time.sleep(PATIENCE_S)
+
+
+def _control_group(timeout: timedelta) -> Any:
+    """A gloo group that connects two ranks when they first talk: control only talks to rank 0 and
+    along a tree, and a full mesh of n^2 connections would cost more than the rest of a start."""
+    asked = os.environ.get(LAZY)
+    os.environ[LAZY] = "1"
+    try:
+        return dist.new_group(backend="gloo", timeout=timeout)
+    finally:
+        if asked is None:
+            del os.environ[LAZY]
+        else:
+            os.environ[LAZY] = asked
+
+
+def _device(plan: Plan, seat: Seat) -> torch.device:
+    if plan.device == "cpu":
+        # As torchrun does it for several ranks: one compute thread each.
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    module = torch.get_device_module(plan.device)
+    device = torch.device(plan.device, seat.local_rank % module.device_count())
+    module.set_device(device)
+    return device
+
+
+def gpu_shared(device: str, seat: Seat) -> bool:
+    """Whether this host has more ranks than GPUs, while they measure GPUs."""
+    if device == "cpu":
+        return False
+    return seat.local_world_size > int(torch.get_device_module(device).device_count())
+
+
+def _prepare_variables(plan: Plan, seat: Seat) -> None:
+    """Set what the backends read, only where the person has not."""
+    if seat.one_host and sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if gpu_shared(plan.device, seat):
+        # NCCL refuses two ranks of one host on one GPU. With a host name of its own each rank is a
+        # host to NCCL and talks over sockets: functional, and no measure of performance.
+        os.environ["NCCL_HOSTID"] = f"commbench-rank{seat.rank}"
+        for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
+            os.environ.setdefault(f"NCCL_{name}", value)
+        if seat.one_host:
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+
+
+def _abort_nccl() -> None:
+    backend = dist.group.WORLD._get_backend(torch.device("cuda"))
+    if hasattr(backend, "abort"):
+        backend.abort()
+
+
+def _packed(value: Any, message_bytes: int) -> torch.Tensor:
+    data = json.dumps(value).encode()
+    if len(data) > message_bytes:
+        raise ValueError(f"a control message of {len(data)} bytes exceeds {message_bytes}")
+    return torch.frombuffer(bytearray(data.ljust(message_bytes)), dtype=torch.uint8)
+
+
+def _unpacked(tensor: torch.Tensor) -> Any:
+    return json.loads(bytes(tensor.numpy()))

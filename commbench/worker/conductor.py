@@ -1,0 +1,190 @@
+"""Rank 0 says what comes next, every rank does it: check a case, warm it up, time a block of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from commbench.analysis.itinerary import itinerary
+from commbench.analysis.sampling import Block, Schedule, schedule
+from commbench.operations import OPERATIONS
+from commbench.plan import READY, Case, Plan
+from commbench.records.schema import OK, WRONG, Measurement, WrongElement
+from commbench.worker.buffers import Arena, Buffers
+from commbench.worker.communicator import Communicator
+from commbench.worker.measure import Gathered, back_to_back, time_block
+from commbench.worker.patterns import PERIOD
+from commbench.worker.recorder import Recorder
+from commbench.worker.strain import Strain
+from commbench.worker.timers import Timer
+from commbench.worker.verify import Verdict, fill_inputs, verify
+
+END, CHECK, TIME = 0, 1, 2
+
+
+class Step(NamedTuple):
+    """What every rank does next."""
+
+    what: int
+    case: int = 0
+    iterations: int = 0
+    calls: int = 1
+
+
+class Checked(NamedTuple):
+    """What checking a case found over all ranks."""
+
+    wrong: int | None = None
+    first: WrongElement | None = None
+    seconds: float = 0.0
+
+
+Steps = Generator[Step, Any, None]
+"""Yields steps, is sent what came of each: Checked, or a Gathered block."""
+
+
+def perform(
+    plan: Plan,
+    cases: tuple[Case, ...],
+    comm: Communicator,
+    timer: Timer,
+    recorder: Recorder | None,
+    launch: int,
+) -> None:
+    """Measure the cases; rank 0 has a recorder."""
+    arena = Arena(comm, tuple(case for case in cases if case.status == READY))
+    strain = Strain()
+    shares_clock = timer.shares_clock and comm.shares_clock
+    steps = _conduct(plan, cases, recorder, launch) if recorder else None
+    step = next(steps, Step(END)) if steps else Step(END)
+    while True:
+        step = Step(*comm.share(torch.tensor(step)).tolist())
+        if step.what == END:
+            return
+        case = cases[step.case]
+        buffers = arena.buffers(case)
+        call = call_of(case, buffers)
+        came: Any
+        if step.what == CHECK:
+            came = _total(comm, verify(case, buffers, salt(plan, case), call, comm.synchronize))
+        else:
+            if arena.is_stale(case):
+                fill_inputs(case, buffers, salt(plan, case))
+            block = time_block(timer, strain, back_to_back(call, step.calls), step.iterations)
+            gathered = comm.gather(block)
+            came = Gathered(torch.stack(gathered), step.calls, shares_clock) if steps else None
+        arena.used_by(case)
+        if steps:
+            step = _send(steps, came)
+
+
+def _send(steps: Steps, came: Any) -> Step:
+    try:
+        return steps.send(came)
+    except StopIteration:
+        return Step(END)
+
+
+def _conduct(plan: Plan, cases: tuple[Case, ...], recorder: Recorder, launch: int) -> Steps:
+    """Rank 0's part: which case comes next, what it needs, and writing down what it gave."""
+    for case in cases:
+        if case.status != READY:
+            recorder.finished(Measurement(case=case, status=case.status, reason=case.reason))
+    unsettled = {case.index: _Progress(plan, case) for case in cases if case.status == READY}
+    for index in itinerary(plan.order, plan.seed + launch, unsettled):
+        progress = unsettled[index]
+        recorder.started(progress.case)
+        if progress.schedule is None:
+            progress.begin((yield Step(CHECK, index)) if progress.needs_check else Checked())
+        while progress.block is not None:
+            block = progress.block
+            gathered = yield Step(TIME, index, block.iterations, block.calls)
+            if block.timed:
+                recorder.visited(progress.case, gathered.visit(progress.warmup, launch))
+            progress.take(gathered.slowest_s)
+            if block.timed:
+                break
+        if progress.block is None:
+            del unsettled[index]
+            recorder.finished(progress.measurement())
+
+
+class _Progress:
+    """How far one case has come."""
+
+    def __init__(self, plan: Plan, case: Case) -> None:
+        self.case = case
+        self.schedule: Schedule | None = None
+        self.block: Block | None = None
+        """What it needs next; None: nothing more."""
+        self.warmup = 0
+        """Untimed calls since the last timed block."""
+        self.needs_check = plan.check and bool(case.dtype)
+        self._plan = plan
+        self._checked = Checked()
+        self._stop_reason = ""
+
+    def begin(self, checked: Checked) -> None:
+        self._checked = checked
+        self.schedule = schedule(self._plan, self.case, checked.seconds)
+        self.block = next(self.schedule)
+
+    def take(self, durations: tuple[float, ...]) -> None:
+        """Go on after the block that took these durations."""
+        assert self.schedule is not None and self.block is not None
+        self.warmup = 0 if self.block.timed else self.warmup + self.block.iterations
+        try:
+            self.block = self.schedule.send(durations)
+        except StopIteration as end:
+            self.block, self._stop_reason = None, end.value
+
+    def measurement(self) -> Measurement:
+        first = self._checked.first
+        return Measurement(
+            case=self.case,
+            status=WRONG if first else OK,
+            reason=_describe(first) if first else "",
+            stop_reason=self._stop_reason,
+            wrong=self._checked.wrong,
+            first_wrong=first,
+        )
+
+
+def call_of(case: Case, buffers: Buffers) -> Callable[[], object]:
+    """The call that performs the operation of a case once."""
+    return partial(OPERATIONS[case.operation].call, dist, buffers)
+
+
+def salt(plan: Plan, case: Case) -> int:
+    """Where the test data of a case begin, so that no case finds the last one's still there."""
+    return (plan.seed + 7919 * (case.index + 1)) % PERIOD
+
+
+def _total(comm: Communicator, verdict: Verdict) -> Checked:
+    """Wrong elements over all ranks, the first of the lowest rank that has any, and the seconds
+    of the slowest rank."""
+
+    def add(parts: list[dict[str, Any]]) -> dict[str, Any]:
+        firsts = [part["first"] for part in parts if part["first"]]
+        return {
+            "wrong": sum(part["wrong"] for part in parts),
+            "first": firsts[0] if firsts else None,
+            "seconds": max(part["seconds"] for part in parts),
+        }
+
+    first = verdict.first._asdict() if verdict.first else None
+    part = {"wrong": verdict.wrong, "first": first, "seconds": verdict.seconds}
+    total = comm.agree(part, add)
+    return Checked(
+        wrong=total["wrong"],
+        first=WrongElement(**total["first"]) if total["first"] else None,
+        seconds=total["seconds"],
+    )
+
+
+def _describe(first: WrongElement) -> str:
+    return f"rank {first.rank}, element {first.element}: expected {first.expected}, got {first.got}"

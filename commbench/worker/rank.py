@@ -1,0 +1,167 @@
+"""What a rank does from its first line to its last: settle, join, try, then case by case."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import datetime, timezone
+from typing import Any
+
+import torch
+
+from commbench import __version__
+from commbench.errors import RankError, UnavailableError, first_line
+from commbench.plan import READY, UNSUPPORTED, Case
+from commbench.records.environment import boot_id, gather_facts, relevant_variables
+from commbench.records.journal import create_folder
+from commbench.records.schema import Header, Rank
+from commbench.typed import build
+from commbench.worker.buffers import Arena
+from commbench.worker.communicator import Communicator, communicator, gpu_shared
+from commbench.worker.conductor import call_of, perform
+from commbench.worker.hops import measure_hops
+from commbench.worker.measure import loop_overhead_s
+from commbench.worker.quiet import settle
+from commbench.worker.recorder import Recorder
+from commbench.worker.seat import Seat
+from commbench.worker.task import Task
+from commbench.worker.timers import timer_for
+
+TRIAL_BYTES = 64 * 1024
+"""Most bytes of the control message that carries the outcome of all trials."""
+
+
+def run_rank(task: Task, seat: Seat) -> None:
+    """Take part in a run as one rank; rank 0 writes the run folder, making it if need be.
+
+    Raises CommbenchError: on every rank alike where the trouble concerns all.
+    """
+    plan = task.plan
+    facts = {} if seat.rank else gather_facts()  # before this rank settles on a single core
+    cores = settle(plan.cpu_mode, seat.local_rank)
+    with communicator(plan, seat) as comm:
+        header, leaders = _introduce(task, seat, comm, cores)
+        # Variables as the ranks have them: joining the others set some.
+        header = header._replace(environment=facts | {"variables": relevant_variables()})
+        cases = _after_trials(plan.cases(), comm)
+        if all(case.status != READY for case in cases):
+            reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
+            raise UnavailableError(
+                f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
+                "`commbench run --dry-run` lists what can be measured",
+            )
+        timer = timer_for(comm)
+        header = header._replace(
+            overhead_s=loop_overhead_s(timer),
+            resolution_s=timer.resolution_s,
+            launch=task.launch,
+            hops=measure_hops(comm, leaders),
+        )
+        recorder = Recorder(task, header, len(cases)) if not comm.rank else None
+        perform(plan, cases, comm, timer, recorder, task.launch)
+        if recorder:
+            recorder.close()
+
+
+def _introduce(
+    task: Task, seat: Seat, comm: Communicator, cores: tuple[int, ...]
+) -> tuple[Header, tuple[int, ...]]:
+    """Tell rank 0 who this is; it refuses ranks with another plan, and opens the folder.
+
+    Gives the header, with all ranks on rank 0, and the first rank of each host.
+    """
+    plan = task.plan
+    me = Rank(
+        rank=seat.rank,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        device=_device_name(comm.device),
+        cores=cores,
+        cpu_mode=plan.cpu_mode,
+        local_rank=seat.local_rank,
+    )
+    part = {
+        "rank": me._asdict(),
+        "plan": plan.digest,
+        "commbench": __version__,
+        "boot_id": boot_id(),
+        "gpu_shared": gpu_shared(plan.device, seat),
+    }
+
+    def meet(parts: list[dict[str, Any]]) -> dict[str, Any]:
+        for key in ("commbench", "plan"):
+            for other in parts:
+                if other[key] != parts[0][key]:
+                    raise UnavailableError(
+                        f"rank {other['rank']['rank']} on {other['rank']['host']} has another "
+                        f"{key} ({other[key]}) than rank 0 ({parts[0][key]})",
+                        "start every rank with the same command and the same commbench",
+                    )
+        if not task.folder_exists:
+            create_folder(task.folder)
+        ranks.extend(build(Rank, p["rank"]) for p in parts)
+        return {
+            "shares_clock": len({p["boot_id"] for p in parts}) == 1 and bool(part["boot_id"]),
+            "gpu_shared": any(p["gpu_shared"] for p in parts),
+        }
+
+    ranks: list[Rank] = []
+    agreed = comm.agree(part, meet)
+    comm.shares_clock = agreed["shares_clock"]
+    header = Header(
+        plan=plan,
+        label=task.label,
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        launcher=seat.launcher,
+        ranks=tuple(ranks),
+        num_nodes=seat.num_nodes,
+        gpu_shared=agreed["gpu_shared"],
+        commbench=__version__,
+    )
+    # A flag for each rank, whatever their number: messages that are agreed on are small.
+    flags = [not rank.local_rank for rank in ranks] or [False] * comm.ranks
+    leaders = comm.share(torch.tensor(flags, dtype=torch.uint8)).nonzero().flatten().tolist()
+    return header, tuple(leaders)
+
+
+def _after_trials(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
+    """The cases, those marked unsupported whose kind the backend refuses when tried once.
+
+    A trial moves one element per block; it also makes the connections.
+    """
+    refusals: dict[str, str] = {}
+    titles: dict[str, Case] = {}
+    for case in cases:
+        if case.status == READY:
+            titles.setdefault(case.title, case)
+    for title, case in titles.items():
+        trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
+        try:
+            call_of(trial, Arena(comm, (trial,)).buffers(trial))()
+            comm.synchronize()
+        except (RuntimeError, ValueError, TypeError) as error:
+            refusals[title] = first_line(error)[:200]
+
+    def judge(parts: list[dict[str, str]]) -> dict[str, str]:
+        for title in titles:
+            refused = [rank for rank, part in enumerate(parts) if title in part]
+            if refused and len(refused) < len(parts):
+                raise RankError(
+                    f"{title} failed on rank {refused[0]} only: {parts[refused[0]][title]}",
+                    "see what differs on that rank: device, driver, versions",
+                )
+        return parts[0]
+
+    agreed = comm.agree(refusals, judge, TRIAL_BYTES)
+    return tuple(
+        case._replace(status=UNSUPPORTED, reason=agreed[case.title])
+        if case.status == READY and case.title in agreed
+        else case
+        for case in cases
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "cpu"
+    return f"{device} {torch.get_device_module(device).get_device_name(device)}"

@@ -1,0 +1,156 @@
+"""Is the result right? Every element on every rank, against the closed form of the operation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from commbench.operations import OPERATIONS, Place
+from commbench.plan import Case
+from commbench.records.schema import WrongElement
+from commbench.worker.buffers import Buffers
+from commbench.worker.patterns import PERIOD, Pattern
+
+CHUNK_PERIODS = 64
+"""Elements are compared in chunks of 64 periods (130,496 elements): they and what comparing them
+needs stay in a core's cache, and below 16 MiB for every dtype."""
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rank found: how many elements are wrong, the first of them, and how long the
+    operation took, roughly: it is the first of its size."""
+
+    wrong: int
+    first: WrongElement | None
+    seconds: float
+
+
+def verify(
+    case: Case,
+    buffers: Buffers,
+    salt: int,
+    call: Callable[[], object],
+    finish: Callable[[], object],
+) -> Verdict:
+    """Fill the buffers with fresh data, perform the operation once, compare the result.
+
+    `finish` waits until the device is done.
+    """
+    pattern = Pattern(case, buffers.rank, buffers.ranks, salt, buffers.send.device)
+    _spoil(buffers, pattern)
+    _send(buffers, pattern)
+    began = time.perf_counter()
+    call()
+    finish()
+    seconds = time.perf_counter() - began
+    return Verdict(*inspect(buffers, pattern), seconds)
+
+
+def fill_inputs(case: Case, buffers: Buffers, salt: int) -> None:
+    """Fill the send buffer with the case's data."""
+    if case.dtype:
+        _send(buffers, Pattern(case, buffers.rank, buffers.ranks, salt, buffers.send.device))
+
+
+def _send(buffers: Buffers, pattern: Pattern) -> None:
+    for block, part in enumerate(buffers.send_blocks or ()):
+        fill(part, pattern.sent(block))
+
+
+def inspect(buffers: Buffers, pattern: Pattern) -> tuple[int, WrongElement | None]:
+    """Compare this rank's receive buffer with what the operation must have left in it."""
+    wrong, first = 0, None
+    for part, row in _expected_rows(buffers, pattern):
+        count, index = compare(part, row, pattern.tolerance)
+        wrong += count
+        if count and first is None:
+            first = WrongElement(
+                rank=buffers.rank,
+                element=part.storage_offset() - buffers.receive.storage_offset() + index,
+                expected=str(row[index % PERIOD].item()),
+                got=str(part[index].item()),
+            )
+    return wrong, first
+
+
+def fill(buffer: torch.Tensor, row: torch.Tensor) -> None:
+    """Repeat `row` over the whole of `buffer`."""
+    whole = buffer.numel() // PERIOD * PERIOD
+    buffer[:whole].view(-1, PERIOD).copy_(row)
+    buffer[whole:].copy_(row[: buffer.numel() - whole])
+
+
+def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[int, int]:
+    """How many elements of `buffer` differ from the repeated `row`, and the index of the first.
+
+    NaN differs from everything. Memory: one chunk at a time.
+    """
+    wrong, first = 0, -1
+    for start in range(0, buffer.numel(), CHUNK_PERIODS * PERIOD):
+        chunk = buffer[start : start + CHUNK_PERIODS * PERIOD]
+        whole = chunk.numel() // PERIOD * PERIOD
+        for offset, part, expected in (
+            (0, chunk[:whole].view(-1, PERIOD), row),
+            (whole, chunk[whole:], row[: chunk.numel() - whole]),
+        ):
+            if _same_bits(part, expected):
+                continue
+            differs = _differs(part, expected, tolerance)
+            count = int(torch.count_nonzero(differs))
+            if count and first < 0:
+                first = start + offset + int(differs.reshape(-1).nonzero()[0])
+            wrong += count
+    return wrong, first
+
+
+def _same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether all is as expected, bit by bit: the usual case, four times as fast to see."""
+    bits = _INTEGERS[part.element_size()]
+    part, expected = part.view(bits), expected.view(bits)
+    if part.device.type != "cpu":
+        return bool(torch.equal(part, expected.expand_as(part)))
+    repeated = np.broadcast_to(expected.numpy(), tuple(part.shape))
+    return np.array_equal(part.numpy(), repeated)
+
+
+def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> torch.Tensor:
+    if part.element_size() == 1 and part.is_floating_point():  # float8 has no comparison
+        part, expected = part.to(torch.bfloat16), expected.to(torch.bfloat16)
+    if not tolerance:
+        return part != expected
+    return ~((part.double() - expected.double()).abs() <= tolerance)
+
+
+def _spoil(buffers: Buffers, pattern: Pattern) -> None:
+    """Leave the complement of the result in the receive buffer, so that every element of it has to
+    be written; needless where the data to send cover it."""
+    covered = (
+        buffers.receive.data_ptr() == buffers.send.data_ptr()
+        and buffers.receive.numel() == buffers.send.numel()
+    )
+    if covered:
+        return
+    for part, row in _expected_rows(buffers, pattern):
+        fill(part, ~row if row.dtype == torch.bool else _other_bits(row))
+
+
+def _other_bits(row: torch.Tensor) -> torch.Tensor:
+    return (~row.view(_INTEGERS[row.element_size()])).view(row.dtype)
+
+
+def _expected_rows(
+    buffers: Buffers, pattern: Pattern
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The blocks of the receive buffer whose result is defined, and the row each must repeat."""
+    operation = OPERATIONS[pattern.case.operation]
+    for block, part in enumerate(buffers.receive_blocks or ()):
+        source = operation.expected(Place(buffers.rank, block, buffers.ranks, buffers.root))
+        if source is not None:
+            yield part, pattern.expected(source)

@@ -1,0 +1,87 @@
+"""In which order cases are visited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commbench.analysis.itinerary import itinerary
+from commbench.plan import ORDERS
+
+quick = settings(deadline=None, max_examples=60)
+cases = st.sets(st.integers(0, 50), min_size=1, max_size=12)
+
+
+def follow(order: str, seed: int, needs: dict[int, int]) -> list[int]:
+    """The visits until every case has had as many as it needs."""
+    unsettled = dict(needs)
+    found = []
+    for case in itinerary(order, seed, unsettled):
+        found.append(case)
+        unsettled[case] -= 1
+        if not unsettled[case]:
+            del unsettled[case]
+    return found
+
+
+def rounds(order: Iterator[int], size: int, number: int) -> list[list[int]]:
+    return [list(islice(order, size)) for _ in range(number)]
+
+
+@quick
+@given(cases, st.integers(0, 2**40))
+def test_each_round_visits_each_unsettled_case_once(unsettled: set[int], seed: int) -> None:
+    for found in rounds(itinerary("shuffled", seed, unsettled), len(unsettled), 5):
+        assert sorted(found) == sorted(unsettled)
+
+
+@quick
+@given(st.dictionaries(st.integers(0, 50), st.integers(1, 6), max_size=10), st.integers(0, 99))
+def test_a_settled_case_drops_out_and_all_others_go_on(needs: dict[int, int], seed: int) -> None:
+    found = follow("shuffled", seed, needs)
+    expected = [
+        {case for case, need in needs.items() if need > done}
+        for done in range(max(needs.values(), default=0))
+    ]
+    for round_ in expected:
+        visited, found = found[: len(round_)], found[len(round_) :]
+        assert set(visited) == round_
+    assert found == []
+
+
+@quick
+@given(st.dictionaries(st.integers(0, 50), st.integers(1, 6), max_size=10), st.integers(0, 99))
+def test_ascending_settles_one_case_after_another(needs: dict[int, int], seed: int) -> None:
+    assert follow("ascending", seed, needs) == [
+        case for case in sorted(needs) for _ in range(needs[case])
+    ]
+
+
+def test_the_same_seed_makes_the_same_order_and_another_seed_another() -> None:
+    def order(seed: int) -> list[int]:
+        return list(islice(itinerary("shuffled", seed, set(range(8))), 80))
+
+    assert order(3) == order(3)
+    assert len({tuple(order(seed)) for seed in range(20)}) == 20
+
+
+def test_rounds_have_orders_of_their_own() -> None:
+    found = rounds(itinerary("shuffled", 0, set(range(8))), 8, 20)
+    assert len(set(map(tuple, found))) == 20
+    assert sorted(found[0]) != found[0]
+
+
+def test_every_case_is_first_in_its_share_of_the_rounds() -> None:
+    # Of 6000 rounds each of six cases begins 1000, give or take 29 (one standard deviation).
+    found = rounds(itinerary("shuffled", 1, set(range(6))), 6, 6000)
+    for case in range(6):
+        assert sum(order[0] == case for order in found) == pytest.approx(1000, abs=120)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_without_cases_nothing_is_visited(order: str) -> None:
+    assert list(itinerary(order, 0, set())) == []

@@ -1,0 +1,250 @@
+"""Rows: bandwidth worked out by hand, and every column of results.csv."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import invented
+import pytest
+from invented import visits
+
+from commbench.analysis.rows import COLUMNS, Row, row_of, rows_of
+from commbench.operations import OPERATIONS
+from commbench.plan import Plan
+from commbench.records.schema import Header, Measurement, Rank, Reported, Run, Visit
+
+
+def row(
+    operation: str, ranks: int, size: int, samples: tuple[float, ...], dtype: str = "float32",
+    **more: Any,
+) -> Row:  # fmt: skip
+    return invented.row(
+        *invented.visits(samples, **more), operations=(operation,), sizes=(size,), dtypes=(dtype,),
+        world_size=ranks,
+    )  # fmt: skip
+
+
+# S = 1 MiB = 1048576 B in 1 ms: algbw = 1.048576 GB/s; busbw is that times nccl-tests' factor.
+@pytest.mark.parametrize(
+    ("operation", "with_2", "with_4", "with_8"),
+    [
+        ("all_reduce", 1.048576, 1.572864, 1.835008),
+        ("all_gather", 0.524288, 0.786432, 0.917504),
+        ("reduce_scatter", 0.524288, 0.786432, 0.917504),
+        ("all_to_all", 0.524288, 0.786432, 0.917504),
+        ("gather", 0.524288, 0.786432, 0.917504),
+        ("scatter", 0.524288, 0.786432, 0.917504),
+        ("broadcast", 1.048576, 1.048576, 1.048576),
+        ("reduce", 1.048576, 1.048576, 1.048576),
+        ("send_recv", 1.048576, 1.048576, 1.048576),
+    ],
+)
+def test_bandwidths_of_a_mebibyte_in_a_millisecond(
+    operation: str, with_2: float, with_4: float, with_8: float
+) -> None:
+    for ranks, busbw in ((2, with_2), (4, with_4), (8, with_8)):
+        columns = row(operation, ranks, 1 << 20, (1e-3,)).columns()
+        assert (columns["size_bytes"], columns["algbw_GBps"]) == (1 << 20, 1.048576)
+        assert columns["busbw_GBps"] == busbw
+
+
+def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
+    moving = {name for name, operation in OPERATIONS.items() if operation.has_data}
+    assert moving | {"barrier"} == set(OPERATIONS)
+    assert len(moving) == 9
+
+
+# 1000000 B asked for. A block has floor(1000000 / element / n) elements.
+@pytest.mark.parametrize(
+    ("operation", "ranks", "dtype", "size_bytes", "count", "algbw", "busbw"),
+    [
+        ("all_gather", 3, "float32", 999_996, 83_333, 0.999996, 0.666664),
+        ("reduce_scatter", 3, "float32", 999_996, 83_333, 0.999996, 0.666664),
+        ("all_to_all", 7, "float32", 999_992, 35_714, 0.999992, 0.857136),
+        ("all_reduce", 3, "float32", 1_000_000, 250_000, 1.0, 1.333333),
+        ("all_gather", 6, "bfloat16", 999_996, 83_333, 0.999996, 0.83333),
+    ],
+)
+def test_bandwidth_follows_from_the_rounded_size(
+    operation: str, ranks: int, dtype: str, size_bytes: int, count: int, algbw: float, busbw: float
+) -> None:
+    columns = row(operation, ranks, 1_000_000, (1e-3,), dtype).columns()
+    assert (
+        columns["size_bytes"], columns["count"], columns["algbw_GBps"], columns["busbw_GBps"]
+    ) == (size_bytes, count, algbw, busbw)  # fmt: skip
+
+
+def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
+    columns = row("barrier", 8, 1024, (40e-6, 50e-6, 60e-6)).columns()
+    assert columns["time_us"] == 50
+    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 4
+
+
+def test_one_rank_alone_has_algorithm_bandwidth_and_a_bus_bandwidth_of_zero() -> None:
+    columns = row("all_reduce", 1, 1_000_000, (1e-3,)).columns()
+    assert (columns["algbw_GBps"], columns["busbw_GBps"]) == (1.0, 0.0)
+    assert columns["slowest_rank"] is None
+
+
+def test_bandwidth_comes_from_the_median_time_and_is_not_averaged() -> None:
+    # The mean of the three bandwidths would be 0.61 GB/s.
+    columns = row("all_reduce", 2, 1_000_000, (1e-3, 2e-3, 3e-3)).columns()
+    assert (columns["time_us"], columns["algbw_GBps"], columns["busbw_GBps"]) == (2000, 0.5, 0.5)
+
+
+def test_the_slow_end_of_the_time_is_the_low_end_of_the_bandwidth() -> None:
+    found = row("broadcast", 2, 1_000_000, (1e-3, 2e-3, 4e-3, 5e-3, 8e-3, 10e-3)).columns()
+    assert (found["time_ci_low_us"], found["time_ci_high_us"]) == (1000, 10_000)
+    assert (found["busbw_ci_low_GBps"], found["busbw_ci_high_GBps"]) == (0.1, 1.0)
+
+
+def test_the_slowest_rank_is_the_one_furthest_behind_where_clocks_are_shared() -> None:
+    # Rank 0 takes longest because it comes first and waits; rank 2 keeps everybody waiting.
+    found = row("barrier", 3, 8, (1.0,), rank_medians_s=(9.0, 3.0, 2.0), rank_behind_s=(0, 2, 7.0))
+    assert found.slowest_rank == 2
+
+
+def test_the_slowest_rank_is_the_one_whose_own_median_is_largest_where_they_are_not() -> None:
+    assert row("barrier", 3, 8, (1.0,), rank_medians_s=(1.0, 3.0, 2.0)).slowest_rank == 1
+    assert row("barrier", 3, 8, (1.0,)).slowest_rank is None
+
+
+def test_the_slowest_rank_is_that_of_most_iterations() -> None:
+    long = Visit(samples_s=(1.0,) * 9, rank_behind_s=(0.0, 1.0))
+    short = Visit(samples_s=(1.0,), rank_behind_s=(8.0, 0.0))
+    assert invented.row(long, short).slowest_rank == 1
+    assert invented.row(short, short, long).slowest_rank == 0
+
+
+def test_each_launch_has_its_median_and_all_of_them_one() -> None:
+    first, second = visits((1e-6, 2e-6), (3e-6, 4e-6, 5e-6)), visits((8e-6, 9e-6), launch=1)
+    found = invented.row(*first, *second)
+    assert found.launch_medians == (3e-6, 8.5e-6)
+    columns = found.columns()
+    names = ("iterations", "visits", "launches", "launch_min_us", "launch_max_us", "time_us")
+    assert [columns[name] for name in names] == [7, 3, 2, 3.0, 8.5, 4.0]
+
+
+def test_the_interval_of_a_row_is_wider_where_its_visits_differ() -> None:
+    samples = [1e-6 * i for i in range(1, 101)]
+    mixed = invented.row(*visits(*(samples[start::10] for start in range(10)))).columns()
+    apart = invented.row(*visits(*(samples[10 * v : 10 * v + 10] for v in range(10)))).columns()
+    ends = ("time_us", "time_ci_low_us", "time_ci_high_us")
+    assert [mixed[name] for name in ends] == [50.5, 40, 61]
+    assert [apart[name] for name in ends] == [50.5, 10, 91]
+
+
+def test_what_another_tool_reported_is_taken_as_it_is_and_nothing_else_is_claimed() -> None:
+    reported = Reported(time_s=5e-6, statistic="mean over 20 iterations", iterations=20,
+                        minimum_s=4e-6)  # fmt: skip
+    columns = invented.row(reported=reported).columns()
+    assert (columns["time_us"], columns["time_min_us"], columns["iterations"]) == (5, 4, 20)
+    assert columns["algbw_GBps"] == 0.2048
+    unknown = ("time_ci_low_us", "time_p95_us", "calls", "stalled_share", "slowest_rank")
+    assert {columns[name] for name in unknown} == {None}
+    assert (columns["visits"], columns["launches"], columns["warnings"]) == (0, 0, "")
+
+
+def test_a_row_has_every_column_in_the_documented_order() -> None:
+    plan = Plan(
+        operations=("all_gather",), sizes=(4096,), dtypes=("bfloat16",), backend="nccl",
+        device="cuda", world_size=4, cpu_mode="plain", timing="pipelined",
+    )  # fmt: skip
+    header = Header(
+        plan=plan,
+        label="ring",
+        started="2026-11-21T00:00:00+00:00",
+        launcher="srun",
+        ranks=tuple(Rank(r, f"host{r // 2}", 100 + r, "cuda:0") for r in range(4)),
+        num_nodes=2,
+        gpu_shared=True,
+        resolution_s=5e-5,
+    )
+    # In turn, so that both visits hold the same.
+    odd, even = ([i * 1e-6 for i in range(start, 0, -2)] for start in (299, 300))
+    measurement = Measurement(
+        case=plan.cases()[0],
+        status="wrong",
+        stop_reason="cap",
+        wrong=3,
+        visits=(
+            Visit(
+                samples_s=tuple(odd), calls=20, warmup=5, elapsed_s=0.5, queued_s=0.2,
+                rank_medians_s=(1e-6, 2e-6, 4e-6, 3e-6), entry_skew_s=0.25e-6, operation_s=9e-6,
+                switches=50,
+            ),
+            Visit(
+                samples_s=tuple(even), calls=20, warmup=1, elapsed_s=0.3, queued_s=0.1, launch=1,
+                rank_medians_s=(1e-6, 2e-6, 4e-6, 3e-6), entry_skew_s=0.25e-6, operation_s=9e-6,
+                switches=10,
+            ),
+        ),
+    )  # fmt: skip
+    columns = row_of(header, measurement).columns()
+    # Of 300 the ranks are 133 and 168: the largest j with P(Binomial(300, 1/2) < j) <= 2.5 %.
+    # The fastest tenth is up to 30 us; 1.5 ms over 20 calls make 105: 195 of 300 take longer.
+    assert columns == {
+        "label": "ring",
+        "operation": "all_gather",
+        "backend": "nccl",
+        "device": "cuda",
+        "world_size": 4,
+        "num_nodes": 2,
+        "dtype": "bfloat16",
+        "reduce_op": "",
+        "root": None,
+        "placement": "out_of_place",
+        "timing": "pipelined",
+        "cpu_mode": "plain",
+        "size_bytes": 4096,
+        "count": 512,
+        "iterations": 300,
+        "stop_reason": "cap",
+        "time_us": 150.5,
+        "time_ci_low_us": 133.0,
+        "time_ci_high_us": 168.0,
+        "time_min_us": 1.0,
+        "time_mean_us": 150.5,
+        "time_p95_us": 285.0,
+        "time_p99_us": 297.0,
+        "time_max_us": 300.0,
+        "algbw_GBps": 0.02721595,
+        "busbw_GBps": 0.02041196,
+        "busbw_ci_low_GBps": 0.01828571,
+        "busbw_ci_high_GBps": 0.02309774,
+        "entry_skew_us": 0.25,
+        "slowest_rank": 2,
+        "wrong": 3,
+        "status": "wrong",
+        "gpu_shared": 1,
+        "calls": 20,
+        "visits": 2,
+        "launches": 2,
+        "launch_min_us": 150.0,
+        "launch_max_us": 151.0,
+        "operation_us": 9.0,
+        "stalled_share": 0.65,
+        "queued_share": 0.375,
+        "switches_per_iteration": 0.2,
+        "warnings": "stalls imprecise",
+    }
+    assert tuple(columns) == COLUMNS
+
+
+def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:
+    plan = Plan(operations=("all_reduce",), sizes=(2,), backend="gloo", device="cpu", world_size=2)
+    header = Header(plan=plan, label="", started="", launcher="local")
+    (case,) = plan.cases()
+    columns = row_of(header, Measurement(case=case, status="skipped", reason="small")).columns()
+    unmeasured = [name for name in COLUMNS if "_us" in name or "GBps" in name]
+    unmeasured += ["slowest_rank", "wrong", "calls", "stalled_share", "queued_share",
+                   "switches_per_iteration"]  # fmt: skip
+    assert {columns[name] for name in unmeasured} == {None}
+    assert (columns["iterations"], columns["status"]) == (0, "skipped")
+    assert (columns["visits"], columns["launches"], columns["warnings"]) == (0, 0, "")
+
+
+def test_the_rows_of_a_run_come_in_the_order_they_were_measured() -> None:
+    first, second = row("barrier", 2, 8, (1.0,)), row("barrier", 2, 8, (2.0,))
+    run = Run("made-up", first.header, (first.measurement, second.measurement), None)
+    assert rows_of(run) == (first, second)

@@ -1,0 +1,266 @@
+"""The command line through its real entry point: whole outputs, exit codes, what gets imported."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Commbench
+
+from commbench.analysis.rows import COLUMNS
+
+HEAVY = ("torch", "pandas", "matplotlib", "numpy")
+
+REFUSED = {
+    "run --op all_redcue": (
+        2,
+        "error: unknown operation 'all_redcue'\n"
+        "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
+        "all_to_all, reduce, gather, scatter, send_recv, barrier\n",
+    ),
+    "run --sizes 1KB": (
+        2,
+        "error: '1KB' could mean a power of 1000 or of 1024\n"
+        "hint: write 1K or 1KiB for powers of 1024, or the bytes in full for powers of 1000 "
+        "(1000)\n",
+    ),
+    "run --sizes 1G-1K": (
+        2,
+        "error: the range 1G-1K runs backwards\nhint: write 1K-1G\n",
+    ),
+    "run --sizes 1K -b 8": (
+        2,
+        "error: --sizes and -b both say what to measure\n"
+        "hint: write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests\n",
+    ),
+    "run --root 2": (
+        2,
+        "error: root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
+    ),
+    "run --iters 0": (2, "error: iterations is 0\nhint: it must be at least 1\n"),
+    "run --iters many": (
+        2,
+        "error: Invalid value for '--iters' / '-n': 'many' is not a valid int.\n"
+        "hint: `commbench run --help` lists the options\n",
+    ),
+    "run --precision five": (
+        2,
+        "error: --precision 'five' is not a fraction\nhint: write 10% or 0.1\n",
+    ),
+    "run --precision 5": (
+        2,
+        "error: --precision '5' is not a fraction\nhint: write 10% or 0.1\n",
+    ),
+    "run --budget 0": (2, "error: budget 0 s is not above 0\nhint: write --budget 0.2\n"),
+    "run --timing alone": (
+        2,
+        "error: unknown timing 'alone'\nhint: known: isolated, pipelined, both\n",
+    ),
+    "run --order up": (2, "error: unknown order 'up'\nhint: known: shuffled, ascending\n"),
+    "run --launches 2 --launcher torchrun": (
+        2,
+        "error: 2 launches need commbench to launch the ranks itself\n"
+        "hint: leave out --launches here, and give several runs to `commbench compare`\n",
+    ),
+    "run --nnodes 2": (
+        2,
+        "error: 2 nodes need to know where to meet\n"
+        "hint: name node 0's host on each of them: --master-addr HOST\n",
+    ),
+    "run --label a/b": (
+        2,
+        "error: label 'a/b' cannot be part of a folder's name\n"
+        "hint: use up to 64 letters, digits, '.', '_' and '-', a letter or digit first\n",
+    ),
+    "run --backend nccl --device cpu": (3, None),
+    "run --backend smoke-signals": (3, None),
+    "run --dtype int16": (
+        3,
+        "error: nothing is left to measure: gloo does not move int16\n"
+        "hint: `commbench ops` lists operations; another dtype, reduce op, "
+        "placement or size may do\n",
+    ),
+    "run --dtype int32 --reduce-op avg --op all_reduce": (
+        3,
+        "error: nothing is left to measure: avg is not defined for int32\n"
+        "hint: `commbench ops` lists operations; another dtype, reduce op, "
+        "placement or size may do\n",
+    ),
+    "show nowhere": (
+        6,
+        "error: cannot read nowhere: No such file or directory\n"
+        "hint: give a run folder or its run.jsonl\n",
+    ),
+    "shwo": (2, "error: No such command 'shwo'.\nhint: `commbench --help` lists the options\n"),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_bad_request_is_two_lines_and_an_exit_code(commbench: Commbench, line: str) -> None:
+    ended = commbench(*line.split())
+    code, text = REFUSED[line]
+    assert ended.code == code, ended.err
+    assert text is None or ended.err == text
+    assert [words.split(":")[0] for words in ended.err.splitlines()] == ["error", "hint"]
+    assert not ended.folder.exists()
+
+
+def test_a_folder_in_use_is_not_overwritten(commbench: Commbench, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").write_text("data")
+    ended = commbench("run", "--sizes", "1K")
+    assert ended.code == 6
+    assert "error: run exists and is not empty\n" in ended.err
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious"]
+
+
+def test_an_unwritable_folder_fails_before_anything_is_measured(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    (tmp_path / "run").write_text("a file where the folder should be")
+    ended = commbench("run", "--sizes", "1K", "--verbose")
+    assert ended.code == 6
+    assert "error: cannot make the run folder run: File exists\n" in ended.err
+    assert "ranks are" not in ended.err
+
+
+def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine")
+    assert ended.code == 0, ended.err
+    names = {path.name for path in ended.folder.iterdir()}
+    assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
+    assert all((ended.folder / n).read_bytes()[:4] == b"\x89PNG" for n in ("busbw.png", "time.png"))
+    header, *lines, end = ended.journal()
+    assert (header["kind"], header["schema"], header["label"]) == ("header", 1, "mine")
+    assert {line["kind"] for line in lines} == {"visit", "case"}
+    assert [line["case"]["index"] for line in ended.cases()] == [0, 1, 2, 3]
+    assert (end["kind"], end["status"]) == ("end", "complete")
+    assert tuple(ended.rows()[0]) == COLUMNS
+    assert max(map(len, ended.out.splitlines())) <= 100
+    first, *told = ended.err.splitlines()
+    assert first == "measuring with 2 gloo ranks on cpu, cpu mode quiet (there is no GPU)"
+    pattern = r"\[(\d)/4\] (.* [14] KiB)  [\d.]+ [mu]?s  busbw [\d.e-]+ GB/s"
+    numbers, cases = zip(*(re.fullmatch(pattern, line).groups() for line in told[:4]), strict=True)
+    assert numbers == ("1", "2", "3", "4")
+    assert sorted(cases) == [
+        f"{kind} {size} KiB"
+        for kind in ("all_reduce float32 sum in_place", "broadcast float32 in_place root 0")
+        for size in (1, 4)
+    ]
+    assert told[4:] == ["run/busbw.png", "run/time.png", "results are in run"]
+
+
+def test_show_prints_the_table_again(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,4K", "--no-plots")
+    shown = commbench("show", "run")
+    assert (shown.code, shown.out, shown.err) == (0, ended.out, "")
+    number = r"[\d.e-]+"
+    time = rf"{number} [mu]?s"
+    row = rf"  1 KiB +256 +{time} +{number} … {time} +\d+ +{number} +{number} +0"
+    assert any(re.fullmatch(row, line) for line in shown.out.splitlines()), shown.out
+
+
+def test_plot_draws_several_runs_and_overwrites_nothing(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    commbench("run", "--sizes", "1K,4K", "--iters", "3", "--label", "one")
+    (tmp_path / "run").rename(tmp_path / "one")
+    commbench("run", "--sizes", "1K,4K", "--iters", "3", "--label", "two")
+    ended = commbench("plot", "one", "run", "--output", "plots")
+    assert (ended.code, ended.out) == (0, "plots/busbw.png\nplots/time.png\n")
+    again = commbench("plot", "one")
+    assert again.out == "one/busbw-2.png\none/time-2.png\n"
+
+
+def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "gather,barrier", "--sizes", "10,1000", "--dry-run",
+                      "--nproc-per-node", "3")  # fmt: skip
+    assert ended.code == 0
+    assert not ended.folder.exists()
+    assert ended.out == DRY_RUN
+
+
+DRY_RUN = """\
+measuring with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU)
+operations  gather, barrier
+dtypes      float32
+reduce ops  sum
+root        0
+placement   natural
+backend     gloo
+device      cpu
+world size  3
+cpu mode    quiet
+precision   0.05
+budget s    0.2
+timing      isolated
+order       shuffled
+launches    1
+check       True
+timeout s   300.0
+seed        0
+rounding    exact
+
+  case                                 size  count  bytes per rank
+  ────────────────────────────────────────────────────────────────────────────────────────────────
+  gather float32 out_of_place root 0   10 B                skipped  less than one float32 per rank
+  gather float32 out_of_place root 0  996 B     83          1328 B  at the root; 332 B elsewhere
+  barrier                                                      0 B
+
+Cases: 3; a rank needs at most 1328 B for buffers.
+
+The same with torchrun:
+torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier \
+--sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=300 --check
+"""
+
+
+def test_the_environment_is_told_by_allow_list(commbench: Commbench) -> None:
+    ended = commbench("env", NCCL_ALGO="Ring", SECRET_TOKEN="hunter2", GLOO_SOCKET_IFNAME="lo")
+    assert ended.code == 0
+    assert re.search(r"^NCCL_ALGO +Ring$", ended.out, re.M)
+    assert "hunter2" not in ended.out
+    run = commbench(
+        "run", "--sizes", "1K", "--iters", "1", NCCL_ALGO="Ring", SECRET_TOKEN="hunter2"
+    )
+    assert run.journal()[0]["environment"]["variables"]["NCCL_ALGO"] == "Ring"
+    assert "hunter2" not in (run.folder / "run.jsonl").read_text()
+
+
+def test_ops_fits_a_hundred_columns(commbench: Commbench) -> None:
+    ended = commbench("ops")
+    assert ended.code == 0
+    assert max(map(len, ended.out.splitlines())) <= 100
+    assert re.search(r"all_reduce .* 2\(n-1\)/n$", ended.out, re.M)
+
+
+CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--peak=nvlink4"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM],
+)
+def test_what_only_reads_imports_nothing_heavy(
+    commbench: Commbench, tmp_path: Path, arguments: list[str]
+) -> None:
+    if arguments[-1] == "run":
+        commbench("run", "--sizes", "1K,2K", "--iters", "1", "--no-plots")
+    program = (
+        "import sys, json, commbench.cli\n"
+        "try: commbench.cli.main()\n"
+        "except SystemExit as end: code = end.code\n"
+        "print(json.dumps([code, sorted(m for m in sys.modules if '.' not in m)]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, modules = json.loads(ended.stdout.splitlines()[-1])
+    assert code == 0, ended.stderr
+    assert not set(modules) & set(HEAVY)

@@ -1,0 +1,294 @@
+"""`commbench compare`: whole outputs for made-up runs, every format read back, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Commbench
+from made_up import made_up_run, noisy, plan, steady
+
+FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.04, 1 << 20: 1.5}
+
+TABLE = """\
+tree against ring
+  A  ring  results/20261121-060000-ring  4 rows, 1 launch
+  B  tree  results/20261121-060100-tree  4 rows, 1 launch
+
+B against A, 4 rows in common: 1 slower, 1 faster, 2 the same, 0 undecided; tolerance 5 %.
+
+all_reduce float32 sum in_place
+                               A busbw  B busbw
+     size    A time    B time     GB/s     GB/s    B/A  95 % interval  verdict
+  ────────────────────────────────────────────────────────────────────────────
+    1 KiB  100.0 us   80.0 us     0.01    0.013  0.800  0.796 … 0.804  faster
+   16 KiB  100.0 us  100.0 us     0.16     0.16  1.000  0.995 … 1.005  same
+  256 KiB  100.0 us  104.0 us     2.62     2.52  1.040  1.035 … 1.045  same
+    1 MiB  100.0 us  150.0 us     10.5     6.99  1.500  1.493 … 1.507  slower
+
+Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the
+  crossover lies between.
+
+A and B are one launch each: another launch may differ by more than these intervals say; `commbench
+  run --launches 6` measures that.
+
+What differs:
+             A     B
+  ─────────────────────
+  NCCL_ALGO  Ring  Tree
+"""
+
+MARKDOWN = """\
+### tree against ring
+
+**tree is slower than ring in 1 and faster in 1 of 4 rows.** B against A, 4 rows in common: \
+1 slower, 1 faster, 2 the same, 0 undecided; tolerance 5 %.
+
+|  | size | A time | B time | A busbw GB/s | B busbw GB/s | B/A | 95 % interval | verdict |
+| :-- | --: | --: | --: | --: | --: | --: | --: | :-- |
+| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 80.0 us | 0.01 | 0.013 | 0.800 \
+| 0.796 … 0.804 | 🟢 faster |
+| all_reduce float32 sum in_place | 16 KiB | 100.0 us | 100.0 us | 0.16 | 0.16 | 1.000 \
+| 0.995 … 1.005 | same |
+| all_reduce float32 sum in_place | 256 KiB | 100.0 us | 104.0 us | 2.62 | 2.52 | 1.040 \
+| 1.035 … 1.045 | same |
+| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 150.0 us | 10.5 | 6.99 | 1.500 \
+| 1.493 … 1.507 | 🔴 slower |
+
+* Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; \
+the crossover lies between.
+
+<details><summary>What was compared, and what limits it</summary>
+
+|  | run | path |  |
+| :-- | :-- | :-- | :-- |
+| A | ring | results/20261121-060000-ring | 4 rows, 1 launch |
+| B | tree | results/20261121-060100-tree | 4 rows, 1 launch |
+
+B/A is time over time: above 1, B is slower. Intervals are 95 %.
+
+* A and B are one launch each: another launch may differ by more than these intervals say; \
+&#96;commbench run --launches 6&#96; measures that.
+
+| what differs | A | B |
+| :-- | :-- | :-- |
+| NCCL_ALGO | Ring | Tree |
+
+</details>
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    for stamp, name, factors in (("060000", "ring", {}), ("060100", "tree", FACTORS)):
+        made_up_run(
+            folder / f"20261121-{stamp}-{name}",
+            name,
+            lambda case, f=factors: steady(100e-6 * f.get(case.size_bytes, 1)),
+            environment={"variables": {"NCCL_ALGO": name.title()}},
+        )
+    return folder
+
+
+def test_the_whole_table(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
+    ended = commbench("compare", "ring", "tree")
+    assert (ended.code, ended.out, ended.err) == (0, TABLE, "")
+    assert max(map(len, ended.out.splitlines())) <= 100
+
+
+def test_the_whole_markdown(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
+    ended = commbench("compare", "ring", "tree", "--format", "markdown")
+    assert (ended.code, ended.out, ended.err) == (0, MARKDOWN, "")
+
+
+def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> None:
+    made_up_run(results / "more", "more", lambda _: steady(1e-4), plan(sizes=(1024, 4096)))
+    ended = commbench("compare", "ring", "tree", "more", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(ended.out)))
+    assert [(row["b"], row["size_bytes"], row["verdict"]) for row in rows] == [
+        ("tree", "1024", "faster"), ("tree", "16384", "same"), ("tree", "262144", "same"),
+        ("tree", "1048576", "slower"), ("more", "1024", "same"), ("more", "16384", "only in A"),
+        ("more", "262144", "only in A"), ("more", "1048576", "only in A"),
+        ("more", "4096", "only in B"),
+    ]  # fmt: skip
+    assert (rows[3]["ratio"], rows[3]["ratio_ci_low"]) == ("1.5", "1.492946")
+    assert (rows[5]["time_a_us"], rows[5]["time_b_us"], rows[5]["ratio"]) == ("100.0", "", "")
+    assert (rows[8]["time_a_us"], rows[8]["time_b_us"]) == ("", "100.0")
+    told = json.loads(commbench("compare", "ring", "tree", "more", "--format", "json").out)
+    first, second = told["comparisons"]
+    assert (first["a"]["name"], first["b"]["name"], second["b"]["name"]) == ("ring", "tree", "more")
+    assert first["counts"] == {
+        "faster": 1, "slower": 1, "same": 2, "undecided": 0, "not compared": 0
+    }  # fmt: skip
+    assert first["crossovers"] == [
+        {
+            "kind": "all_reduce float32 sum in_place",
+            "below_bytes": 1024,
+            "above_bytes": 1048576,
+            "below": "faster",
+            "above": "slower",
+        }
+    ]
+    assert first["differences"] == [{"name": "NCCL_ALGO", "a": "Ring", "b": "Tree"}]
+    assert [row["verdict"] for row in second["rows"]] == [row["verdict"] for row in rows[4:]]
+    assert second["rows"][1]["ratio"] is None
+    assert first["rows"][0]["root"] is None
+    assert first["rows"][0]["size_bytes"] == 1024
+
+
+def test_a_run_against_itself_shows_no_difference(commbench: Commbench, tmp_path: Path) -> None:
+    made_up_run(tmp_path / "a", "a", lambda case: noisy(1e-4, case.index, 0.6))
+    ended = commbench("compare", "a", "a", "--fail-if-slower", "--tolerance", "0")
+    assert ended.code == 0
+    assert "4 rows in common: 0 slower, 0 faster, 0 the same, 4 undecided" in ended.out
+    assert "4 rows are undecided because the interval reaches over the tolerance" in ended.out
+
+
+def test_what_must_match_is_refused_and_can_be_forced(commbench: Commbench, results: Path) -> None:
+    made_up_run(results / "big", "big", lambda _: steady(1e-4), plan(world_size=4, sizes=(1024,)))
+    ended = commbench("compare", "ring", "big")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error: ring and big should not be compared: world_size is 2 and 4\n"
+        "hint: measure both alike, or compare all the same with --force\n"
+    )
+    forced = commbench("compare", "ring", "big", "--force")
+    assert forced.code == 0
+    assert "  world_size  2  4\n" in forced.out
+    assert "only in A (3 rows): all_reduce float32 sum in_place: 16 KiB, 256 KiB, 1 MiB." in (
+        forced.out
+    )
+
+
+def test_fail_if_slower_ends_with_one(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
+    ended = commbench("compare", "ring", "tree", "--fail-if-slower")
+    assert (ended.code, ended.err) == (1, "1 row is slower than in ring\n")
+    assert ended.out == TABLE
+    assert commbench("compare", "ring", "tree", "--fail-if-slower", "--tolerance", "60%").code == 0
+
+
+def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Path) -> None:
+    ended = commbench("compare", "ring", "tree", "--plot", "one.png", "--output", "plots")
+    drawn = ["one.png", "plots/compare-all-reduce-float32-sum-in-place.png"]
+    assert (ended.code, ended.err.splitlines()) == (0, drawn)
+    assert all((results.parent / path).read_bytes()[:4] == b"\x89PNG" for path in drawn)
+    again = commbench("compare", "ring", "tree", "--plot", "one.png")
+    assert again.code == 6
+    assert again.err == "error: one.png exists\nhint: choose another name: nothing is overwritten\n"
+
+
+def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Path) -> None:
+    asked = plan(operations=("all_reduce", "broadcast", "barrier"), sizes=(1024, 4096))
+    made_up_run(tmp_path / "a", "a", lambda _: steady(1e-4), asked)
+    ended = commbench("compare", "a", "a", "--plot", "one.png")
+    assert (ended.code, ended.err) == (
+        2,
+        "error: one.png can hold one kind of case, and here are 2\n"
+        "hint: --output DIR draws a picture of each\n",
+    )
+    assert commbench("compare", "a", "a", "--output", ".").err.splitlines() == [
+        "compare-all-reduce-float32-sum-in-place.png",
+        "compare-broadcast-float32-in-place-root-0.png",
+    ]
+
+
+REFUSED = {
+    "compare ring rign": (
+        6,
+        "error: there is no file, folder or run 'rign'\nhint: did you mean ring?\n",
+    ),
+    "compare ring tree --tolerance 5": (
+        2,
+        "error: --tolerance '5' is not a fraction\nhint: write 10% or 0.1\n",
+    ),
+    "compare ring tree --tolerance nan%": (
+        2,
+        "error: --tolerance 'nan%' is not a fraction\nhint: write 10% or 0.1\n",
+    ),
+    "compare ring tree --format jsn": (
+        2,
+        "error: unknown format 'jsn'\nhint: did you mean json? known: table, markdown, csv, json\n",
+    ),
+    "compare ring": (
+        2,
+        "error: Missing argument 'B...'.\nhint: `commbench compare --help` lists the options\n",
+    ),
+    "compare ring small": (
+        2,
+        "error: ring and small have no row in common\n"
+        "hint: rows match by operation, dtype, reduce op, root, placement, timing and size\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_bad_request_is_two_lines_and_an_exit_code(
+    commbench: Commbench, results: Path, line: str
+) -> None:
+    made_up_run(results / "small", "small", lambda _: steady(1e-4), plan(sizes=(8,)))
+    ended = commbench(*line.split())
+    code, text = REFUSED[line]
+    assert (ended.code, ended.out, ended.err) == (code, "", text)
+
+
+def test_the_newest_of_several_runs_is_said(commbench: Commbench, results: Path) -> None:
+    made_up_run(results / "20261121-070000-tree", "tree", started="2026-11-21T07:00:00+00:00")
+    ended = commbench("compare", "ring", "tree")
+    assert ended.err == "tree: the newest of 2 runs is results/20261121-070000-tree\n"
+
+
+HOSTILE = 'x|`<b>*@all*\x1b[31m\n::error::"[a](b)'
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+def test_text_from_files_cannot_do_anything(
+    commbench: Commbench, tmp_path: Path, form: str
+) -> None:
+    made_up_run(tmp_path / "a", HOSTILE, lambda _: steady(1e-4),
+                environment={"variables": {"NCCL_X": HOSTILE}, "torch": "\ud800"})  # fmt: skip
+    made_up_run(tmp_path / "b", "plain", lambda _: steady(1e-4))
+    ended = commbench("compare", "a", "b", "--format", form)
+    assert ended.code == 0, ended.err
+    assert "\x1b" not in ended.out
+    if form == "markdown":
+        assert "<b>" not in ended.out
+        assert "x|" not in ended.out
+        assert "@all" not in ended.out
+    if form == "json":
+        assert json.loads(ended.out)["comparisons"][0]["a"]["name"] == HOSTILE
+    if form == "csv":
+        (first, *_) = csv.DictReader(io.StringIO(ended.out))
+        assert first["a"] == HOSTILE.replace("\x1b", " ")
+
+
+def test_two_real_runs_compare(commbench: Commbench, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run = commbench("run", "--sizes", "1K,64K", "--iters", "20", "--no-plots", "--label", name)
+        assert run.code == 0, run.err
+        (tmp_path / "run").rename(tmp_path / name)
+    ended = commbench("compare", "one", "two")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("two against one\n")
+    assert "2 rows in common" in ended.out
+    assert commbench("check", "two", "--against", "one", "--max-slowdown", "900%").code == 0
+
+
+def test_nothing_is_wider_than_a_hundred_columns(commbench: Commbench, tmp_path: Path) -> None:
+    asked = plan(
+        operations=("reduce_scatter", "reduce"), dtypes=("float8_e4m3fn",), placement="both",
+        timing="both", sizes=(1048572, 1 << 30), backend="nccl", device="cuda", cpu_mode="plain",
+    )  # fmt: skip
+    for name, seconds in (("a" * 64, 1.2345e-3), ("b" * 64, 0.12345)):
+        told = {"variables": {"NCCL_" + "X" * 50: "v" * 90 + name}}
+        made_up_run(tmp_path / name, name, lambda _, s=seconds: steady(s), asked, environment=told)
+    ended = commbench("compare", "a" * 64, "b" * 64)
+    assert ended.code == 0
+    assert max(map(len, ended.out.splitlines())) <= 100
+    assert f"…{'a' * 29}  …{'b' * 29}" in ended.out
+    ended = commbench("check", "b" * 64, "--against", "a" * 64, "--max-time", "1ms")
+    assert ended.code == 1
+    assert max(map(len, ended.out.splitlines())) <= 100

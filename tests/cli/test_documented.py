@@ -1,0 +1,53 @@
+"""What README and docs/comparing.md tell people to type about comparing works as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from conftest import Commbench
+from made_up import made_up_run, plan, steady
+
+from commbench.analysis.rules_file import read_rules
+
+ROOT = Path(__file__).parents[2]
+PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/comparing.md")]
+LINES = sorted(
+    {
+        line
+        for page in PAGES
+        for line in re.findall(
+            r"^ {4}(?:- run: )?(commbench (?:compare|check|export) .*)$", page, re.M
+        )
+    }
+)
+
+
+def test_there_are_such_lines() -> None:
+    assert {line.split()[1] for line in LINES} == {"compare", "check", "export"}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str) -> None:
+    asked = plan(operations=("all_reduce", "barrier"))
+    for name in ("before", "after", "mine", "baseline", "new", "ring", "tree"):
+        made_up_run(tmp_path / "results" / name, name, lambda _: steady(1e-4), asked)
+    ended = commbench(*shlex.split(line)[1:])
+    assert ended.code in (0, 1), ended.err
+    assert ended.out
+    assert "error:" not in ended.err
+
+
+def test_the_documented_rules_are_rules(tmp_path: Path) -> None:
+    block = re.search(r"(?: {4}.*\n|\n)+", PAGES[1][PAGES[1].index("    [[rule]]") :])
+    assert block
+    path = tmp_path / "limits.toml"
+    path.write_text("\n".join(line[4:] for line in block[0].splitlines()))
+    assert [rule.title for rule in read_rules(path)] == [
+        "all_reduce 1M-1G: at most 10 % slower than the baseline",
+        "all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s",
+        "barrier: time at most 200.0 us",
+        "all bfloat16: at most 15 % slower than the baseline",
+    ]

@@ -1,0 +1,213 @@
+"""`commbench export`: every format read back, and nothing overwritten."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from conftest import Commbench, clean_environment
+from made_up import made_up_run, plan, steady
+
+from commbench.analysis.rows import COLUMNS
+from commbench.report.exports import EXPORTERS
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    asked = plan(operations=("all_reduce", "broadcast", "barrier"), sizes=(1 << 10, 1 << 20))
+    return made_up_run(
+        tmp_path / "results" / "20261121-060000-mine", "mine", lambda _: steady(1e-4, 100), asked,
+        statuses={1 << 20: "wrong"},
+    )  # fmt: skip
+
+
+def test_csv_is_results_csv_byte_for_byte(commbench: Commbench, folder: Path) -> None:
+    expected = (folder / "results.csv").read_text()
+    for what in ("mine", str(folder / "run.jsonl"), str(folder / "results.csv")):
+        ended = commbench("export", what, "--format", "csv")
+        assert (ended.code, ended.out, ended.err) == (0, expected, "")
+
+
+def test_json_holds_rows_plan_and_environment(commbench: Commbench, folder: Path) -> None:
+    told = json.loads(commbench("export", "mine", "--format", "json").out)
+    assert (told["schema"], told["name"], told["run"]["label"]) == (1, "mine", "mine")
+    assert told["run"]["plan"]["operations"] == ["all_reduce", "broadcast", "barrier"]
+    assert told["run"]["environment"]["torch"] == "2.13.0"
+    with (folder / "results.csv").open() as file:
+        expected = list(csv.DictReader(file))
+    assert len(told["rows"]) == len(expected) == 5
+    for row, line in zip(told["rows"], expected, strict=True):
+        assert tuple(row) == COLUMNS
+        assert {name: "" if v is None else str(v) for name, v in row.items()} == line
+    bare = json.loads(commbench("export", str(folder / "results.csv"), "--format", "json").out)
+    assert bare["run"] is None
+    assert bare["rows"] == told["rows"]
+
+
+def test_markdown_is_a_table(commbench: Commbench, folder: Path) -> None:  # noqa: ARG001
+    assert commbench("export", "mine", "--format", "markdown").out == MARKDOWN
+
+
+MARKDOWN = """\
+### mine
+
+| case | size | time | 95 % interval | n | algbw GB/s | busbw GB/s | status |
+| :-- | --: | --: | --: | --: | --: | --: | :-- |
+| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.01 | 0.01 | ok |
+| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.5 | 10.5 | wrong |
+| broadcast float32 in_place root 0 | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.01 | 0.01 | ok |
+| broadcast float32 in_place root 0 | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.5 | 10.5 \
+| wrong |
+| barrier |  | 100.0 us | 99.7 … 100.3 us | 400 |  |  | ok |
+"""
+
+SAMPLE = re.compile(r"(?P<name>[a-z_][a-z0-9_]*)\{(?P<labels>.*)\} (?P<value>[0-9.e+-]+)")
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+
+
+def read_openmetrics(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """The samples of each family by their labels; refuses what the specification forbids."""
+    *lines, end = text.split("\n")[:-1]
+    assert text.endswith("\n")
+    assert end == "# EOF"
+    families: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    current = ""
+    for line in lines:
+        if line.startswith("# "):
+            _, kind, name, rest = line.split(" ", 3)
+            if kind == "TYPE":
+                assert name not in families, "a family's lines stand together"
+                assert rest == "gauge"
+                families[name], current = {}, name
+            assert name == current
+            assert kind in ("TYPE", "HELP", "UNIT")
+            assert kind != "UNIT" or name.endswith(f"_{rest}")
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        assert match["name"] == current
+        labels = tuple(LABEL.findall(match["labels"]))
+        assert "".join(LABEL.sub("", match["labels"])) == ""
+        assert labels not in families[current], "one sample for a set of labels"
+        families[current][labels] = float(match["value"])
+    return families
+
+
+def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder: Path) -> None:  # noqa: ARG001
+    families = read_openmetrics(commbench("export", "mine", "--format", "openmetrics").out)
+    assert len(families["commbench_time_seconds"]) == 5
+    assert set(families["commbench_time_seconds"].values()) == {1e-4}
+    assert len(families["commbench_busbw_bytes_per_second"]) == 4  # not the barrier
+    assert sorted(families["commbench_row_ok"].values()) == [0, 0, 1, 1, 1]
+    assert (dict(next(iter(families["commbench_busbw_bytes_per_second"]))), "") == (
+        {
+            "label": "mine", "operation": "all_reduce", "dtype": "float32", "reduce_op": "sum",
+            "placement": "in_place", "timing": "isolated", "cpu_mode": "quiet", "backend": "gloo",
+            "device": "cpu", "world_size": "2", "num_nodes": "1", "size_bytes": "1024",
+        }, "",
+    )  # fmt: skip
+
+
+def test_labels_of_openmetrics_are_escaped(commbench: Commbench, tmp_path: Path) -> None:
+    label = 'a"b\\c\nd'
+    made_up_run(tmp_path / "run", label, lambda _: steady(1e-4))
+    ended = commbench("export", "run", "--format", "openmetrics", "--output", "x.prom")
+    assert ended.code == 0, ended.err
+    families = read_openmetrics((tmp_path / "x.prom").read_text())
+    (first, *_) = families["commbench_time_seconds"]
+    assert dict(first)["label"] == 'a\\"b\\\\c\\nd'
+
+
+def test_openmetrics_refuses_what_would_be_one_series(commbench: Commbench, folder: Path) -> None:
+    path = folder / "results.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[1]]))
+    ended = commbench("export", str(path), "--format", "openmetrics")
+    assert ended.code == 6
+    assert "has two rows of all_reduce float32 sum in_place 1 KiB: lines 2 and 7" in ended.err
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_parquet_holds_the_same_rows(
+    commbench: Commbench, folder: Path, tmp_path: Path
+) -> None:  # pragma: no cover
+    import pandas
+
+    assert commbench("export", "mine", "--format", "parquet", "--output", "x.parquet").code == 0
+    frame = pandas.read_parquet(tmp_path / "x.parquet")
+    assert frame.to_csv(index=False, lineterminator="\n") == (folder / "results.csv").read_text()
+
+
+def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys, importlib.util as u; found = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'pyarrow' else found(name, *more)\n"
+        "from commbench.cli import main\nmain()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "export", str(folder), "--format", "parquet"],
+        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (
+        3,
+        "error: parquet needs pyarrow, which is not installed\n"
+        "hint: pip install 'commbench[parquet]'\n",
+    )
+
+
+def test_a_file_is_written_once_and_never_overwritten(
+    commbench: Commbench, folder: Path, tmp_path: Path
+) -> None:
+    ended = commbench("export", "mine", "--output", "out/mine.csv")
+    assert (ended.code, ended.out) == (0, "out/mine.csv\n")
+    assert (tmp_path / "out" / "mine.csv").read_bytes() == (folder / "results.csv").read_bytes()
+    again = commbench("export", "mine", "--output", "out/mine.csv")
+    assert again.code == 6
+    assert again.err == (
+        "error: out/mine.csv exists\nhint: choose another name: nothing is overwritten\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [e.name for e in EXPORTERS.values() if e.name != "parquet" and not e.needs_run]
+)
+def test_every_format_takes_a_run_without_rows(
+    commbench: Commbench, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "results.csv").write_text(",".join(COLUMNS) + "\n")
+    ended = commbench("export", "results.csv", "--format", name)
+    assert ended.code == 0, ended.err
+
+
+def test_an_unknown_format_is_refused(commbench: Commbench, folder: Path) -> None:  # noqa: ARG001
+    ended = commbench("export", "mine", "--format", "xlsx")
+    assert ended.code == 2
+    assert ended.err.startswith("error: unknown format 'xlsx'\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compare", "mine", "mine"], ["check", "mine", "--max-time", "9s"], ["export", "mine"]],
+)
+def test_torch_and_matplotlib_are_not_imported(
+    folder: Path,  # noqa: ARG001
+    tmp_path: Path,
+    arguments: list[str],
+) -> None:
+    program = (
+        "import sys, commbench.cli\n"
+        "try: commbench.cli.main()\n"
+        "except SystemExit as end: code = end.code\n"
+        "print(code, sorted({'torch', 'matplotlib', 'rich'} & set(sys.modules)))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ended.stdout.splitlines()[-1].endswith(" []"), ended.stdout[-200:] + ended.stderr

@@ -1,0 +1,95 @@
+"""Sweeps on real ranks: rounds in turn, a verdict, and going on after a stop."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import Commbench, Ended
+
+SWEEP = [
+    "sweep", "--vary", "cpu-mode=quiet,plain", "--op", "all_reduce,barrier", "--sizes", "1K,64K",
+    "--iters", "6", "--rounds", "2", "--output", "swept",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
+    from conftest import run_commbench
+
+    where = tmp_path_factory.mktemp("sweep")
+    return run_commbench(where, *SWEEP), where
+
+
+def test_every_setting_is_measured_in_every_round(swept: tuple[Ended, Path]) -> None:
+    ended, where = swept
+    assert ended.code == 0, ended.err
+    runs = {f"{path.parent.name}/{path.name}" for path in (where / "swept").glob("*/round-*")}
+    assert runs == {f"cpu-mode={mode}/round-{n}" for mode in ("quiet", "plain") for n in (1, 2)}
+    lines = ended.err.splitlines()
+    assert lines[0] == "2 settings, 2 rounds; in swept"
+    assert [line[:5] for line in lines[1:5]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    assert lines[-1] == "results are in swept"
+
+
+def test_the_verdict_names_the_best_for_each_size_and_over_all(swept: tuple[Ended, Path]) -> None:
+    out = swept[0].out
+    assert max(map(len, out.splitlines())) <= 100
+    for head in ("all_reduce float32 sum in_place\n", "barrier\n", "Best by size:", "Over all:"):
+        assert head in out
+    for mode in ("quiet", "plain"):
+        assert f"cpu-mode={mode}" in out
+
+
+def test_it_is_described_and_drawn(swept: tuple[Ended, Path]) -> None:
+    folder = swept[1] / "swept"
+    described = json.loads((folder / "sweep.json").read_text())
+    assert (described["format"], described["rounds"], len(described["settings"])) == (1, 2, 2)
+    assert {"busbw.png", "time.png"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[Ended, Path],
+                                          tmp_path: Path) -> None:  # fmt: skip
+    shutil.copytree(swept[1] / "swept", tmp_path / "swept")
+    shutil.rmtree(tmp_path / "swept" / "cpu-mode=plain" / "round-2")
+    cut = tmp_path / "swept" / "cpu-mode=quiet" / "round-1" / "run.jsonl"
+    cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
+    ended = commbench("sweep", "--resume", "swept")
+    assert ended.code == 0, ended.err
+    assert ended.err.count("done before") == 2
+    assert (tmp_path / "swept" / "cpu-mode=plain" / "round-2" / "run.jsonl").exists()
+    assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
+
+
+def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
+    commbench: Commbench,
+) -> None:
+    ended = commbench("sweep", "--env", "GLOO_SOCKET_IFNAME=lo,nowhere0", "--sizes", "1K",
+                      "--iters", "2", "--rounds", "1", "--output", "swept")  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert "Not measured, or not in every round:" in ended.out
+    assert "GLOO_SOCKET_IFNAME=nowhere0: " in ended.out
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "error"),
+    [
+        ("--env NCCL_ALGO=RING,TREE --sizes 1K", 2,
+         "NCCL_ALGO is not read by gloo: settings would not differ"),
+        ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
+         "an option of run does not go with a sweep"),
+        ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
+        ("--vary cpu-mode=quiet,plain --nonsense", 2, "No such option: --nonsense"),
+        ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
+        ("--vary cpu-mode=quiet,plain --rounds 0", 2, "rounds is 0"),
+        ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sweep_is_two_lines(
+    commbench: Commbench, line: str, code: int, error: str
+) -> None:
+    ended = commbench("sweep", *line.split())
+    assert ended.code == code, ended.err
+    first, second = ended.err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert second.startswith("hint: ")

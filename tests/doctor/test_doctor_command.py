@@ -1,0 +1,98 @@
+"""`commbench doctor` through its real entry point, with real ranks; no time is ever expected."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import START_TIMEOUT_S, Commbench, clean_environment
+
+from commbench.doctor.modes import MODES, SIZES
+
+SHORT = ("doctor", "--seconds", "8", "--rounds", "1")
+
+
+def test_a_short_check_says_everything_it_found(commbench: Commbench, tmp_path: Path) -> None:
+    ended = commbench(*SHORT)
+    assert ended.code == 0, ended.err
+    assert max(map(len, ended.out.splitlines())) <= 100
+    facts, ceilings, table, sentences, advice = ended.out.split("\n\n")
+    assert re.match(r"  host +\S+\n", facts)
+    assert re.search(r"^  cores +\d+ of \d+ may be used; ", facts, re.M)
+    time_ = r"[\d.]+ [mu]?s"
+    rate = r"[\d.e-]+ GB/s"
+    for what, value in (
+        ("loopback TCP, one way", rate),
+        ("loopback TCP, a byte there and back", time_),
+        ("memory copied by one core", rate),
+    ):
+        assert re.search(rf"^  {what} +{value} +{value} +{value}$", ceilings, re.M), ceilings
+    for size in ("1 KiB", "64 KiB", "1 MiB", "16 MiB"):
+        row = rf"^  plain +{size} +{time_} +\d+% +\d+% +1$"
+        assert re.search(row, table, re.M), table
+    assert re.match(r"plain is what ranks get that are left alone: up to \d+% ", sentences)
+    assert "there are 3 of each or more; here some mode has 1." in " ".join(sentences.split())
+    assert advice.startswith(("Advice:\n", "Nothing to complain of."))
+    first, *lines = ended.err.splitlines()
+    assert first == "measuring loopback and memory"
+    assert lines[0] == "[1/5] round 1 of 1, plain"
+    assert all(re.fullmatch(r"\[\d/5\] round 1 of 1, \w+", line) for line in lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_as_json_it_is_one_document(commbench: Commbench) -> None:
+    ended = commbench(*SHORT, "--json", "--nproc-per-node", "3")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["request"] == {"ranks": 3, "rounds": 1, "seconds": 8.0, "seed": 0}
+    assert {"facts", "ceilings", "trials", "modes", "sentences", "findings"} <= set(found)
+    assert [p["size_bytes"] for p in found["trials"][0]["points"]] == list(SIZES)
+    assert found["trials"][0]["mode"] == "plain"
+    assert {trial["mode"] for trial in found["trials"]} <= set(MODES)
+    for finding in found["findings"]:
+        assert finding["figure"] > finding["threshold"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rounds", "0"), "error: --rounds is 0\nhint: it must be at least 1\n"),
+        (("--nproc-per-node", "1"), "error: --nproc-per-node is 1\nhint: it must be at least 2\n"),
+        (
+            ("--seconds", "-1"),
+            "error: --seconds -1 is not between 0 and a day\nhint: write --seconds 60\n",
+        ),
+    ],
+)
+def test_a_bad_request_is_two_lines(
+    commbench: Commbench, arguments: tuple[str, ...], message: str
+) -> None:
+    ended = commbench("doctor", *arguments)
+    assert (ended.code, ended.out, ended.err) == (2, "", message)
+
+
+def test_interrupted_in_a_launch_it_says_what_it_knows(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "commbench", "doctor", "--rounds", "9"],
+        cwd=tmp_path,
+        env=clean_environment(TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("[2/45]"):
+        assert process.poll() is None
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=START_TIMEOUT_S)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-2:] == ["error: stopped by SIGINT", "hint: what was known is above"]
+    assert "loopback TCP, one way" in out and re.search(r"^  plain +1 KiB ", out, re.M)
+    assert "Not tried, for the check ended before: " in " ".join(out.split())
+    assert list(tmp_path.iterdir()) == []

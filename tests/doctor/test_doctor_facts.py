@@ -1,0 +1,214 @@
+"""Facts of made-up hosts, read from folders that look like theirs; and of the real one."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from commbench.doctor.clock import clock_figures
+from commbench.doctor.facts import Facts, read_facts
+from commbench.doctor.files import cores, number, size_bytes, switch, text
+from commbench.doctor.gpus import Gpu, read_gpus
+from commbench.doctor.limits import Limit, cpu_limit, free_bytes
+from commbench.doctor.scheduler import permitted
+from commbench.doctor.usage import (
+    Process,
+    Ticks,
+    busiest,
+    read_processes,
+    read_ticks,
+    use_between,
+)
+
+# pytest's own threads do not matter to what is forked here.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+
+def lay(host: Path, **files: str) -> Path:
+    """Write files; `__` in a name is a slash."""
+    for name, content in files.items():
+        put(host, name.replace("__", "/"), content)
+    return host
+
+
+def put(host: Path, path: str, content: str) -> None:
+    (host / path).parent.mkdir(parents=True, exist_ok=True)
+    (host / path).write_text(content)
+
+
+def test_what_is_not_there_or_not_readable_as_that_is_none(tmp_path: Path) -> None:
+    lay(tmp_path, word="performance\n", empty="", one="1\n", two="2")
+    assert (text(tmp_path / "word"), text(tmp_path / "empty"), text(tmp_path / "none")) == (
+        "performance", None, None,
+    )  # fmt: skip
+    assert (number(tmp_path / "two"), number(tmp_path / "word")) == (2, None)
+    assert (switch(tmp_path / "one"), switch(tmp_path / "two")) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"), [("0", (0,)), ("0-2,8", (0, 1, 2, 8)), ("", ()), ("0-1\n", (0, 1))]
+)
+def test_lists_of_cores_are_read_as_the_kernel_writes_them(
+    listed: str, found: tuple[int, ...]
+) -> None:
+    assert cores(listed) == found
+
+
+@pytest.mark.parametrize(
+    ("written", "size"), [("32768K", 32 << 20), ("1M", 1 << 20), ("", None), ("many", None)]
+)
+def test_sizes_of_caches_are_read_as_the_kernel_writes_them(written: str, size: int | None) -> None:
+    assert size_bytes(written) == size
+
+
+def test_the_tightest_limit_counts_in_version_2(tmp_path: Path) -> None:
+    lay(tmp_path, proc__self__cgroup="0::/outer/inner\n")
+    put(tmp_path, "sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n")
+    put(tmp_path, "sys/fs/cgroup/outer/cpu.max", "250000 100000\n")
+    put(tmp_path, "sys/fs/cgroup/outer/cpu.stat", "usage_usec 5\nnr_periods 200\nnr_throttled 50\n")
+    assert cpu_limit(tmp_path) == Limit(2.5, 0.25)
+
+
+def test_version_1_and_a_path_that_is_not_visible_here(tmp_path: Path) -> None:
+    lay(tmp_path, proc__self__cgroup="3:cpu,cpuacct:/docker/abc\n2:memory:/docker/abc\n0::/\n")
+    put(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n")
+    put(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+    put(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "1000")
+    put(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "400")
+    put(tmp_path, "proc/meminfo", "MemTotal: 9 kB\nMemAvailable:       8 kB\n")
+    assert cpu_limit(tmp_path) == Limit(1.5, None)
+    assert free_bytes(tmp_path) == 600
+
+
+@pytest.mark.parametrize("quota", ["-1", "max 100000"])
+def test_no_limit_is_none(tmp_path: Path, quota: str) -> None:
+    lay(tmp_path, proc__self__cgroup="1:cpu:/\n0::/\n")
+    put(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota)
+    put(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
+    put(tmp_path, "sys/fs/cgroup/cpu.max", quota)
+    assert cpu_limit(tmp_path) == Limit(None, None)
+    assert cpu_limit(tmp_path / "nowhere") == Limit(None, None)
+
+
+def test_shares_of_the_cores_that_were_asked_for(tmp_path: Path) -> None:
+    lay(tmp_path, proc__stat="cpu 9 9 9 9 9 9 9 9\ncpu0 1 0 0 9 0 0 0 0\ncpu1 2 0 0 8 0 0 0 0 0\n")
+    before = read_ticks((1,), tmp_path)
+    assert before == Ticks(2, 0, 0, 8, 0, 0, 0, 0)
+    lay(tmp_path, proc__stat="cpu1 22 10 10 48 0 5 5 10 0 0\n")
+    use = use_between(before, read_ticks((1,), tmp_path))
+    assert use is not None
+    assert (use.busy_share, use.stolen_share, use.programs_share) == (0.5, 0.1, 0.4)
+
+
+def test_without_ticks_nothing_is_said_of_use(tmp_path: Path) -> None:
+    some = Ticks(1, 0, 0, 0, 0, 0, 0, 0)
+    assert read_ticks((0,), tmp_path) is None
+    assert use_between(None, some) is None and use_between(some, some) is None
+
+
+def test_programs_are_named_by_what_they_used_meanwhile(tmp_path: Path) -> None:
+    hertz = os.sysconf("SC_CLK_TCK")
+    tail = "S 1 1 1 0 -1 0 0 0 0 0 {} {} 0 0 20 0 1 0 {} 0 0"
+    for pid, user, system, started in ((7, 10, 5, 99), (8, 0, 0, 50), (9, 3 * hertz, 0, 7)):
+        put(tmp_path, f"proc/{pid}/stat", f"{pid} (a (b) c) " + tail.format(user, system, started))
+    found = read_processes(tmp_path)
+    assert found[7, 99] == Process("a (b) c", 15)
+    old = {(7, 99): Process("make", 15), (9, 7): Process("cc", 0)}
+    new = {(7, 99): Process("make", 15 + hertz), (9, 9): Process("cc", hertz)}
+    assert busiest(old, new, elapsed_s=2.0) == (("make", 0.5), ("cc", 0.5))
+
+
+def test_the_clock_steps_by_its_least_step_and_costs_its_usual_cost() -> None:
+    state = {"now": 0, "calls": 0}
+
+    def clock() -> int:
+        state["calls"] += 1
+        state["now"] += 100 if state["calls"] % 7000 else 10_000_000
+        return state["now"] // 40 * 40
+
+    step_s, read_s = clock_figures(clock)
+    assert step_s == pytest.approx(80e-9)
+    assert read_s == pytest.approx(100e-9, rel=0.01)
+    assert clock_figures(lambda: 5) == (None, 0.0)
+
+
+def test_any_rank_may_be_left_alone_or_keep_to_a_core() -> None:
+    before = os.sched_getaffinity(0)
+    assert permitted("plain") and permitted("pinned")
+    assert os.sched_getaffinity(0) == before
+
+
+def test_gpus_are_told_by_their_bus_alone(tmp_path: Path) -> None:
+    bus = "sys/bus/pci/devices"
+    for address, kind, vendor in (
+        ("0000:01:00.0", "0x030200", "0x10de"),
+        ("0000:00:02.0", "0x030000", "0x8086"),
+        ("0000:02:00.0", "0x030000", "0x1a03"),
+        ("0000:03:00.0", "0x020000", "0x10de"),
+        ("0000:04:00.0", "0x038000", "0x1002"),
+    ):
+        put(tmp_path, f"{bus}/{address}/class", kind)
+        put(tmp_path, f"{bus}/{address}/vendor", vendor)
+        put(tmp_path, f"{bus}/{address}/driver/bind", "")
+    for name, content in (
+        ("numa_node", "1"), ("current_link_width", "8"), ("max_link_width", "16"),
+        ("current_link_speed", "32.0 GT/s PCIe"), ("local_cpulist", "2-5"),
+    ):  # fmt: skip
+        put(tmp_path, f"{bus}/0000:01:00.0/{name}", content)
+    put(tmp_path, "proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t NVIDIA H200\n")
+    assert read_gpus((0, 1, 2), tmp_path) == (
+        Gpu("0000:01:00.0", "NVIDIA H200", 1, 8, 16, "32.0 GT/s PCIe", 1),
+        Gpu("0000:04:00.0", "AMD", None, None, None, None, None),
+    )
+
+
+def test_a_host_that_tells_nothing_leaves_everything_out(tmp_path: Path) -> None:
+    found = read_facts(tmp_path)
+    assert found.cores == tuple(sorted(os.sched_getaffinity(0)))
+    unknown = {name for name, value in found._asdict().items() if value in (None, ())}
+    assert unknown >= {
+        "cpu_limit", "clock_source", "governors", "simultaneous_threads", "tick_hz", "slice_s",
+        "busy_share", "waiting_share", "busiest", "cache_bytes", "loopback_mtu",
+    }  # fmt: skip
+
+
+def test_a_host_that_tells_all_is_read(tmp_path: Path) -> None:
+    first = min(os.sched_getaffinity(0))
+    cpu = "sys/devices/system/cpu"
+    for core in os.sched_getaffinity(0):
+        put(tmp_path, f"{cpu}/cpu{core}/topology/thread_siblings_list", "0-1")
+        put(tmp_path, f"{cpu}/cpu{core}/cpufreq/scaling_governor", "powersave\n")
+    for level, size in (("2", "512K"), ("3", "32M")):
+        put(tmp_path, f"{cpu}/cpu{first}/cache/index{level}/level", level)
+        put(tmp_path, f"{cpu}/cpu{first}/cache/index{level}/size", size)
+        put(tmp_path, f"{cpu}/cpu{first}/cache/index{level}/shared_cpu_list", f"{first}")
+    put(tmp_path, f"{cpu}/smt/active", "1")
+    put(tmp_path, "sys/kernel/debug/sched/base_slice_ns", "3000000")
+    put(tmp_path, "proc/pressure/cpu", "some avg10=12.50 avg60=0.00 avg300=0.00 total=0\n")
+    put(tmp_path, "proc/cpuinfo", "flags\t\t: fpu hypervisor tsc\n")
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(b"CONFIG_HZ_250=y\nCONFIG_HZ=250\n"))
+    found = read_facts(tmp_path)
+    assert (found.physical_cores, found.ranks_fit) == (1, 1)
+    assert (found.governors, found.simultaneous_threads) == (("powersave",), True)
+    assert (found.cache_bytes, found.cache_cores) == (32 << 20, 1)
+    assert (found.slice_s, found.tick_hz, found.waiting_share) == (0.003, 250, 0.125)
+    assert found.virtual is True
+
+
+@pytest.mark.parametrize(
+    ("physical", "limit", "fit"), [(None, None, 4), (2, None, 2), (2, 1.5, 1), (4, 0.5, 1)]
+)
+def test_ranks_fit_where_each_has_a_core_of_its_own(
+    physical: int | None, limit: float | None, fit: int
+) -> None:
+    found = Facts("host", (0, 1, 2, 3), 4, physical_cores=physical, cpu_limit=limit)
+    assert found.ranks_fit == fit
+
+
+def test_facts_of_this_host_can_be_read() -> None:
+    found = read_facts()
+    assert found.host_cores >= len(found.cores) >= found.ranks_fit >= 1
+    assert found.batch_permitted is not None and found.clock_read_s

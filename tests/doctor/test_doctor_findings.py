@@ -1,0 +1,125 @@
+"""Each finding on a made-up host that has it, and none on one that is sound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_hosts import USUAL, ceilings, checkup, facts, trials
+
+from commbench.doctor.checkup import Meanwhile, Request
+from commbench.doctor.findings import FINDINGS, findings_of
+from commbench.doctor.gpus import Gpu
+from commbench.doctor.spread import spread
+
+GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
+LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
+NO_GAIN = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (101e-6, 103e-6, 109e-6)}
+
+
+def asking(ranks: int) -> Request:
+    return Request(ranks=ranks, rounds=3, seconds=60.0)
+
+
+HOSTS: dict[str, list[dict[str, Any]]] = {
+    "busy_cores": [
+        {"facts": facts(busy_share=0.5)},
+        {"meanwhile": Meanwhile(others_share=0.3, stolen_share=0.0)},
+    ],
+    "stolen": [
+        {"facts": facts(stolen_share=0.2)},
+        {"meanwhile": Meanwhile(others_share=0.0, stolen_share=0.1)},
+    ],
+    "throttled": [{"trials": trials(USUAL, throttled_share=0.2)}],
+    "cpu_limit": [{"facts": facts(cpu_limit=1.5)}],
+    "few_cores": [
+        {"request": asking(5)},
+        {"facts": facts(physical_cores=1)},
+        {"facts": facts(physical_cores=None, cores=(3,))},
+    ],
+    "quiet_slower": [{"trials": trials(LOUD)}],
+    "quiet_stalls": [{"trials": trials(NO_GAIN, stalled_share=0.2)}],
+    "better_mode": [{"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6)})}],
+    "unsteady": [{"trials": trials(USUAL | {"quiet": (20e-6, 30e-6, 40e-6)})}],
+    "clock_source": [{"facts": facts(clock_source="hpet")}],
+    "slow_clock": [{"facts": facts(clock_read_s=2e-6)}],
+    "slow_governor": [
+        {"facts": facts(governors=("performance", "powersave"))},
+        {"facts": facts(governors=("conservative",), frequency_driver=None)},
+    ],
+    "slow_loopback": [
+        {"ceilings": ceilings(loopback=spread([1e9]))},
+        {"ceilings": ceilings(loopback=spread([1e9]), undisturbed=True)},
+    ],
+    "narrow_gpu": [{"gpus": (GPU, GPU._replace(link_width=8))}],
+    "far_gpu": [{"gpus": (GPU._replace(near_cores=0),)}],
+}
+CASES = [(name, host) for name, hosts in HOSTS.items() for host in hosts]
+
+
+@pytest.mark.parametrize(("name", "host"), CASES)
+def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
+    name: str, host: dict[str, Any]
+) -> None:
+    found = findings_of(checkup(**host))
+    assert [finding.name for finding in found] == [name]
+    said = f"{found[0].says(checkup(**host))}; {found[0].advises(checkup(**host))}"
+    assert "{" not in said and "None" not in said and "()" not in said
+
+
+def test_every_finding_has_a_host() -> None:
+    assert [finding.name for finding in FINDINGS] == list(HOSTS)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        {},
+        {"gpus": (GPU, GPU._replace(link_width=None, most_width=None, near_cores=None))},
+        {"facts": facts(governors=("powersave",), frequency_driver="intel_pstate")},
+        {"facts": facts(clock_source=None, clock_read_s=None, busy_share=None, stolen_share=None)},
+        {"facts": facts(cpu_limit=2.0)},
+        {"ceilings": None, "trials": (), "meanwhile": None},
+        {"facts": None, "ceilings": None, "trials": (), "meanwhile": None},
+        {"trials": trials({"quiet": (50e-6, 51e-6, 52e-6)})},
+        {"trials": trials(NO_GAIN)},
+        {"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 53e-6)})},
+        {"trials": trials({"plain": (100e-6, 104e-6), "quiet": (800e-6, 810e-6)})},
+    ],
+)
+def test_a_host_that_is_sound_or_unknown_has_nothing_to_complain_of(host: dict[str, Any]) -> None:
+    assert findings_of(checkup(**host)) == ()
+
+
+def test_a_loopback_that_other_work_may_have_slowed_down_is_not_judged() -> None:
+    host = {"facts": facts(busy_share=0.5), "ceilings": ceilings(loopback=spread([1e9]))}
+    assert [finding.name for finding in findings_of(checkup(**host))] == ["busy_cores"]
+
+
+def test_a_finding_says_its_figure() -> None:
+    (found,) = findings_of(checkup(trials=trials(LOUD)))
+    assert found.says(checkup(trials=trials(LOUD))) == (
+        "quiet is not quieter than plain: small calls take 7.8 times as long"
+    )
+    host = checkup(facts=facts(busy_share=0.5, busiest=(("make", 1.5), ("cc", 0.5))))
+    (found,) = findings_of(host)
+    assert found.says(host) == (
+        "other work uses 50% of the cores' time; cores used at the first look: make 1.5, cc 0.5"
+    )
+
+
+def test_a_better_mode_is_named_in_the_advice() -> None:
+    host = checkup(trials=trials(USUAL | {"batch": (10e-6, 11e-6, 12e-6)}))
+    (found,) = findings_of(host)
+    assert found.says(host) == (
+        "in batch mode small calls are 4.6 times as fast as in quiet, the default"
+    )
+    assert found.advises(host).startswith("measure with --cpu-mode batch,")
+
+
+def test_every_finding_is_explained() -> None:
+    page = Path(__file__).parents[2] / "docs" / "doctor.md"
+    names = [finding.name for finding in FINDINGS]
+    assert re.findall(r"^\| `(\w+)` +\|.*\| +[\d.]+ ?[%u]?s? *\|$", page.read_text(), re.M) == names

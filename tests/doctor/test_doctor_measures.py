@@ -1,0 +1,76 @@
+"""Ceilings measured for real, in very little time; and processes that die while they measure."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commbench.doctor import memory
+from commbench.doctor.ceilings import measure_ceilings
+from commbench.doctor.facts import Facts
+from commbench.doctor.forked import together
+from commbench.doctor.loopback import bandwidth, round_trip
+from commbench.doctor.memory import copy_rate
+
+# pytest's own threads do not matter to what is forked here.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+Ready = Callable[[], None]
+
+
+def children() -> list[str]:
+    return Path("/proc/self/task").joinpath(str(os.getpid()), "children").read_text().split()
+
+
+def test_jobs_answer_with_numbers_in_their_order() -> None:
+    def job(number: float) -> Callable[[Ready], list[float]]:
+        def do(ready: Ready) -> list[float]:
+            ready()
+            return [number, 2 * number]
+
+        return do
+
+    assert together([job(1.0), job(2.5)]) == [[1.0, 2.0], [2.5, 5.0]]
+    assert together([job(3.0)], undisturbed=True) == [[3.0, 6.0]]
+
+
+def test_a_job_that_dies_is_an_error_and_takes_the_others_along() -> None:
+    def sound(ready: Ready) -> list[float]:
+        ready()
+        return [1.0]
+
+    def dies(ready: Ready) -> list[float]:  # noqa: ARG001
+        os.kill(os.getpid(), signal.SIGKILL)
+        return []
+
+    with pytest.raises(ChildProcessError):
+        together([sound, dies])
+    assert children() == []
+
+
+def test_loopback_carries_bytes_and_answers() -> None:
+    for found in (bandwidth(3, 0.01), round_trip(3, 0.01)):
+        assert found is not None
+        assert 0 < found.low <= found.median <= found.high and found.number == 3
+
+
+def test_memory_is_copied_by_one_and_by_two() -> None:
+    for cores in (1, 2):
+        found = copy_rate(cores, 1 << 20, cores, repeats=3, seconds=0.01)
+        assert found is not None and 0 < found.low <= found.median <= found.high
+
+
+def test_too_little_memory_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda: 1 << 20)
+    assert copy_rate(1, None, 1, repeats=1, seconds=0.01) is None
+
+
+def test_all_ceilings_are_measured_and_no_process_is_left() -> None:
+    found = measure_ceilings(Facts("host", (0, 1), 2, fifo_permitted=None), seconds=1.0)
+    assert found.loopback and found.round_trip and found.copy_one and found.copy_all
+    assert (found.cores, found.undisturbed) == (2, False)
+    assert children() == []

@@ -1,0 +1,172 @@
+"""What is printed of a check, whole outputs compared."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from made_up_hosts import USUAL, checkup, facts, trials
+
+from commbench.doctor.facts import Facts
+from commbench.doctor.gpus import Gpu
+from commbench.doctor.modes import MODES, Trial
+from commbench.errors import Interrupted, UnavailableError
+from commbench.report.doctor import doctor_text
+from commbench.report.doctor_json import doctor_json
+from commbench.report.doctor_modes import sentences
+
+REFUSED = Trial(
+    0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO, which it asks for")
+)
+
+WHOLE = """\
+  host              example
+  processor         Some CPU
+  kernel            6.1.0 x86_64
+  cores             4 of 8 may be used; 2 ranks fit
+  CPU limit         2.5 processors; used up in 25% of the periods so far
+  frequency         governor performance; driver acpi-cpufreq
+  clock             tsc (also offered: hpet); 50 ns to read from Python; steps of 20 ns seen
+  scheduling        SCHED_FIFO is not permitted; SCHED_BATCH is permitted
+  time slices       250 ticks a second
+  load              0.50 0.25 0.12 over 1, 5, 15 minutes
+  right now         of the cores' time 30% used, 0% stolen; cores used by make 1.0, cc 0.2
+  queue             some task waited for a core in 0% of the last 10 s
+  GPU 0000:01:00.0  NVIDIA H200; 32.0 GT/s PCIe x16 of x16
+
+  ceilings of this host                   median      least       most
+  ────────────────────────────────────────────────────────────────────
+  loopback TCP, one way                5.00 GB/s  4.00 GB/s  6.00 GB/s
+  loopback TCP, a byte there and back    20.0 us    20.0 us    20.0 us
+  memory copied by one core            10.0 GB/s  10.0 GB/s  10.0 GB/s
+  memory copied by 4 cores together    30.0 GB/s  30.0 GB/s  30.0 GB/s
+Other work may have slowed these down.
+gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84% of the loopback.
+
+                                           time over
+  mode     size     time      of launches    plain's    of rounds  stalled  queued  n
+  ───────────────────────────────────────────────────────────────────────────────────
+  plain   1 KiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
+  plain  64 KiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
+  plain   1 MiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
+  plain  16 MiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
+  quiet   1 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
+  quiet  64 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
+  quiet   1 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
+  quiet  16 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
+  batch   1 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
+  batch  64 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
+  batch   1 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
+  batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
+  realtime: no launch: this user may not use SCHED_FIFO, which it asks for
+
+plain is what ranks get that are left alone: up to 12% of its iterations stall.
+quiet: up to 1 MiB 2.0 times as fast as plain (2.0 … 2.2); at 16 MiB 2.0 times as fast as plain (2.0
+  … 2.2).
+realtime cannot be had here: this user may not use SCHED_FIFO, which it asks for.
+batch: up to 1 MiB 0.89 times plain's time (0.88 … 0.90), not to be told from noise; at 16 MiB 0.89
+  times plain's time (0.88 … 0.90), not to be told from noise.
+Not tried, for the check ended before: pinned.
+A difference is told only where all launches of a mode lie beyond all of plain's: with 3 of each,
+  chance does that in 10% of comparisons.
+The time was up after 9 of 12 launches: --seconds 70 is likely to do for all.
+
+Advice:
+  busy_cores: other work uses 30% of the cores' time; cores used at the first look: make 1.0, cc
+    0.2; stop it, or give ranks cores of their own (taskset, a cpuset, an exclusive node); ranks
+    that keep to one core cannot move away from it.\
+"""
+
+
+def whole() -> Any:
+    times = {"plain": (8e-3, 9e-3, 10e-3), "quiet": (4e-3, 4e-3, 5e-3), "batch": (7e-3, 8e-3, 9e-3)}
+    return checkup(
+        facts=facts(
+            cpu_limit=2.5, throttled_share=0.25, busy_share=0.3,
+            busiest=(("make", 1.0), ("cc", 0.2)),
+        ),
+        gpus=(Gpu("0000:01:00.0", "NVIDIA H200", None, 16, 16, "32.0 GT/s PCIe", None),),
+        trials=(*trials(times, stalled_share=0.125), REFUSED),
+    )  # fmt: skip
+
+
+def test_everything_that_is_known_is_printed() -> None:
+    assert doctor_text(whole()) == WHOLE
+
+
+def test_a_sound_host_is_told_so() -> None:
+    assert doctor_text(checkup()).endswith("\n\nNothing to complain of.")
+    assert doctor_text(checkup(trials=())).endswith(
+        "\n\nNothing to complain of, as far as it was looked at."
+    )
+
+
+def test_what_is_not_known_is_not_printed() -> None:
+    nothing = {"facts": None, "ceilings": None, "trials": (), "meanwhile": None}
+    assert doctor_text(checkup(**nothing)) == ""
+    few = Facts(host="example", cores=(0, 1, 2, 3), host_cores=8)
+    assert doctor_text(checkup(**nothing | {"facts": few})) == (
+        "  host   example\n"
+        "  cores  4 of 8 may be used; 4 ranks fit\n"
+        "\n"
+        "Nothing to complain of, as far as it was looked at."
+    )
+
+
+@pytest.mark.parametrize("times", [1e-7, 43.21e-6, 999e-6, 0.4321, 12.3])
+@pytest.mark.parametrize("ratio", [0.001, 1.0, 789.0])
+def test_nothing_is_wider_than_a_hundred_columns(times: float, ratio: float) -> None:
+    rounds = (times, 2 * times, 3 * times)
+    found = {mode: tuple(ratio * t for t in rounds) for mode in MODES[1:]} | {"plain": rounds}
+    names = tuple((f"a-program-of-a-long-name-{n}", 12.5) for n in range(3))
+    host = checkup(
+        facts=facts(busiest=names, busy_share=1.0),
+        trials=trials(found, stalled_share=1.0, queued_share=12.34),
+    )
+    assert max(map(len, doctor_text(host).splitlines())) <= 100
+
+
+def test_simultaneous_threads_and_limits_of_clocks_are_told() -> None:
+    host = facts(simultaneous_threads=True, physical_cores=2, virtual=True, slice_s=3e-3)
+    said = doctor_text(checkup(facts=host)).splitlines()
+    for line in (
+        "  processor    Some CPU; virtual",
+        "  cores        4 of 8 may be used; 2 ranks fit",
+        "  threads      simultaneous threads are on: these are 2 physical cores",
+        "  time slices  250 ticks a second; slices of at least 3.00 ms",
+    ):
+        assert line in said
+
+
+def test_with_few_rounds_nothing_is_claimed() -> None:
+    said = sentences(checkup(trials=trials({"plain": (1e-3,), "quiet": (5e-4,)})))
+    assert said[1:4] == [
+        "quiet: up to 1 MiB 0.50 times plain's time, which may be noise; "
+        "at 16 MiB 0.50 times plain's time, which may be noise.",
+        "Not tried, for the check ended before: realtime, batch, pinned.",
+        "A difference is told only where all launches of a mode lie beyond all of plain's, and "
+        "there are 3 of each or more; here some mode has 1.",
+    ]
+
+
+def test_stalls_that_a_mode_ends_are_told() -> None:
+    stalled = trials({"plain": (1e-3, 1e-3, 1e-3)}, stalled_share=0.4)
+    said = sentences(checkup(trials=stalled + trials({"quiet": USUAL["quiet"]})))
+    assert said[1].endswith("; 0% of iterations stall instead of 40%.")
+
+
+def test_as_json_everything_is_plain_and_what_is_not_known_is_left_out() -> None:
+    stopped = Interrupted("stopped by SIGINT", "")
+    found = doctor_json(whole()._replace(ended=stopped))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert list(found) == [
+        "commbench", "request", "facts", "gpus", "ceilings", "trials", "meanwhile", "ended",
+        "ranks_fit", "modes", "sentences", "findings",
+    ]  # fmt: skip
+    assert found["ended"] == "stopped by SIGINT"
+    assert found["request"] == {"ranks": 2, "rounds": 3, "seconds": 60.0, "seed": 0}
+    assert "clock_source" in found["facts"] and "cache_bytes" not in found["facts"]
+    assert found["ceilings"]["loopback"] == {"median": 5e9, "low": 4e9, "high": 6e9, "number": 3}
+    assert found["trials"][-1]["trouble"] == "this user may not use SCHED_FIFO, which it asks for"
+    assert [finding["name"] for finding in found["findings"]] == ["busy_cores"]

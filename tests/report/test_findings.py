@@ -1,0 +1,101 @@
+"""What is said under a table, whole texts compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from invented import plan, ranks, row, visits
+
+from commbench.analysis.rows import Row, row_of
+from commbench.records.schema import Header, Measurement, Visit
+from commbench.report.findings import both_ways_text, warnings_text
+
+MS = 1e-3
+
+
+def rows_of_plan(times_s: dict[int, float], **wishes: Any) -> list[Row]:
+    """A row for each case of a plan; those that have a time by their index took it."""
+    asked = plan(**wishes)
+    header = Header(plan=asked, label="", started="", launcher="")
+    rows = []
+    for case in asked.cases():
+        time = times_s.get(case.index)
+        found = visits([time] * 9, calls=1 if case.timing == "isolated" else 20) if time else ()
+        rows.append(row_of(header, Measurement(case=case, status="ok", visits=found)))
+    return rows
+
+
+def test_both_ways_of_timing_stand_side_by_side_with_their_ratio() -> None:
+    rows = rows_of_plan(
+        {0: 300e-6, 1: 2e-3, 2: 100e-6, 3: 1.6e-3, 4: 50e-6, 5: 40e-6},
+        operations=("all_reduce", "barrier"), sizes=(1024, 1 << 20), timing="both",
+    )  # fmt: skip
+    assert both_ways_text(rows) == (
+        "  alone over back to back           size     alone  back to back  ratio\n"
+        "  ─────────────────────────────────────────────────────────────────────\n"
+        "  all_reduce float32 sum in_place  1 KiB  300.0 us      100.0 us   3.00\n"
+        "  all_reduce float32 sum in_place  1 MiB   2.00 ms       1.60 ms   1.25\n"
+        "  barrier                                  50.0 us       40.0 us   1.25"
+    )
+
+
+def test_sizes_measured_one_way_only_are_not_compared() -> None:
+    rows = rows_of_plan({0: 1e-3, 1: 2e-3, 3: 1e-3}, sizes=(64, 128), timing="both")
+    (line,) = both_ways_text(rows).splitlines()[2:]
+    assert " ".join(line.split()) == "all_reduce float32 sum in_place 128 B 2.00 ms 1.00 ms 2.00"
+    assert both_ways_text(rows_of_plan({0: 1e-3, 1: 2e-3}, sizes=(64, 128))) == ""
+    assert both_ways_text(rows_of_plan({0: 1e-3}, sizes=(64, 128), timing="both")) == ""
+
+
+def waiting(share: float, size: int = 1024, **wishes: Any) -> Row:
+    """A row whose threads waited for a processor in this share of the time."""
+    found = visits(*[[MS] * 20] * 5, elapsed_s=0.1, queued_s=0.1 * share)
+    return row(*found, sizes=(size,), ranks=ranks((0,), (1,)), **wishes)
+
+
+def test_nothing_is_warned_about_where_nothing_misleads() -> None:
+    assert warnings_text([waiting(0.1), waiting(0.2)]) == ""
+    assert warnings_text([]) == ""
+
+
+def test_a_warning_of_all_rows_says_so_and_tells_the_largest_figure() -> None:
+    unmeasured = row()
+    assert warnings_text([waiting(0.6), waiting(0.9), unmeasured]) == (
+        "Be warned:\n"
+        "  queued (all rows): threads of a rank waited for a processor up to 90% of the time; other"
+        " work runs\n"
+        "    on these cores, or too few are allowed; see `commbench doctor`."
+    )
+
+
+def where(*rows: Row) -> str:
+    """Which rows the first warning is said to be about."""
+    return " ".join(warnings_text(rows).split("(", 1)[1].split("):", 1)[0].split())
+
+
+def test_a_warning_of_some_rows_names_their_sizes() -> None:
+    calm = waiting(0.0)
+    assert where(waiting(0.9, 1 << 20), calm) == "1 MiB"
+    many = [waiting(0.9, 1 << n) for n in range(10, 18)]
+    assert where(*many, calm) == "1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB, 32 KiB and 2 more"
+
+
+def test_a_warning_of_rows_of_several_kinds_names_the_kinds() -> None:
+    rows = [waiting(0.9, operations=(name,)) for name in ("all_gather", "broadcast", "gather")]
+    assert where(*rows, waiting(0.0)) == (
+        "all_gather float32 out_of_place 1 KiB, broadcast float32 in_place root 0 1 KiB and 1 more"
+    )
+    assert where(waiting(0.9, operations=("barrier",)), waiting(0.0)) == "barrier"
+
+
+def test_warnings_come_in_the_order_of_their_table_and_fit_a_hundred_columns() -> None:
+    strained = Visit(
+        samples_s=(MS,) * 20, elapsed_s=0.1, queued_s=0.09, stolen_s=0.02, throttled_s=0.01,
+        entry_skew_s=0.5 * MS, last_in=(0, 20),
+    )  # fmt: skip
+    text = warnings_text([row(*[strained] * 5, ranks=ranks((0,), (0,)), resolution_s=MS)])
+    names = [line.split()[0] for line in text.splitlines()[1:] if not line.startswith("    ")]
+    assert names == [
+        "too_few_cores", "queued", "throttled", "stolen", "skew", "always_last", "coarse_clock"
+    ]  # fmt: skip
+    assert max(map(len, text.splitlines())) <= 100

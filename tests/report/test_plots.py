@@ -1,0 +1,127 @@
+"""Plots: files that are made, and files that are left alone."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invented import visits
+
+from commbench.errors import RecordsError, UnavailableError
+from commbench.plan import Plan
+from commbench.records.schema import Header, Measurement, Rank, Run
+from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+
+
+def made_up_run(
+    *sizes: int, label: str = "made-up", folder: str = "run", timed: int = 99,
+    **wishes: Any,
+) -> Run:  # fmt: skip
+    """A run in which the first `timed` cases took some microseconds more for each size."""
+    usual: dict[str, Any] = {
+        "operations": ("all_reduce",), "backend": "gloo", "device": "cpu", "world_size": 2
+    }  # fmt: skip
+    plan = Plan(sizes=sizes, **{**usual, **wishes})
+    header = Header(
+        plan=plan,
+        label=label,
+        started="2026-11-21T00:00:00+00:00",
+        launcher="local",
+        environment={"processor": "Example Processor"},
+        ranks=(Rank(0, "example", 1, "cpu"), Rank(1, "example", 2, "cpu")),
+    )
+    measurements = tuple(
+        Measurement(
+            case=case,
+            status="ok",
+            visits=visits(*[[1e-6 * (case.index + 1) * (10 + i) for i in range(5)]] * 2),
+        )
+        if case.index < timed
+        else Measurement(case=case, status="failed", reason="made up")
+        for case in plan.cases()
+    )
+    return Run(path=f"results/{folder}", header=header, measurements=measurements, end=None)
+
+
+def size_of_png(path: Path) -> tuple[int, ...]:
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert data[12:16] == b"IHDR"
+    assert data.endswith(b"IEND\xae\x42\x60\x82")
+    return struct.unpack(">II", data[16:24])
+
+
+def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+    run = made_up_run(1024, 4096, 16384)
+    folder = tmp_path / "plots" / "new"
+    first = draw([run], folder)
+    assert first == [folder / "busbw.png", folder / "time.png"]
+    assert [size_of_png(path) for path in first] == [(1080, 648)] * 2
+    before = [path.read_bytes() for path in first]
+    second = draw([run], folder)
+    assert second == [folder / "busbw-2.png", folder / "time-2.png"]
+    assert draw([run], folder) == [folder / "busbw-3.png", folder / "time-3.png"]
+    assert [path.read_bytes() for path in first] == before
+    assert len(list(folder.iterdir())) == 6
+
+
+def test_several_runs_share_their_axes(tmp_path: Path) -> None:
+    runs = [made_up_run(1024, 4096, label=label) for label in ("ring", "tree")]
+    assert draw(runs, tmp_path) == [tmp_path / "busbw.png", tmp_path / "time.png"]
+
+
+def test_more_curves_than_colours_and_markers_are_drawn(tmp_path: Path) -> None:
+    run = made_up_run(
+        64, 128,
+        operations=("all_reduce", "reduce_scatter", "broadcast"),
+        dtypes=("float32", "float64", "int8", "bfloat16"),
+    )  # fmt: skip
+    assert len(draw([run], tmp_path)) == 2
+
+
+def test_a_run_of_one_rank_with_no_bus_bandwidth_is_drawn_without_a_warning(
+    tmp_path: Path,
+) -> None:
+    assert len(draw([made_up_run(1024, 4096, world_size=1)], tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("runs", "drawable"),
+    [
+        ([], False),
+        ([made_up_run(1024)], False),
+        ([made_up_run(1024, 4096)], True),
+        ([made_up_run(1024, 4096, timed=1)], False),
+        ([made_up_run(1024, 4096, timed=0)], False),
+        ([made_up_run(1024, operations=("all_reduce", "broadcast"))], False),
+        ([made_up_run(1024, operations=("barrier",))], False),
+        ([made_up_run(1024, label="ring"), made_up_run(4096, label="tree")], False),
+        ([made_up_run(1024), made_up_run(1024, 4096)], True),
+    ],
+)
+def test_a_curve_needs_two_sizes_of_one_kind_in_one_run(runs: list[Run], drawable: bool) -> None:
+    assert has_curve(runs) is drawable
+
+
+def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
+    # A label not given is made of the operations, so that many runs have the same.
+    for size in (1024, 4096):
+        runs = [made_up_run(1024, folder="monday"), made_up_run(size, folder="tuesday")]
+        assert not has_curve(runs)
+
+
+def test_a_figure_of_a_single_size_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError) as refused:
+        draw([made_up_run(1024)], tmp_path)
+    assert refused.value.message == MORE_SIZES_NEEDED
+    assert "--sizes" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(RecordsError, match=f"cannot write {file / 'busbw.png'}"):
+        draw([made_up_run(1024, 4096)], file)

@@ -1,0 +1,185 @@
+"""A backend whose operations last exactly as long as a script says: ground truth for statistics.
+
+Data really move, over an inner gloo group; each call is then held until its scripted end:
+
+    barrier     all ranks agree on a start; rank r leaves it at start + entry_us(r, i)
+    call i      ends on rank r at  max over ranks of leaving + duration(i) + extra_us(r, i)
+
+Calls are numbered from 0 per case, which is an operation, dtype and size. The checked one comes
+first, then those that warm up. Before the first call on a visit to a case, the barrier goes by the
+case visited before. A call that no barrier precedes begins when it is made.
+What the host did to a call, by taking a core away, stands in the truth that each rank leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.records.journal import read_run
+from commbench.records.schema import Measurement
+
+if TYPE_CHECKING:
+    from conftest import Ended
+
+DELAY_US = 1000.0
+SLOW_FROM_CALL = 50
+DRIFT_CALLS = 100
+DISTURBED_NS = 20_000
+
+Key = tuple[str, str, int]
+"""Operation, dtype and size of a case."""
+
+VARIABLE = "COMMBENCH_SCRIPTED"
+"""Variable with what `program_text` was given, as JSON."""
+TRUTH = "truth-{}-{}.jsonl"
+"""The file that a rank leaves in its working folder, beside the run's: launch, rank."""
+
+
+class Script(NamedTuple):
+    """How long calls last, and what each rank adds."""
+
+    shape: Callable[[Random, int], float] = lambda _random, _call: 1.0
+    """Duration of a call over the median; the random numbers are the same on all ranks."""
+    entry_us: Callable[[int, int], float] = lambda _rank, _call: 0.0
+    """By how much a rank leaves the barrier before a call late."""
+    extra_us: Callable[[int, int], float] = lambda _rank, _call: 0.0
+    """By how much a rank ends a call later than the others."""
+    corrupts: bool = False
+    """Rank 1 gets one wrong element: the last it receives."""
+
+
+def _lognormal(random: Random, _call: int) -> float:
+    return random.lognormvariate(0.0, 0.05)
+
+
+def _skewed(random: Random, _call: int) -> float:
+    """Exponential above a floor of 0.86: median 1, standard deviation 0.2, skewness 2."""
+    return 1 + 0.2 * (random.expovariate(1.0) - math.log(2))
+
+
+def _drifting(random: Random, call: int) -> float:
+    return (1 + 0.3 * min(1.0, call / DRIFT_CALLS)) * _lognormal(random, call)
+
+
+SCRIPTS = {
+    "constant": Script(),
+    "noisy": Script(_lognormal),
+    "wide": Script(_skewed),
+    "bimodal": Script(lambda random, _call: random.choice((1.0, 1.5))),
+    "late_rank": Script(entry_us=lambda rank, _call: DELAY_US * (rank == 1)),
+    "drifting": Script(_drifting),
+    "slow_after_50": Script(
+        extra_us=lambda rank, call: DELAY_US * (rank == 1 and call >= SLOW_FROM_CALL)
+    ),
+    "wrong_data": Script(corrupts=True),
+    "slower_10": Script(lambda random, call: 1.1 * _lognormal(random, call)),
+}
+
+
+class Call(NamedTuple):
+    """A call as scripted and as the host let it be: on one rank, or on the slowest."""
+
+    operation: str
+    dtype: str
+    size_bytes: int
+    number: int
+    aligned: bool
+    """A barrier preceded it, as it does all that is timed and all that warms up."""
+    scripted_ns: int
+    """From entering to the end, by the script alone."""
+    actual_ns: int
+    """From entering to the end, as it came."""
+    late_ns: int
+    """By how much the data came after the scripted end."""
+
+    @property
+    def disturbed(self) -> bool:
+        """The host took a core away, and the truth is `actual_ns`."""
+        return self.actual_ns > self.scripted_ns + DISTURBED_NS
+
+
+def program_text(script: str, seed: int = 0, median_us: float = 2000.0) -> str:
+    """What the `program` fixture runs before commbench, so that `--backend scripted` is known.
+
+    Durations of runs with different seeds are independent.
+    """
+    told = json.dumps({"script": script, "seed": seed, "median_us": median_us})
+    return (
+        "import os, sys\n"
+        f"os.environ[{VARIABLE!r}] = {told!r}\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import scripted_backend\n"
+        "scripted_backend.register()\n"
+    )
+
+
+def quietest_cpu_mode() -> str:
+    """`realtime` where this user may have it: then other load on the host hardly disturbs."""
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return "quiet"
+    os.sched_setscheduler(0, policy, priority)
+    return "realtime"
+
+
+def timed_calls(ended: Ended) -> list[list[Call]]:
+    """For each measured case the truth of each sample, both in the order of the journal.
+
+    If pipelined, it is that of the first call of each iteration. Cases that differ only in their
+    reduction, root or placement cannot be told apart.
+    """
+    folder = ended.folder.parent
+    launches: list[dict[Key, Iterator[Call]]] = []
+    while files := list(folder.glob(TRUTH.format(len(launches), "*"))):
+        launches.append({key: iter(calls) for key, calls in _read(files).items()})
+    measurements = [m for m in read_run(ended.folder).measurements if m.visits]
+    assert len({_key(m) for m in measurements}) == len(measurements), "cases look the same"
+    return [_timed(measurement, launches) for measurement in measurements]
+
+
+def _timed(measurement: Measurement, launches: list[dict[Key, Iterator[Call]]]) -> list[Call]:
+    timed: list[Call] = []
+    for visit in measurement.visits:
+        calls = launches[visit.launch][_key(measurement)]
+        visited = list(islice(calls, visit.warmup + len(visit.samples_s)))
+        timed += visited[visit.warmup :]
+    assert len(timed) == len(measurement.samples_s)
+    return timed
+
+
+def _key(measurement: Measurement) -> Key:
+    case = measurement.case
+    return case.operation, case.dtype, case.size_bytes
+
+
+def _read(files: list[Path]) -> dict[Key, list[Call]]:
+    """The aligned calls of each case, each as the slowest rank had it."""
+    ranks = [[Call(*json.loads(line)) for line in path.read_text().splitlines()] for path in files]
+    cases: dict[Key, list[Call]] = {}
+    for together in zip(*ranks, strict=True):
+        call = _slowest(together)
+        if call.aligned:
+            cases.setdefault(call[:3], []).append(call)
+    return cases
+
+
+def disturbed_share(calls: list[Call]) -> float:
+    """Share of calls that the host kept from their scripted duration."""
+    return sum(call.disturbed for call in calls) / len(calls)
+
+
+def _slowest(call_of_ranks: tuple[Call, ...]) -> Call:
+    return call_of_ranks[0]._replace(
+        scripted_ns=max(call.scripted_ns for call in call_of_ranks),
+        actual_ns=max(call.actual_ns for call in call_of_ranks),
+        late_ns=max(call.late_ns for call in call_of_ranks),
+    )

@@ -1,0 +1,81 @@
+"""Settings: every combination, once each round, and only of what the backend reads."""
+
+import pytest
+
+from commbench.errors import UsageError
+from commbench.sweep.settings import Setting, rounds_of, settings_of, unread
+
+
+def test_every_combination_is_a_setting_in_the_order_given() -> None:
+    found = settings_of(["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,-"], ["dtype=float32,bfloat16"])
+    assert [setting.name for setting in found] == [
+        f"NCCL_ALGO={algorithm} NCCL_PROTO={protocol} dtype={dtype}"
+        for algorithm in ("RING", "TREE")
+        for protocol in ("LL", "-")
+        for dtype in ("float32", "bfloat16")
+    ]
+
+
+def test_a_name_given_again_adds_values_and_a_whole_value_keeps_its_commas() -> None:
+    found = settings_of(["A=1", "A:=allreduce:tree,ring;broadcast:ring", "A=1,2"], [])
+    assert [setting.variables for setting in found] == [
+        (("A", "1"),),
+        (("A", "allreduce:tree,ring;broadcast:ring"),),
+        (("A", "2"),),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "message"),
+    [
+        (["A=1"], [], "there is only one setting: nothing to compare"),
+        ([], [], "there is only one setting: nothing to compare"),
+        (["A"], [], "--env 'A' does not say which values to try"),
+        (["A="], [], "--env 'A=' does not say which values to try"),
+        (["A=1,,2"], [], "--env 'A=1,,2' has an empty value"),
+        (["1A=1,2"], [], "--env '1A=1,2' does not say which values to try"),
+        ([], ["iters=1,2"], "--vary iters is not an option that can be varied"),
+        (["A=" + ",".join(map(str, range(257)))], [], "these make 257 settings, more than 256"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(
+    variables: list[str], options: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        settings_of(variables, options)
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+def test_the_name_of_a_setting_makes_a_folder_and_nothing_else() -> None:
+    setting = Setting((("A", "../../etc"), ("B", "x y;z")))
+    assert setting.slug == "A=..+..+etc+B=x+y+z"
+    assert "/" not in setting.slug
+
+
+def test_every_round_holds_every_setting_once_in_an_order_of_its_own() -> None:
+    settings = settings_of(["A=1,2,3,4,5"], [])
+    order = rounds_of(settings, 20, seed=1)
+    by_round = [[s for number, s in order if number == r] for r in range(1, 21)]
+    assert all(sorted(each) == sorted(settings) for each in by_round)
+    assert len({tuple(each) for each in by_round}) > 10
+    assert order == rounds_of(settings, 20, seed=1) != rounds_of(settings, 20, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("variable", "backend", "idle"),
+    [
+        ("NCCL_ALGO", "gloo", True),
+        ("NCCL_ALGO", "nccl", False),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "gloo", True),
+        ("GLOO_SOCKET_IFNAME", "gloo", False),
+        ("GLOO_SOCKET_IFNAME", "nccl", True),
+        ("OMP_NUM_THREADS", "gloo", False),
+        ("UCX_TLS", "ucc", False),
+    ],
+)
+def test_a_variable_that_the_backend_does_not_read_is_called_out(
+    variable: str, backend: str, idle: bool
+) -> None:
+    settings = settings_of([f"{variable}=1,2"], [])
+    assert unread(settings, backend) == ((variable,) if idle else ())

@@ -1,0 +1,59 @@
+"""What the README tells people to type is understood, and what it points to exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from conftest import run_commbench
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUN_LINES = sorted(set(re.findall(r"^ {4}(?:scripts/)?(commbench run .*)$", README, re.M)))
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(RUN_LINES) >= 4
+
+
+@pytest.mark.parametrize("line", RUN_LINES)
+def test_a_run_of_the_readme_is_understood(line: str, tmp_path: Path) -> None:
+    arguments = shlex.split(line.split("   ")[0])[1:]
+    ended = run_commbench(tmp_path, *arguments, "--dry-run")
+    assert ended.code == 0, ended.err
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_column_is_explained() -> None:
+    from commbench.analysis.rows import COLUMNS
+
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    assert [column for column in COLUMNS if f"`{column}`" not in text] == []
+
+
+def test_every_warning_is_explained_with_its_threshold() -> None:
+    from commbench.analysis.warnings import WARNINGS
+
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    section = text.split("## When not to believe a number\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in section.splitlines()]
+    told = {row[0]: row[2] for row in rows if len(row) == 3}
+    for warning in WARNINGS:
+        number, _, unit = told[f"`{warning.name}`"].partition(" ")
+        threshold = float(number) / (100 if unit == "%" else 1)
+        assert threshold == pytest.approx(warning.threshold), warning.name
+
+
+def test_every_operation_is_found_by_the_name_of_its_program_in_nccl_tests() -> None:
+    from commbench.operations import OPERATIONS
+
+    text = (ROOT / "docs" / "nccl-tests.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]
+    for operation in OPERATIONS.values():
+        program = f"`{operation.nccl_tests}`" if operation.nccl_tests else "none"
+        assert [program, f"`{operation.name}`"] in rows

@@ -1,0 +1,79 @@
+"""The error tree: exit codes, and the hints of unknown names."""
+
+from __future__ import annotations
+
+import pytest
+
+from commbench.errors import (
+    ERRORS_BY_NAME,
+    CommbenchError,
+    Interrupted,
+    RankError,
+    RecordsError,
+    UnavailableError,
+    UsageError,
+    WrongResultError,
+    name_error,
+)
+
+
+def every_error() -> list[type[CommbenchError]]:
+    found, waiting = [], [CommbenchError]
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        found += below
+        waiting += below
+    return found
+
+
+def test_each_kind_of_error_has_the_exit_code_that_is_documented() -> None:
+    assert {error: error("what").exit_code for error in every_error()} == {
+        UsageError: 2,
+        UnavailableError: 3,
+        RankError: 4,
+        WrongResultError: 5,
+        RecordsError: 6,
+        Interrupted: 130,
+    }
+
+
+def test_the_error_tree_in_the_docstring_is_the_one_in_the_code() -> None:
+    import commbench.errors
+
+    lines = (commbench.errors.__doc__ or "").splitlines()
+    drawn = [line.split()[1:3] for line in lines if "──" in line]
+    assert drawn == [
+        [error.__name__, str(error.exit_code)] for error in CommbenchError.__subclasses__()
+    ]
+
+
+def test_every_error_that_a_rank_can_report_is_found_by_its_name() -> None:
+    assert {name: error("a", "b").hint for name, error in ERRORS_BY_NAME.items()} == {
+        error.__name__: "b" for error in every_error()
+    }
+
+
+@pytest.mark.parametrize(("signal_number", "code"), [(2, 130), (15, 143), (1, 129)])
+def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int) -> None:
+    assert Interrupted("stopped", signal_number=signal_number).exit_code == code
+
+
+def test_an_error_carries_its_message_and_a_hint() -> None:
+    error = UsageError("what is wrong", "what to do")
+    assert (str(error), error.message, error.hint) == (
+        "what is wrong",
+        "what is wrong",
+        "what to do",
+    )
+    assert UsageError("alone").hint == ""
+
+
+def test_an_unknown_name_gets_the_closest_known_one_as_its_hint() -> None:
+    error = name_error("operation", "al_reduce", ["all_reduce", "barrier"])
+    assert isinstance(error, UsageError)
+    assert error.message == "unknown operation 'al_reduce'"
+    assert error.hint == "did you mean all_reduce? known: all_reduce, barrier"
+
+
+def test_a_name_that_resembles_nothing_gets_the_known_ones_only() -> None:
+    assert name_error("dtype", "xyz", ["int8", "bool"]).hint == "known: int8, bool"

@@ -1,0 +1,105 @@
+"""commbench, unchanged, against a backend whose operations last what a script says."""
+
+from collections.abc import Callable
+
+import pytest
+from conftest import Commbench, Ended
+from scripted import DELAY_US, disturbed_share, program_text, quietest_cpu_mode, timed_calls
+
+MEDIAN_US = 1000.0
+OF_THE_HOST = {"queued", "stolen", "throttled", "stalls", "too_few_cores"}
+"""Warnings that other work on this host earns, whatever the script says."""
+TOLERATED = 0.25
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(program: Commbench) -> Run:
+    def run_script(script: str, *arguments: str, seed: int = 0) -> Ended:
+        ended = program(
+            program_text(script, seed, MEDIAN_US), "--backend", "scripted", "--no-plots",
+            "--cpu-mode", quietest_cpu_mode(), *arguments,
+        )  # fmt: skip
+        assert ended.code == 0, ended.err
+        return ended
+
+    return run_script
+
+
+def skip_if_disturbed(ended: Ended) -> None:
+    share = max(map(disturbed_share, timed_calls(ended)))
+    if share > TOLERATED:
+        pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")
+
+
+def warnings(row: dict[str, str]) -> set[str]:
+    return set(row["warnings"].split()) - OF_THE_HOST
+
+
+@pytest.mark.parametrize("script", ["constant", "noisy"])
+def test_a_clean_script_is_measured_within_1_percent_and_nothing_is_warned_about(
+    run: Run, script: str
+) -> None:
+    ended = run(script, "--sizes", "4K,8K,12K", "--precision", "1%", "--budget", "0.5")
+    skip_if_disturbed(ended)
+    for row in ended.rows():
+        assert float(row["time_us"]) == pytest.approx(MEDIAN_US, rel=0.01), row
+        assert warnings(row) - {"imprecise"} == set(), row
+
+
+def covered(ended: Ended) -> tuple[int, int]:
+    """Rows whose interval holds the script's median, and rows."""
+    rows = ended.rows()
+    inside = [
+        float(row["time_ci_low_us"]) <= MEDIAN_US <= float(row["time_ci_high_us"]) for row in rows
+    ]
+    return sum(inside), len(rows)
+
+
+def test_intervals_cover_the_truth(run: Run) -> None:
+    ended = run("noisy", "--sizes", "4K-4320:+4", "--budget", "0.05", seed=11)
+    skip_if_disturbed(ended)
+    found, rows = covered(ended)
+    assert rows == 57
+    assert found / rows >= 0.86  # 95 % less three standard errors of so many
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("script", ["noisy", "wide"])
+def test_intervals_cover_the_truth_in_95_percent_of_400_runs(run: Run, script: str) -> None:
+    ended = run(script, "--sizes", "4K-5692:+4", seed=5)
+    skip_if_disturbed(ended)
+    found, rows = covered(ended)
+    assert rows == 400
+    assert abs(found / rows - 0.95) <= 0.03, found / rows
+
+
+def test_a_late_rank_is_named(run: Run) -> None:
+    ended = run("late_rank", "--sizes", "4K")
+    skip_if_disturbed(ended)
+    (row,) = ended.rows()
+    assert row["slowest_rank"] == "1"
+    assert {"skew", "always_last"} <= warnings(row)
+    assert float(row["entry_skew_us"]) == pytest.approx(DELAY_US, rel=0.05)
+    assert float(row["operation_us"]) == pytest.approx(MEDIAN_US, rel=0.05)
+
+
+def test_a_rank_that_turns_slow_is_named(run: Run) -> None:
+    ended = run("slow_after_50", "--sizes", "4K", "--iters", "200")
+    skip_if_disturbed(ended)
+    (row,) = ended.rows()
+    assert row["slowest_rank"] == "1"
+    assert warnings(row) & {"drift", "bimodal"}
+
+
+def test_drift_is_warned_about(run: Run) -> None:
+    ended = run("drifting", "--sizes", "4K", "--iters", "90", seed=2)
+    skip_if_disturbed(ended)
+    assert "drift" in warnings(ended.rows()[0])
+
+
+def test_two_modes_are_warned_about(run: Run) -> None:
+    ended = run("bimodal", "--sizes", "4K", "--iters", "100", seed=4)
+    skip_if_disturbed(ended)
+    assert "bimodal" in warnings(ended.rows()[0])

@@ -1,0 +1,258 @@
+"""How ranks come to life and go: forked, spawned, by torchrun, joined, on two nodes, killed."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import START_TIMEOUT_S, Commbench, clean_environment
+
+RUN = [sys.executable, "-m", "commbench", "run", "--no-plots"]
+LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "3000", "--label", "long"]
+"""Eleven cases that are refused, and eleven in ten rounds of visits, some seconds each."""
+
+
+def test_ranks_are_forked_from_a_single_thread(commbench: Commbench) -> None:
+    ended = commbench("run", "--sizes", "1K", "--iters", "1", "--verbose")
+    assert "ranks are forked by torchrun's agent: this process has a single thread" in ended.err
+
+
+def test_with_another_thread_ranks_are_spawned_and_it_says_so(program: Commbench) -> None:
+    thread = (
+        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    ended = program(thread, "--sizes", "1K", "--iters", "1", "--verbose", "--no-plots")
+    assert ended.code == 0, ended.err
+    assert "ranks are spawned by torchrun's agent: this process has 2 threads" in ended.err
+
+
+def test_the_plain_torchrun_command_can_be_used(commbench: Commbench) -> None:
+    ended = commbench("run", "--sizes", "1K,2K", "--iters", "2", "--launcher", "torchrun")
+    assert ended.code == 0, ended.err
+    assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
+    assert ended.journal()[0]["launcher"] == "torchrun"
+    assert "[2/2] all_reduce" in ended.err
+    assert "OMP_NUM_THREADS" not in ended.err
+
+
+def test_the_line_that_dry_run_prints_does_the_same(commbench: Commbench, tmp_path: Path) -> None:
+    dry = commbench("run", "--sizes", "1K,2K", "--iters", "3", "--dry-run")
+    line = dry.out.splitlines()[-1].replace(
+        "torchrun", f"{sys.executable} -m torch.distributed.run"
+    )
+    ended = subprocess.run(
+        [*line.split(), "--no-plots", "--output", "joined"],
+        cwd=tmp_path,
+        env=clean_environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=START_TIMEOUT_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "joining torchrun's ranks" in ended.stderr
+    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
+    assert header["plan"]["sizes"] == [1024, 2048] and header["plan"]["iterations"] == 3
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def joined(tmp_path: Path, variables: list[dict[str, str]], *arguments: list[str]) -> list[tuple]:
+    """Start one process per set of variables, as a launcher would; how each ended."""
+    processes = [
+        subprocess.Popen(
+            [*RUN, "--output", "joined", *own],
+            cwd=tmp_path,
+            env=clean_environment(**mine),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for mine, own in zip(variables, arguments, strict=True)
+    ]
+    outputs = [process.communicate(timeout=START_TIMEOUT_S) for process in processes]
+    return [(p.returncode, *output) for p, output in zip(processes, outputs, strict=True)]
+
+
+def as_mpirun(rank: int, ranks: int, port: int) -> dict[str, str]:
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(ranks),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(ranks),
+        "MASTER_PORT": str(port),
+    }
+
+
+def as_srun(rank: int, ranks: int, port: int) -> dict[str, str]:
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": str(ranks),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_STEP_TASKS_PER_NODE": str(ranks),
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NODEID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "MASTER_PORT": str(port),
+    }
+
+
+@pytest.mark.parametrize("launcher", [as_mpirun, as_srun], ids=["mpirun", "srun"])
+def test_under_another_launcher_it_joins(tmp_path: Path, launcher: object) -> None:
+    port = free_port()
+    variables = [launcher(rank, 2, port) for rank in range(2)]  # type: ignore[operator]
+    arguments = ["--op", "broadcast", "--sizes", "1K", "--iters", "2"]
+    first, second = joined(tmp_path, variables, arguments, arguments)
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert "broadcast float32" in first[1]
+    assert second[1] == second[2] == ""
+    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
+    assert len(header["ranks"]) == 2
+
+
+def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
+    port = free_port()
+    variables = [as_mpirun(rank, 2, port) for rank in range(2)]
+    first, second = joined(tmp_path, variables, ["--sizes", "1K"], ["--sizes", "2K"])
+    assert (first[0], second[0]) == (3, 3)
+    assert first[2].splitlines()[-2].startswith("error: rank 1 on ")
+    assert "has another plan" in first[2]
+
+
+def test_two_nodes_run_the_same_command(tmp_path: Path) -> None:
+    common = [
+        "--sizes", "1K", "--iters", "2", "--nnodes", "2", "--nproc-per-node", "1", "--verbose",
+        "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
+    ]  # fmt: skip
+    first, second = joined(
+        tmp_path, [{}, {}], [*common, "--node-rank", "0"], [*common, "--node-rank", "1"]
+    )
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert "ranks are spawned" in first[2]
+    assert "all_reduce" in first[1] and not second[1]
+    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
+    assert (header["num_nodes"], len(header["ranks"])) == (2, 2)
+
+
+@pytest.fixture
+def running(tmp_path: Path):
+    """A run that has visited some cases and finished none of them."""
+    process = subprocess.Popen(
+        [*RUN, *LONG, "--output", "run"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    journal = tmp_path / "run" / "run.jsonl"
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not journal.exists() or journal.read_text().count('"kind": "visit"') < 3:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    yield process, journal
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def ranks_of(journal: Path) -> list[int]:
+    header = json.loads(journal.read_text().splitlines()[0])
+    return [rank["pid"] for rank in header["ranks"]]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: int) -> None:
+    process, journal = running
+    pids = ranks_of(journal)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert not any(map(is_alive, pids))
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert lines[-1]["kind"] == "end" and lines[-1]["status"] == "interrupted"
+    visited = {line["case"] for line in lines if line["kind"] == "visit"}
+    refused = {line["case"]["index"] for line in lines if line["kind"] == "case"}
+    assert len(visited) >= 3 and len(refused) == 11
+    assert "all_reduce float32 sum in_place" in out
+    assert "This run is interrupted: stopped by" in out
+    with (journal.parent / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(visited) + len(refused)
+    measured = [row for row in rows if row["status"] == "ok"]
+    assert {row["stop_reason"] for row in measured} == {"cut off"}
+    assert all(float(row["time_us"]) > 0 and int(row["iterations"]) > 0 for row in measured)
+    assert err.splitlines()[-2] == f"error: stopped by {signal.Signals(number).name}"
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(running) -> None:
+    process, journal = running
+    pids = ranks_of(journal)
+    os.kill(pids[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert not any(map(is_alive, pids))
+    assert err.splitlines()[-2] == f"error: rank 1 on {socket.gethostname()} was killed by SIGKILL"
+    assert "Traceback" not in err
+    assert json.loads(journal.read_text().splitlines()[-1])["status"] == "failed"
+
+
+CRASH = """
+import os, signal
+from commbench.operations import OPERATIONS
+healthy, calls = OPERATIONS["all_reduce"].call, []
+def crash(dist, b):
+    calls.append(1)
+    if b.rank == 1 and len(calls) == 30:
+        %s
+    healthy(dist, b)
+OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=crash)
+"""
+
+
+@pytest.mark.parametrize(
+    ("crash", "how"),
+    [
+        ("raise ValueError('lost my way')", "ended with exit code 1: ValueError: lost my way"),
+        ("os._exit(9)", "ended with exit code 9"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
+    ],
+    ids=["exception", "exit", "segfault"],
+)
+def test_a_rank_that_fails_is_named_in_two_lines(program: Commbench, crash: str, how: str) -> None:
+    ended = program(CRASH % crash, "--sizes", "1K", "--no-plots")
+    assert ended.code == 4
+    assert ended.err.splitlines()[-2] == f"error: rank 1 on {socket.gethostname()} {how}"
+    assert "Traceback" not in ended.err and "most recent call" not in ended.err
+
+
+def test_nothing_is_left_in_shared_memory(commbench: Commbench) -> None:
+    def folders() -> set[Path]:
+        return set(Path("/dev/shm").glob("commbench-*"))
+
+    before = folders()
+    assert commbench("run", "--sizes", "1K", "--iters", "1").code == 0
+    left = folders() - before
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while left & folders() and time.monotonic() < deadline:
+        time.sleep(0.2)  # those of other tests' runs, which clear away theirs when they end
+    assert not left & folders()

@@ -1,0 +1,229 @@
+"""Every operation on real gloo ranks: right results, real sizes, honest refusals."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pytest
+from conftest import Commbench, Ended, run_commbench
+
+from commbench.backends import BACKENDS
+from commbench.dtypes import DTYPES
+from commbench.operations import OPERATIONS
+from commbench.reductions import REDUCTIONS
+
+WORLD_SIZES = (1, 2, 3, 4)
+SIZES = (4, 1000, 100001)
+SOME_DTYPES = "float32,bfloat16,int64,uint8,bool"
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ended]:
+    """All operations, reduce ops and placements on n ranks, with all dtypes on two and several on
+    others; measured once for each n."""
+    ended: dict[int, Ended] = {}
+
+    def measured(ranks: int) -> Ended:
+        if ranks not in ended:
+            ended[ranks] = run_commbench(
+                tmp_path_factory.mktemp(f"ranks{ranks}"), "run", "--op", "all",
+                "--dtype", "all" if ranks == 2 else SOME_DTYPES,
+                "--reduce-op", "all", "--placement", "both", "--iters", "1", "--warmup", "0",
+                "--sizes", ",".join(map(str, SIZES)), "--root", str(ranks - 1),
+                "--nproc-per-node", str(ranks), "--no-plots",
+            )  # fmt: skip
+        return ended[ranks]
+
+    return measured
+
+
+@pytest.mark.parametrize("ranks", WORLD_SIZES)
+def test_the_run_ends_well(everything: Callable[[int], Ended], ranks: int) -> None:
+    ended = everything(ranks)
+    assert ended.code == 0, ended.err
+    assert ended.journal()[-1]["status"] == "complete"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.parametrize("ranks", WORLD_SIZES)
+def test_each_combination_is_right_or_refused_with_a_reason(
+    everything: Callable[[int], Ended], ranks: int, operation: object
+) -> None:
+    name = operation.name  # type: ignore[attr-defined]
+    ended = everything(ranks)
+    journal = ended.journal()
+    samples = {line["case"]: line["samples_s"] for line in journal if line["kind"] == "visit"}
+    cases = [line for line in ended.cases() if line["case"]["operation"] == name]
+    assert cases
+    for line in cases:
+        case = line["case"]
+        if is_possible(case, ranks):
+            checked = 0 if case["dtype"] else None
+            assert (line["status"], line["wrong"]) == ("ok", checked), line
+            (sample,) = samples[case["index"]]
+            assert sample > 0
+        else:
+            assert line["status"] in ("unsupported", "skipped"), line
+            assert line["reason"] and case["index"] not in samples
+
+
+def is_possible(case: dict, ranks: int) -> bool:
+    operation = OPERATIONS[case["operation"]]
+    if ranks < operation.min_ranks or (operation.has_data and not case["count"]):
+        return False
+    if case["dtype"] in BACKENDS["gloo"].refused_dtypes:
+        return False
+    return not case["reduce_op"] or (
+        DTYPES[case["dtype"]].kind in REDUCTIONS[case["reduce_op"]].kinds
+    )
+
+
+@pytest.mark.parametrize("ranks", WORLD_SIZES)
+def test_rows_show_the_size_that_was_measured(
+    everything: Callable[[int], Ended], ranks: int
+) -> None:
+    for row in everything(ranks).rows():
+        if row["status"] != "ok" or not row["dtype"]:
+            continue
+        element = DTYPES[row["dtype"]].size_bytes
+        blocks = ranks if OPERATIONS[row["operation"]].blocks else 1
+        assert int(row["size_bytes"]) == int(row["count"]) * element * blocks
+        assert any(size - blocks * element < int(row["size_bytes"]) <= size for size in SIZES)
+
+
+def test_bandwidths_follow_from_the_time_and_the_factor(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,all_gather", "--sizes", "1M", "--no-plots",
+                      "--nproc-per-node", "3")  # fmt: skip
+    for row, factor in zip(ended.rows(), (4 / 3, 2 / 3), strict=True):
+        seconds = float(row["time_us"]) * 1e-6
+        algbw = int(row["size_bytes"]) / seconds / 1e9
+        assert float(row["algbw_GBps"]) == pytest.approx(algbw, rel=1e-5)
+        assert float(row["busbw_GBps"]) == pytest.approx(algbw * factor, rel=1e-5)
+
+
+def test_iterations_are_as_asked(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,1M", "--no-plots",
+                      "--iters", "37", "--warmup", "2")  # fmt: skip
+    assert {row["iterations"] for row in ended.rows()} == {"37"}
+    assert {row["stop_reason"] for row in ended.rows()} == {"fixed"}
+    for case in range(3):
+        visits = ended.visits(case)
+        assert [len(visit["samples_s"]) for visit in visits] == [13, 13, 11]
+        # As many calls as asked for, then one on each return unless calls are slow.
+        assert visits[0]["warmup"] == 2
+        assert {visit["warmup"] for visit in visits[1:]} <= {0, 1}
+
+
+def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
+    ended = commbench("run", "--sizes", "64K", "--iters", "25", "--nproc-per-node", "3")
+    visits = ended.visits(0)
+    assert [len(visit["samples_s"]) for visit in visits] == [13, 12]
+    for visit in visits:
+        ordered = sorted(visit["samples_s"])
+        assert len(visit["rank_medians_s"]) == len(visit["rank_behind_s"]) == 3
+        assert median(ordered) >= max(visit["rank_medians_s"])
+        assert sum(visit["last_in"]) == len(ordered)
+        assert visit["entry_skew_s"] >= 0
+        # Nobody has the sum before the last rank has come.
+        assert visit["entry_skew_s"] <= median(ordered)
+        assert visit["operation_s"] > 0
+        assert visit["elapsed_s"] > sum(ordered)
+
+
+BROKEN_EXPECTATION = """
+from commbench.operations import OPERATIONS, Source
+OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(
+    expected=lambda at: Source(block=0, rank=0)
+)
+"""
+
+CORRUPTED_BUFFER = """
+from commbench.operations import OPERATIONS
+healthy = OPERATIONS["all_gather"].call
+def corrupt(dist, b):
+    healthy(dist, b)
+    if b.rank == 1 and b.receive.numel() > 1000:
+        b.receive[777] += 1
+OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
+"""
+
+SWAPPED_BLOCKS = """
+from commbench.operations import OPERATIONS
+healthy = OPERATIONS["all_to_all"].call
+def swap(dist, b):
+    healthy(dist, b)
+    first, second = b.receive_blocks[0].clone(), b.receive_blocks[1].clone()
+    b.receive_blocks[0].copy_(second), b.receive_blocks[1].copy_(first)
+OPERATIONS["all_to_all"] = OPERATIONS["all_to_all"]._replace(call=swap)
+"""
+
+NOTHING_WRITTEN = """
+from commbench.operations import OPERATIONS
+OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=lambda dist, b: None)
+"""
+
+
+def test_a_wrong_expectation_is_noticed(program: Commbench) -> None:
+    ended = program(BROKEN_EXPECTATION, "--op", "all_reduce", "--sizes", "1K", "--no-plots")
+    assert ended.code == 5
+    assert ended.rows()[0]["status"] == "wrong"
+
+
+def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
+    ended = program(CORRUPTED_BUFFER, "--op", "all_gather", "--sizes", "64,64K", "--no-plots")
+    assert ended.code == 5
+    (first, second) = ended.rows()
+    assert (first["status"], first["wrong"]) == ("ok", "0")
+    assert (second["status"], second["wrong"]) == ("wrong", "1")
+    (line,) = [line for line in ended.journal() if line.get("status") == "wrong"]
+    found = line["first_wrong"]
+    assert (found["rank"], found["element"]) == (1, 777)
+    assert float(found["got"]) == float(found["expected"]) + 1
+    error, hint = ended.err.splitlines()[-2:]
+    assert error == (
+        "error: 1 elements of all_gather float32 out_of_place 64 KiB are wrong; "
+        f"rank 1, element 777: expected {found['expected']}, got {found['got']}"
+    )
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize("change", [SWAPPED_BLOCKS, NOTHING_WRITTEN], ids=["swapped", "nothing"])
+def test_an_operation_that_misplaces_or_forgets_data_is_caught(
+    program: Commbench, change: str
+) -> None:
+    op = "all_to_all" if change is SWAPPED_BLOCKS else "all_gather"
+    ended = program(change, "--op", op, "--sizes", "4K", "--no-plots", "--iters", "1")
+    assert ended.code == 5
+    assert int(ended.rows()[0]["wrong"]) > 1000
+
+
+def test_without_checking_nothing_is_claimed(program: Commbench) -> None:
+    ended = program(CORRUPTED_BUFFER, "--op", "all_gather", "--sizes", "64K", "--no-check",
+                    "--no-plots")  # fmt: skip
+    assert ended.code == 0
+    assert (ended.rows()[0]["status"], ended.rows()[0]["wrong"]) == ("ok", "")
+
+
+def test_what_the_backend_refuses_when_tried_becomes_a_row_with_its_words(
+    program: Commbench,
+) -> None:
+    forget = """
+from commbench.backends import BACKENDS
+BACKENDS["gloo"] = BACKENDS["gloo"]._replace(refused_dtypes=())
+"""
+    ended = program(forget, "--sizes", "1K", "--dtype", "int16,float32", "--no-plots")
+    assert ended.code == 0
+    assert [row["status"] for row in ended.rows()] == ["unsupported", "ok"]
+    (line,) = [line for line in ended.journal() if line.get("status") == "unsupported"]
+    assert line["reason"] == "Invalid scalar type"
+
+
+def test_ranks_are_settled_as_the_mode_says(commbench: Commbench, tmp_path: Path) -> None:
+    ended = commbench("run", "--sizes", "1K", "--iters", "1", "--nproc-per-node", "3")
+    cores = [rank["cores"] for rank in ended.journal()[0]["ranks"]]
+    assert all(len(own) == 1 for own in cores)
+    assert {row["cpu_mode"] for row in ended.rows()} == {"quiet"}
+    plain = run_commbench(
+        tmp_path, "run", "--sizes", "1K", "--iters", "1", "--cpu-mode", "plain", "--output", "plain"
+    )
+    assert "cpu mode plain" in plain.err

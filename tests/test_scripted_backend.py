@@ -1,0 +1,128 @@
+"""The scripted backend keeps its word, and commbench unchanged measures what it says."""
+
+from collections.abc import Callable
+from random import Random
+from statistics import mean, median, stdev
+
+import pytest
+from conftest import Commbench, Ended
+from scripted import (
+    DELAY_US,
+    DRIFT_CALLS,
+    SCRIPTS,
+    SLOW_FROM_CALL,
+    Call,
+    disturbed_share,
+    program_text,
+    quietest_cpu_mode,
+    timed_calls,
+)
+
+from commbench.records.journal import read_run
+
+MEDIAN_US = 2000.0
+TOLERATED = 0.25
+"""Share of calls that other load may disturb: the medians are then still the script's."""
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(program: Commbench) -> Run:
+    def run_script(script: str, *arguments: str, seed: int = 0) -> Ended:
+        return program(
+            program_text(script, seed, MEDIAN_US), "--backend", "scripted", "--no-plots",
+            "--cpu-mode", quietest_cpu_mode(), *arguments,
+        )  # fmt: skip
+
+    return run_script
+
+
+def skip_if_disturbed(*cases: list[Call]) -> None:
+    share = max(disturbed_share(calls) for calls in cases)
+    if share > TOLERATED:
+        pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")
+
+
+def test_operations_last_as_long_as_their_script_says(run: Run) -> None:
+    operations = ["all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"]
+    ended = run("constant", "--op", ",".join(operations), "--sizes", "4K", "--iters", "60")
+    assert ended.code == 0, ended.err
+    rows, cases = ended.rows(), timed_calls(ended)
+    assert [row["operation"] for row in rows] == operations
+    for row, calls in zip(rows, cases, strict=True):
+        assert (row["status"], row["wrong"], row["iterations"]) == ("ok", "0", "60")
+        assert {(call.operation, call.size_bytes) for call in calls} == {(row["operation"], 4096)}
+        assert {call.scripted_ns for call in calls} == {1e3 * MEDIAN_US}
+    skip_if_disturbed(*cases)
+    for row in rows:
+        assert float(row["time_us"]) == pytest.approx(MEDIAN_US, rel=0.01), row
+        assert float(row["entry_skew_us"]) < 10, row
+
+
+def test_what_has_no_script_is_still_right(run: Run) -> None:
+    ended = run("constant", "--op", "gather,scatter,send_recv,barrier", "--sizes", "4K",
+                "--iters", "5")  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert {row["status"] for row in ended.rows()} == {"ok"}
+
+
+def test_the_truth_tells_what_each_sample_was(run: Run) -> None:
+    ended = run("noisy", "--sizes", "4K,8K", "--iters", "20", "--launches", "2", seed=3)
+    assert ended.code == 0, ended.err
+    measurements, truths = read_run(ended.folder).measurements, timed_calls(ended)
+    for measurement, calls in zip(measurements, truths, strict=True):
+        errors_us = [
+            1e6 * sample - 1e-3 * call.actual_ns
+            for sample, call in zip(measurement.samples_s, calls, strict=True)
+        ]
+        assert abs(median(errors_us)) < 20
+        assert all(0 <= call.late_ns <= call.actual_ns - call.scripted_ns for call in calls)
+    scripted = [call.scripted_ns for calls in truths for call in calls]
+    assert len(set(scripted)) == len(scripted) == 80  # every case, launch and call has its own
+
+
+@pytest.mark.parametrize(
+    ("script", "middle", "spread"),
+    [("noisy", 1, 0.05), ("wide", 1, 0.2), ("slower_10", 1.1, 0.055), ("bimodal", 1.25, 0.25)],
+)
+def test_noise_has_the_median_and_the_spread_that_it_is_said_to_have(
+    script: str, middle: float, spread: float
+) -> None:
+    draws = [SCRIPTS[script].shape(Random(number), number) for number in range(20000)]
+    middle_of = mean if script == "bimodal" else median  # a sample's median is at one of two modes
+    assert middle_of(draws) == pytest.approx(middle, rel=0.01)
+    assert stdev(draws) == pytest.approx(spread, rel=0.05)
+
+
+def test_a_drifting_operation_ends_up_30_percent_slower() -> None:
+    at = [median(SCRIPTS["drifting"].shape(Random(n), call) for n in range(5000))
+          for call in (0, DRIFT_CALLS // 2, DRIFT_CALLS)]  # fmt: skip
+    assert at == pytest.approx([1, 1.15, 1.3], rel=0.01)
+
+
+def test_a_late_rank_is_late_by_what_the_script_says(run: Run) -> None:
+    ended = run("late_rank", "--sizes", "4K", "--iters", "60")
+    (row,), (calls,) = ended.rows(), timed_calls(ended)
+    assert {call.scripted_ns for call in calls} == {1e3 * (MEDIAN_US + DELAY_US)}
+    skip_if_disturbed(calls)
+    assert float(row["entry_skew_us"]) == pytest.approx(DELAY_US, rel=0.05)
+    assert float(row["time_us"]) == pytest.approx(MEDIAN_US + DELAY_US, rel=0.01)
+
+
+def test_a_rank_that_turns_slow_does_so_from_the_call_in_the_script(run: Run) -> None:
+    ended = run("slow_after_50", "--sizes", "4K", "--iters", "100")
+    (calls,) = timed_calls(ended)
+    for call in calls:
+        extra_us = DELAY_US * (call.number >= SLOW_FROM_CALL)
+        assert call.scripted_ns == 1e3 * (MEDIAN_US + extra_us)
+    assert {call.number >= SLOW_FROM_CALL for call in calls} == {False, True}
+
+
+def test_wrong_data_are_found(run: Run) -> None:
+    ended = run("wrong_data", "--sizes", "4K", "--iters", "5")
+    assert ended.code == 5
+    (row,) = ended.rows()
+    assert (row["status"], row["wrong"]) == ("wrong", "1")
+    (case,) = [line for line in ended.journal() if line["kind"] == "case"]
+    assert (case["first_wrong"]["rank"], case["first_wrong"]["element"]) == (1, 1023)

@@ -1,0 +1,416 @@
+"""Sizes, times and bandwidths as they are written and read."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from commbench.errors import UsageError
+from commbench.units import (
+    LARGEST_SIZE,
+    MOST_SIZES,
+    format_bytes,
+    format_GBps,
+    format_percent,
+    format_size,
+    format_sizes,
+    format_time,
+    parse_size,
+    parse_sizes,
+    parse_time,
+    size_range,
+)
+
+SHIFTS = {"": 0, "B": 0, "K": 10, "KiB": 10, "M": 20, "MiB": 20, "G": 30, "GiB": 30}
+thorough = settings(deadline=None, max_examples=150)
+quick = settings(deadline=None, max_examples=60)
+
+sizes = st.one_of(
+    st.integers(1, LARGEST_SIZE),
+    st.integers(0, 50).map(lambda power: 1 << power),
+    st.builds(lambda power, odd: odd << power, st.integers(0, 40), st.integers(1, 1000)),
+)
+expressions = st.one_of(
+    st.text(),
+    st.text(alphabet="0123456789KMGBi.,-+:x eE١"),
+    st.lists(
+        st.sampled_from(
+            [
+                "1",
+                "8",
+                "1K",
+                "1.5M",
+                "2G",
+                "0",
+                "1KB",
+                "-",
+                ":",
+                ",",
+                "x2",
+                "x1.5",
+                "x0",
+                "+",
+                "1e6",
+            ]
+        ),
+        max_size=9,
+    ).map("".join),
+)
+
+
+@thorough
+@given(sizes)
+def test_a_size_reads_back_as_it_was_written(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@thorough
+@given(sizes)
+def test_a_written_size_is_a_plain_number_with_at_most_two_decimals_and_a_letter(size: int) -> None:
+    text = format_size(size)
+    number, suffix = (text[:-1], text[-1]) if text[-1] in "KMG" else (text, "")
+    assert number.replace(".", "", 1).isdigit()
+    assert len(number.partition(".")[2]) <= 2
+    assert Decimal(number) * (1 << SHIFTS[suffix]) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (1, "1"),
+        (8, "8"),
+        (1023, "1023"),
+        (1024, "1K"),
+        (1025, "1025"),
+        (1536, "1.5K"),
+        (10240, "10K"),
+        (1 << 20, "1M"),
+        (3 << 19, "1.5M"),
+        (100 << 20, "100M"),
+        ((1 << 20) + 1, "1048577"),
+        (1 << 30, "1G"),
+        (LARGEST_SIZE, "1048576G"),
+    ],
+)
+def test_a_size_is_written_in_its_largest_exact_unit(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
+@pytest.mark.parametrize("suffix", SHIFTS)
+@pytest.mark.parametrize("spell", [str, str.lower, str.upper], ids=["as is", "lower", "upper"])
+def test_units_are_binary_in_any_case_and_with_or_without_a_blank(suffix: str, spell) -> None:
+    assert parse_size(spell(f"3{suffix}")) == 3 << SHIFTS[suffix]
+    assert parse_size(spell(f"  3 {suffix} ")) == 3 << SHIFTS[suffix]
+
+
+@thorough
+@given(st.integers(0, 1 << 20), st.integers(0, 99), st.sampled_from(sorted(SHIFTS)))
+def test_a_fraction_is_taken_only_where_it_is_a_whole_number_of_bytes(
+    whole: int, hundredths: int, suffix: str
+) -> None:
+    meant = (whole + Fraction(hundredths, 100)) * (1 << SHIFTS[suffix])
+    text = f"{whole}.{hundredths:02}{suffix}"
+    if meant.denominator == 1 and 1 <= meant <= LARGEST_SIZE:
+        assert parse_size(text) == meant
+    else:
+        with pytest.raises(UsageError):
+            parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["1." + "0" * 30 + "1", "1." + "0" * 40 + "1G"])
+def test_a_fraction_of_a_byte_is_refused_however_small(text: str) -> None:
+    with pytest.raises(UsageError, match="not a whole number of bytes"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "binary", "decimal"),
+    [
+        ("1KB", "1K", "1000"),
+        ("3mb", "3M", "3000000"),
+        ("2 Gb", "2G", "2000000000"),
+        ("1.5MB", "1.5M", "1500000"),
+        ("0.5kB", "0.5K", "500"),
+    ],
+)
+def test_a_size_with_a_decimal_suffix_is_refused_with_what_to_write(
+    text: str, binary: str, decimal: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_size(text)
+    assert refused.value.message == f"{text!r} could mean a power of 1000 or of 1024"
+    assert refused.value.hint == (
+        f"write {binary} or {binary}iB for powers of 1024, "
+        f"or the bytes in full for powers of 1000 ({decimal})"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "K", "1e6", "1E6", "0x10", "1_000", "+1", "-1", "1.", ".5K", "1 000", "1,5K", "nan"],
+)
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["1T", "1TB", "1TiB", "1X", "1KK", "1Bi"])
+def test_an_unknown_unit_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="has no known unit"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0K", "0.0G", str(LARGEST_SIZE + 1), "1048577G", "9" * 40])
+def test_a_size_out_of_range_is_refused_with_the_range(text: str) -> None:
+    with pytest.raises(UsageError, match="is out of range") as refused:
+        parse_size(text)
+    assert refused.value.hint == f"sizes go from 1 to {LARGEST_SIZE}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8", (8,)),
+        ("8,1K,4", (4, 8, 1024)),
+        ("1K,1024,1KiB", (1024,)),
+        ("1K-8K", (1024, 2048, 4096, 8192)),
+        ("1K-9K", (1024, 2048, 4096, 8192)),
+        ("1K-1M:x4", (1024, 4096, 16384, 65536, 262144, 1048576)),
+        ("8-100:x10", (8, 80)),
+        ("1-10:x1.5", (1, 2, 3, 4, 5, 8)),
+        ("1M-3M:+1M", (1 << 20, 2 << 20, 3 << 20)),
+        ("1K-4K:+1500", (1024, 2524, 4024)),
+        ("7-7", (7,)),
+        ("7-7:+1", (7,)),
+        ("1-4,3-5:+1, 9", (1, 2, 3, 4, 5, 9)),
+        (" 1K - 2K : +1K ".replace(" : ", ":"), (1024, 2048)),
+    ],
+)
+def test_an_expression_gives_its_sizes_ascending_and_once_each(
+    text: str, expected: tuple[int, ...]
+) -> None:
+    assert parse_sizes(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ",", "1,,2", "1,", ",1", " , ",  # empty items
+        "1K-1G-2G", "-", "1-", "-1", "1--2",
+        "2K-1K", "1G-1K:x2", "2-1:+1",  # backwards
+        "1-8:x1", "1-8:x0", "1-8:x0.5", "1-8:+0", "1-8:x1.0",  # never ends
+        "1-8:", "1-8:x", "1-8:+", "1-8:2", "1-8:*2", "1-8:x-2", "1-8:+-1", "1-8:xx2", "1-8:x2:x2",
+        "1-8:x1e3", "1-8:xinf", "1-8:xnan",
+        "8:x2", "8:",  # a step without a range
+        "1KB-1MB", "1-1MB:x2", "1-8:+1KB", "1e3-1e6",
+    ],
+)  # fmt: skip
+def test_an_expression_that_could_mean_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_sizes(text)
+    assert refused.value.hint
+
+
+def test_a_range_that_runs_backwards_is_refused_with_the_right_one() -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_sizes("1G-1K")
+    assert refused.value.message == "the range 1G-1K runs backwards"
+    assert refused.value.hint == "write 1K-1G"
+
+
+@thorough
+@given(expressions)
+@example("1K-1G:x" + "9" * 400)
+@example("9" * 5000)
+@example("1." + "9" * 5000 + "K")
+@example("9" * 5000 + "MB")
+@example("1-1G:+1")
+def test_any_text_gives_sizes_that_ascend_or_a_usage_error(text: str) -> None:
+    try:
+        found = parse_sizes(text)
+    except UsageError as refused:
+        assert refused.message
+        return
+    assert found
+    assert all(1 <= size <= LARGEST_SIZE for size in found)
+    assert all(low < high for low, high in pairwise(found))
+    assert len(found) <= MOST_SIZES
+
+
+@quick
+@given(st.sets(sizes, min_size=1, max_size=30))
+def test_sizes_read_back_as_they_were_written(several: set[int]) -> None:
+    ascending = tuple(sorted(several))
+    assert parse_sizes(format_sizes(ascending)) == ascending
+
+
+@quick
+@given(st.integers(1, 1 << 30), st.integers(2, 20), st.booleans())
+def test_doubling_sizes_read_back_even_where_one_is_missing(
+    low: int, number: int, missing: bool
+) -> None:
+    doubling = [low << power for power in range(number)]
+    if missing:
+        doubling.pop(number // 2)
+    assert parse_sizes(format_sizes(tuple(doubling))) == tuple(doubling)
+
+
+@pytest.mark.parametrize(
+    ("several", "text"),
+    [
+        ((1024, 2048, 4096), "1K-4K"),
+        ((1024, 2048), "1K,2K"),
+        ((1024, 4096, 16384), "1K,4K,16K"),
+        ((7,), "7"),
+        ((1, 2, 4, 8, 9), "1,2,4,8,9"),
+    ],
+)
+def test_sizes_that_double_are_written_as_a_range(several: tuple[int, ...], text: str) -> None:
+    assert format_sizes(several) == text
+
+
+@quick
+@given(st.integers(1, 1 << 40), st.integers(1, 1 << 40), st.integers(11, 80))
+def test_a_range_by_a_factor_begins_at_the_low_end_and_keeps_its_ratio(
+    one: int, other: int, tenths: int
+) -> None:
+    low, high, factor = min(one, other), max(one, other), tenths / 10
+    found = size_range(low, high, factor=factor)
+    assert found[0] == low
+    assert found[-1] <= high
+    # The next one would pass the end, so nothing is missing there.
+    assert max(found[-1] + 1, round(low * factor ** len(found))) > high - 1
+    for power, size in enumerate(found):
+        assert size == pytest.approx(low * factor**power, abs=0.5 + power)
+
+
+@quick
+@given(st.integers(1, 10_000), st.integers(1, 500), st.integers(0, 2000))
+def test_a_range_by_bytes_has_every_step_and_nothing_past_the_end(
+    low: int, step: int, extent: int
+) -> None:
+    found = size_range(low, low + extent, add=step)
+    assert [size - low for size in found] == [step * i for i in range(extent // step + 1)]
+
+
+@pytest.mark.parametrize("text", ["1-1G:+1", "1-10001:+1", "1-1G:x1.0001"])
+def test_more_sizes_than_anybody_measures_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="more than 10000 steps"):
+        parse_sizes(text)
+
+
+def test_as_many_sizes_as_are_allowed_are_taken() -> None:
+    assert len(parse_sizes(f"1-{MOST_SIZES}:+1")) == MOST_SIZES
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (999_996, "999996 B"),
+        (1_048_572, "1048572 B"),
+        (1 << 20, "1 MiB"),
+        (1 << 30, "1 GiB"),
+        (5 << 28, "1.25 GiB"),
+    ],
+)
+def test_bytes_for_reading_are_exact_in_their_largest_unit(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@thorough
+@given(sizes)
+@example(LARGEST_SIZE)
+@example(10_000 << 30 | 1 << 28)
+def test_bytes_for_reading_are_exact_without_an_exponent(size: int) -> None:
+    number, unit = format_bytes(size).split()
+    assert number.replace(".", "", 1).isdigit()
+    assert Decimal(number) * (1 << SHIFTS[unit]) == size
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.00 us"),
+        (1.234e-6, "1.23 us"),
+        (9.99e-6, "9.99 us"),
+        (42.1e-6, "42.1 us"),
+        (999.4e-6, "999.4 us"),
+        (999.6e-6, "1.00 ms"),
+        (10.2e-3, "10.2 ms"),
+        (0.9994, "999.4 ms"),
+        (0.9996, "1.00 s"),
+        (1.08, "1.08 s"),
+        (12.34, "12.3 s"),
+        (1234.4, "1234 s"),
+    ],
+)
+def test_a_time_has_three_or_four_digits_and_its_unit(seconds: float, text: str) -> None:
+    assert format_time(seconds) == text
+
+
+def test_a_time_can_take_the_unit_and_digits_of_another() -> None:
+    assert format_time(0.8e-3, like=1.2e-3) == "0.80 ms"
+    assert format_time(1234e-6, like=42e-6) == "1234.0 us"
+    assert format_time(1.5, like=999e-3) == "1500.0 ms"
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "text"),
+    [
+        (None, ""),
+        (4.47e6, "0.0045"),
+        (12e6, "0.012"),
+        (0.1e9, "0.10"),
+        (1.048576e9, "1.05"),
+        (12.34e9, "12.3"),
+        (480.6e9, "480.6"),
+        (1234e9, "1234"),
+    ],
+)
+def test_a_bandwidth_is_in_decimal_gigabytes(bytes_per_second: float | None, text: str) -> None:
+    assert format_GBps(bytes_per_second) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("4.2ms", 4.2e-3), ("120us", 120e-6), ("1.3 s", 1.3), (" 7 µs ", 7e-6), ("7μs", 7e-6),
+        ("15ns", 15e-9), ("0.001s", 1e-3),
+    ],
+)  # fmt: skip
+def test_a_time_is_a_number_with_its_unit(text: str, seconds: float) -> None:
+    assert parse_time(text) == pytest.approx(seconds, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("4.2", "time '4.2' has no unit", "write 4.2us, 4.2ms or 4.2s"),
+        ("4 MS", "time '4 MS' has an unknown unit 'MS'", "write 4us, 4ms or 4s"),
+        ("3min", "time '3min' has an unknown unit 'min'", "write 3us, 3ms or 3s"),
+        ("0ms", "time '0ms' is not above 0", "write for example 4.2ms"),
+        ("-1ms", "'-1ms' is not a time", "write a number and ns, us, ms or s: 4.2ms"),
+        ("1e3us", "'1e3us' is not a time", "write a number and ns, us, ms or s: 4.2ms"),
+        ("ms", "'ms' is not a time", "write a number and ns, us, ms or s: 4.2ms"),
+    ],
+)
+def test_a_time_without_a_clear_unit_is_refused(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_time(text)
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+def test_a_percentage_has_three_digits_or_two_where_it_is_tiny() -> None:
+    fractions = (1.0667, 0.9942, 0.0426, 0.00123, 0.000456, 0.0, 6.4424)
+    texts = ["107 %", "99.4 %", "4.26 %", "0.12 %", "0.046 %", "0.00 %", "644 %"]
+    assert [format_percent(fraction) for fraction in fractions] == texts
