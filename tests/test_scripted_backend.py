@@ -11,18 +11,15 @@ from scripted import (
     DRIFT_CALLS,
     SCRIPTS,
     SLOW_FROM_CALL,
-    Call,
-    disturbed_share,
     program_text,
     quietest_cpu_mode,
+    skip_if_disturbed,
     timed_calls,
 )
 
 from commbench.records.journal import read_run
 
 MEDIAN_US = 2000.0
-TOLERATED = 0.25
-"""Share of calls that other load may disturb: the medians are then still the script's."""
 
 Run = Callable[..., Ended]
 
@@ -38,12 +35,6 @@ def run(program: Commbench) -> Run:
     return run_script
 
 
-def skip_if_disturbed(*cases: list[Call]) -> None:
-    share = max(disturbed_share(calls) for calls in cases)
-    if share > TOLERATED:
-        pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")
-
-
 def test_operations_last_as_long_as_their_script_says(run: Run) -> None:
     operations = ["all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"]
     ended = run("constant", "--op", ",".join(operations), "--sizes", "4K", "--iters", "60")
@@ -54,7 +45,7 @@ def test_operations_last_as_long_as_their_script_says(run: Run) -> None:
         assert (row["status"], row["wrong"], row["iterations"]) == ("ok", "0", "60")
         assert {(call.operation, call.size_bytes) for call in calls} == {(row["operation"], 4096)}
         assert {call.scripted_ns for call in calls} == {1e3 * MEDIAN_US}
-    skip_if_disturbed(*cases)
+    skip_if_disturbed(cases)
     for row in rows:
         assert float(row["time_us"]) == pytest.approx(MEDIAN_US, rel=0.01), row
         assert float(row["entry_skew_us"]) < 10, row
@@ -105,7 +96,7 @@ def test_a_late_rank_is_late_by_what_the_script_says(run: Run) -> None:
     ended = run("late_rank", "--sizes", "4K", "--iters", "60")
     (row,), (calls,) = ended.rows(), timed_calls(ended)
     assert {call.scripted_ns for call in calls} == {1e3 * (MEDIAN_US + DELAY_US)}
-    skip_if_disturbed(calls)
+    skip_if_disturbed([calls])
     assert float(row["entry_skew_us"]) == pytest.approx(DELAY_US, rel=0.05)
     assert float(row["time_us"]) == pytest.approx(MEDIAN_US + DELAY_US, rel=0.01)
 
