@@ -16,14 +16,18 @@ from __future__ import annotations
 
 
 class CommbenchError(Exception):
-    """Something a person can act on: what is wrong, and a hint what to do about it."""
+    """Something a person can act on: what is wrong, and a hint what to do about it.
+
+    `details`, where there are any, are lines to be read before those two.
+    """
 
     exit_code = 2
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", details: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.details = details
 
 
 class UsageError(CommbenchError):
@@ -61,8 +65,10 @@ class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an err
 
     exit_code = 130
 
-    def __init__(self, message: str, hint: str = "", signal_number: int = 2) -> None:
-        super().__init__(message, hint)
+    def __init__(
+        self, message: str, hint: str = "", details: str = "", *, signal_number: int = 2
+    ) -> None:
+        super().__init__(message, hint, details)
         self.exit_code = 128 + signal_number
 
 

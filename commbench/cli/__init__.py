@@ -64,7 +64,7 @@ def main() -> NoReturn:
     except CommbenchError as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
-        say_error(error.message, error.hint)
+        say_error(error.message, error.hint, error.details)
         code = error.exit_code
     _leave(code if isinstance(code, int) else 0)
 
@@ -78,8 +78,11 @@ def _leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def say_error(message: str, hint: str) -> None:
-    """Print what is wrong and what to do about it, a line each, on standard error."""
+def say_error(message: str, hint: str, details: str = "") -> None:
+    """Print what is wrong and what to do about it, a line each, on standard error; before them
+    details, if any."""
+    for line in details.splitlines():
+        typer.echo(_printable(line), err=True)
     if message:
         typer.echo(f"error: {_one_line(message)}", err=True)
     if hint:
@@ -88,7 +91,11 @@ def say_error(message: str, hint: str) -> None:
 
 def _one_line(text: str) -> str:
     """Text from outside may hold anything; printed, it is one line without control characters."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    return _printable(" ".join(text.split()))
+
+
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _help_hint(error: Exception) -> str:

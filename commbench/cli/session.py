@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from socket import gethostname
@@ -132,7 +133,7 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
     if speaks and not desk:
         _say(f"{_choice(place, plan)}; joining {seat.launcher}'s ranks")
     try:
-        run_rank(task, seat)
+        run_rank(task, seat, partial(_tell, desk, seat.rank))
     except CommbenchError as error:
         if desk:
             leave_error(desk, seat.rank, error)
@@ -147,6 +148,17 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
         ) from error
     if speaks and not desk:
         _report(read_run(folder), request)
+
+
+def _tell(desk: Path | None, rank: int, error: RankError, speaks: bool) -> None:
+    """Say that all ranks stand still, from a rank whose main thread does."""
+    from commbench.cli import say_error
+    from commbench.worker.desk import leave_error
+
+    if desk:
+        leave_error(desk, rank, error)
+    elif speaks:
+        say_error(error.message, error.hint, error.details)
 
 
 def _report(run: Run, request: Request) -> None:

@@ -84,7 +84,8 @@ def examine(request: Request, began: float, say: Callable[[str], None]) -> Check
     except (KeyboardInterrupt, Interrupted) as stopped:
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else 2
         message = str(stopped) or "stopped by SIGINT"
-        return known._replace(ended=Interrupted(message, "what was known is above", number))
+        ended = Interrupted(message, "what was known is above", signal_number=number)
+        return known._replace(ended=ended)
     except CommbenchError as error:
         return known._replace(ended=error)
     return known

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import (
-    CommbenchError,
     Interrupted,
     RankError,
     UnavailableError,
     first_line,
 )
+from commbench.launch.aftermath import what_happened
 from commbench.plan import READY
-from commbench.worker.desk import Failure, read_error, read_failures
+from commbench.worker.desk import read_error
 from commbench.worker.entry import Errand, enter
 from commbench.worker.task import Task
 
@@ -66,7 +66,7 @@ def launch(task: Task, nodes: Nodes, method: str) -> None:
     Raises what a rank reported, RankError for one that died, Interrupted for a signal.
     """
     with _desk() as desk:
-        errand = Errand(task=task, desk=desk, meets_in_file=nodes.count == 1)
+        errand = Errand(task=task, desk=desk, meets_in_file=nodes.count == 1, launcher=os.getpid())
         config = _launch_config(desk, nodes, method)
         with _no_name_lookups():
             _run_agent(config, errand)
@@ -94,10 +94,10 @@ def _run_agent(config: Any, errand: Errand) -> None:
         raise Interrupted(
             f"stopped by {signalled.sigval.name}",
             f"finished cases are kept in {errand.task.folder}",
-            signalled.sigval,
+            signal_number=signalled.sigval,
         ) from None
     except ChildFailedError as failed:
-        raise _what_happened(errand.desk, failed.failures) from None
+        raise what_happened(errand.desk, failed.failures, errand.task.plan) from None
     except (RuntimeError, OSError, TimeoutError) as error:
         raise UnavailableError(
             f"the ranks could not be started: {first_line(error)}",
@@ -179,34 +179,6 @@ def torchrun_line(nodes: Nodes) -> list[str]:
         "torchrun", *meeting, f"--nproc-per-node={nodes.ranks_per_node}",
         "--module", "--", "commbench", "run",
     ]  # fmt: skip
-
-
-def _what_happened(desk: Path, failures: dict[int, Any]) -> CommbenchError:
-    """The error of ranks that failed: what one of them reported, or how it died."""
-    if error := read_error(desk):
-        return error
-    told = read_failures(desk)
-    guilty = [(r, f) for r, f in failures.items() if r not in told or not told[r].echo]
-    rank, failure = min(guilty or failures.items(), key=lambda item: item[1].timestamp or 0)
-    host = socket.gethostname()
-    if failure.exitcode < 0:
-        return RankError(
-            f"rank {rank} on {host} was killed by {failure.signal_name()}",
-            "if nobody killed it, look for the out-of-memory killer in dmesg",
-        )
-    return RankError(
-        f"rank {rank} on {host} ended with exit code {failure.exitcode}"
-        + _words(failure, told.get(rank)),
-        "COMMBENCH_TRACEBACK=1 shows where",
-    )
-
-
-def _words(failure: Any, told: Failure | None) -> str:
-    """What is known of an exception that ended a rank; torch has its message where it was raised
-    too early or too late to be left on the desk."""
-    message = failure.message.get("message") if isinstance(failure.message, dict) else None
-    words = told.text if told else str(message or "").strip().split("\n")[0]
-    return f": {words}" if words else ""
 
 
 @contextmanager

@@ -134,7 +134,7 @@ def run_once(
         raise Interrupted(
             "the sweep was stopped",
             f"`commbench sweep --resume {folder.parent.parent}` goes on with it",
-            process.returncode - INTERRUPTED,
+            signal_number=process.returncode - INTERRUPTED,
         )
     if process.returncode in (0, WRONG_RESULTS):
         return "" if not process.returncode else _last_words(said)

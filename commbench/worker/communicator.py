@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,16 +18,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from commbench.analysis.sampling import CALLS
 from commbench.errors import ERRORS_BY_NAME, CommbenchError, UnavailableError, first_line
 from commbench.plan import Plan
 from commbench.worker.desk import failure_of, leave_failure
+from commbench.worker.position import JOINING, move
 from commbench.worker.seat import Seat
+from commbench.worker.watch import Watch, allowed_s
 
 MESSAGE_BYTES = 4096
 LAZY = "TORCH_GLOO_LAZY_INIT"
 PATIENCE_S = 3.0
 """How long a rank that lost another stays before it ends too, so that the launcher, which stops
 everybody at once, sees first who really failed."""
+PATIENCE_OF_TORCH_S = 60.0
+"""By how much longer torch may wait for an operation than the watch."""
 
 
 class Communicator:
@@ -88,11 +92,14 @@ class Communicator:
 
 
 @contextmanager
-def communicator(plan: Plan, seat: Seat) -> Iterator[Communicator]:
+def communicator(plan: Plan, seat: Seat, watch: Watch) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
+    move(watch.row, JOINING)
     device = _device(plan, seat)
     _prepare_variables(plan, seat)
-    timeout = timedelta(seconds=plan.timeout_s)
+    # The watch is to find what does not move any more, before torch only says that it timed out.
+    longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * CALLS)
+    timeout = timedelta(seconds=longest_s + PATIENCE_OF_TORCH_S)
     where: dict[str, Any] = (
         {"store": dist.FileStore(seat.meeting_point.removeprefix("file:"), seat.world_size)}
         if seat.meeting_point.startswith("file:")
@@ -112,7 +119,7 @@ def communicator(plan: Plan, seat: Seat) -> Iterator[Communicator]:
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
-        _testify(error, seat)
+        _testify(error, seat, watch)
         if plan.backend == "nccl":
             # With an operation under way that never ends, destroying would wait for it.
             _abort_nccl()
@@ -122,13 +129,15 @@ def communicator(plan: Plan, seat: Seat) -> Iterator[Communicator]:
             dist.destroy_process_group()
 
 
-def _testify(error: BaseException, seat: Seat) -> None:
+def _testify(error: BaseException, seat: Seat, watch: Watch) -> None:
     """Leave word of a failure before the groups are left: peers see that next."""
     failure = failure_of(error, seat.rank, socket.gethostname())
+    if failure.echo:
+        failure = failure._replace(blames=watch.blame(PATIENCE_S))
+    else:
+        watch.confess(failure.text)
     if seat.desk:
         leave_failure(seat.desk, failure)
-    if failure.echo:
-        time.sleep(PATIENCE_S)
 
 
 def _control_group(timeout: timedelta) -> Any:

@@ -18,12 +18,23 @@ from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import Gathered, back_to_back, time_block
 from commbench.worker.patterns import PERIOD
+from commbench.worker.position import (
+    CHECKING,
+    HANDING_IN,
+    MEASURING,
+    STEP,
+    WAITING,
+    Row,
+    move,
+)
 from commbench.worker.recorder import Recorder
 from commbench.worker.strain import Strain
 from commbench.worker.timers import Timer
 from commbench.worker.verify import Verdict, fill_inputs, verify
 
 END, CHECK, TIME = 0, 1, 2
+CHECKED_TIMES = 4
+"""How often a check goes through the bytes of a case: fill, spoil, call, compare."""
 
 
 class Step(NamedTuple):
@@ -54,14 +65,17 @@ def perform(
     timer: Timer,
     recorder: Recorder | None,
     launch: int,
+    row: Row,
 ) -> None:
-    """Measure the cases; rank 0 has a recorder."""
+    """Measure the cases; rank 0 has a recorder, and every rank notes its position in its row."""
     arena = Arena(comm, tuple(case for case in cases if case.status == READY))
     strain = Strain()
     shares_clock = timer.shares_clock and comm.shares_clock
     steps = _conduct(plan, cases, recorder, launch) if recorder else None
     step = next(steps, Step(END)) if steps else Step(END)
     while True:
+        row[STEP] += 1
+        move(row, WAITING)
         step = Step(*comm.share(torch.tensor(step)).tolist())
         if step.what == END:
             return
@@ -70,11 +84,15 @@ def perform(
         call = call_of(case, buffers)
         came: Any
         if step.what == CHECK:
+            move(row, CHECKING, step.case, bytes_=CHECKED_TIMES * case.size_bytes)
             came = _total(comm, verify(case, buffers, salt(plan, case), call, comm.synchronize))
         else:
             if arena.is_stale(case):
                 fill_inputs(case, buffers, salt(plan, case))
-            block = time_block(timer, strain, back_to_back(call, step.calls), step.iterations)
+            move(row, MEASURING, step.case, step.iterations, _unseen_bytes(case, step, timer))
+            several = back_to_back(call, step.calls)
+            block = time_block(timer, strain, several, step.iterations, row)
+            move(row, HANDING_IN, step.case)
             gathered = comm.gather(block)
             came = Gathered(torch.stack(gathered), step.calls, shares_clock) if steps else None
         arena.used_by(case)
@@ -152,6 +170,13 @@ class _Progress:
             wrong=self._checked.wrong,
             first_wrong=first,
         )
+
+
+def _unseen_bytes(case: Case, step: Step, timer: Timer) -> int:
+    """What a rank moves in a block without its position showing it: an iteration's bytes where it
+    waits for each, all of them where it only queues them on a device."""
+    iterations = 1 if timer.shares_clock else step.iterations
+    return case.size_bytes * step.calls * iterations
 
 
 def call_of(case: Case, buffers: Buffers) -> Callable[[], object]:

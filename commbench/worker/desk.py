@@ -20,6 +20,10 @@ ECHOES = (
 """What torch's backends say where another rank, or the way to it, is gone."""
 
 
+STACK = "stack"
+LAST_LINES = 6
+
+
 class Failure(NamedTuple):
     """An exception that ended a rank."""
 
@@ -29,6 +33,8 @@ class Failure(NamedTuple):
     """Type and first line."""
     echo: bool
     """Most likely another rank's end was the cause."""
+    blames: str = ""
+    """Which rank that was, as far as an echo can tell."""
 
 
 def failure_of(error: BaseException, rank: int, host: str) -> Failure:
@@ -45,19 +51,37 @@ def leave_failure(desk: Path, failure: Failure) -> None:
 
 def leave_error(desk: Path, rank: int, error: CommbenchError) -> None:
     """Leave word of an error that a person can act on."""
-    _leave(desk / f"error-{rank}.json", [type(error).__name__, error.message, error.hint])
+    words = [type(error).__name__, error.message, error.hint, error.details]
+    _leave(desk / f"error-{rank}.json", words)
 
 
 def read_error(desk: Path) -> CommbenchError | None:
     """The error that the lowest reporting rank left."""
-    for _, (kind, message, hint) in _words(desk, "error"):
-        return ERRORS_BY_NAME[kind](message, hint)
+    for _, (kind, *words) in _words(desk, "error"):
+        return ERRORS_BY_NAME[kind](*words)
     return None
 
 
 def read_failures(desk: Path) -> dict[int, Failure]:
     """The failures that ranks left, by rank."""
     return {rank: Failure(**values) for rank, values in _words(desk, "failure")}
+
+
+def log_of(desk: Path, rank: int) -> Path:
+    """The file with what a rank and the libraries in it printed."""
+    return desk / f"log-{rank}"
+
+
+def last_words(desk: Path, rank: int, lines: int = LAST_LINES) -> list[str]:
+    """The last lines of a rank's log, and the first of a crash: what it was, and the innermost
+    calls."""
+    log, stack = (_lines(path) for path in (log_of(desk, rank), desk / f"{STACK}-{rank}"))
+    return log[-lines:] + stack[:lines]
+
+
+def _lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _leave(path: Path, values: Any) -> None:

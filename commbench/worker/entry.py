@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
@@ -9,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from commbench.errors import CommbenchError
-from commbench.worker.desk import leave_error
+from commbench.errors import CommbenchError, RankError
+from commbench.worker.desk import STACK, leave_error, log_of
 from commbench.worker.seat import Seat
 from commbench.worker.task import Task
 
@@ -23,6 +24,16 @@ class Errand:
     desk: Path
     """A private folder of this launch: the meeting point, and what ranks report of their errors."""
     meets_in_file: bool
+    launcher: int
+    """Its process; ranks do not outlive it."""
+
+
+TALKATIVE = (
+    "COMMBENCH_TRACEBACK", "NCCL_DEBUG", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_SHOW_CPP_STACKTRACES",
+)  # fmt: skip
+"""Variables that ask for more words of ranks: where one is set, people see them at once."""
+PR_SET_PDEATHSIG = 1
 
 
 def enter(errand: Errand) -> None:
@@ -31,6 +42,7 @@ def enter(errand: Errand) -> None:
         # The launcher decides when to stop, and then a rank must go at once, also out of a
         # collective that never returns to Python.
         signal.signal(number, signal.SIG_DFL)
+    _end_with(errand.launcher)
     seat = Seat(
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
@@ -43,12 +55,35 @@ def enter(errand: Errand) -> None:
     )
     from commbench.worker.rank import run_rank
 
-    # A crash writes its stack here and not over the two lines that people read.
-    stack = (errand.desk / f"stack-{seat.rank}").open("w")
-    if os.environ.get("COMMBENCH_TRACEBACK") != "1":
-        faulthandler.enable(stack)
+    if not any(name in os.environ for name in TALKATIVE):
+        _write_to(log_of(errand.desk, seat.rank), speaks=not seat.rank)
+        # A crash writes its stack here and not over the two lines that people read.
+        faulthandler.enable((errand.desk / f"{STACK}-{seat.rank}").open("w"))
+
+    def tell(error: RankError, speaks: bool) -> None:  # noqa: ARG001 - the launcher reads one
+        leave_error(errand.desk, seat.rank, error)
+
     try:
-        run_rank(errand.task, seat)
+        run_rank(errand.task, seat, tell)
     except CommbenchError as error:
         leave_error(errand.desk, seat.rank, error)
         sys.exit(error.exit_code)
+
+
+def _end_with(launcher: int) -> None:
+    """Have the kernel end this process when the launcher ends, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:  # it was already over
+        os._exit(1)
+
+
+def _write_to(log: Path, speaks: bool) -> None:
+    """Send what this rank and the libraries in it print to its log. Progress, which the one that
+    speaks prints to sys.stderr, stays where people look."""
+    terminal = os.dup(sys.stderr.fileno())
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    if speaks:
+        sys.stderr = os.fdopen(terminal, "w", buffering=1)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from commbench.records.schema import Visit
+from commbench.worker.position import ITERATION, Row, open_row
 from commbench.worker.strain import FIELDS, UNKNOWN, Strain
 from commbench.worker.timers import Timer
 
@@ -22,9 +23,12 @@ def timed_loop(
     start: Callable[[int], object],
     stop: Callable[[int], object],
     iterations: int,
+    row: Row,
 ) -> None:
-    """Perform `call` so many times: ranks aligned before each, a stamp before and after it."""
+    """Perform `call` so many times: ranks aligned before each, a stamp before and after it, and
+    the number of the iteration in the rank's row."""
     for index in range(iterations):
+        row[ITERATION] = index
         align()
         start(index)
         call()
@@ -44,7 +48,7 @@ def back_to_back(call: Callable[[], object], calls: int) -> Callable[[], object]
 
 
 def time_block(
-    timer: Timer, strain: Strain, call: Callable[[], object], iterations: int
+    timer: Timer, strain: Strain, call: Callable[[], object], iterations: int, row: Row
 ) -> torch.Tensor:
     """Durations and starts in ns of so many iterations on this rank, and what strained it
     meanwhile: int64 [2, iterations + len(FIELDS)], the last columns of the first row by FIELDS."""
@@ -53,7 +57,7 @@ def time_block(
     gc.disable()
     before = strain.read()
     try:
-        timed_loop(call, timer.align, start, stop, iterations)
+        timed_loop(call, timer.align, start, stop, iterations, row)
     finally:
         gc.enable()
     durations, starts = timer.collect()
@@ -65,7 +69,7 @@ def loop_overhead_s(timer: Timer) -> float:
     """Seconds that the loop's own stamps add to an iteration: its median with a call that does
     nothing, and nothing to align."""
     start, stop = timer.prepare(OVERHEAD_ITERATIONS)
-    timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS)
+    timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_row(None, 0))
     return median(timer.collect()[0]) * 1e-9
 
 

@@ -21,26 +21,31 @@ from commbench.worker.communicator import Communicator, communicator, gpu_shared
 from commbench.worker.conductor import call_of, perform
 from commbench.worker.hops import measure_hops
 from commbench.worker.measure import loop_overhead_s
+from commbench.worker.position import LEAVING, PROBING, TRYING, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
 from commbench.worker.seat import Seat
 from commbench.worker.task import Task
 from commbench.worker.timers import timer_for
+from commbench.worker.watch import Tell, watched
 
 TRIAL_BYTES = 64 * 1024
 """Most bytes of the control message that carries the outcome of all trials."""
 
 
-def run_rank(task: Task, seat: Seat) -> None:
+def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
     """Take part in a run as one rank; rank 0 writes the run folder, making it if need be.
 
+    `tell` is called with what there is to say where all ranks stand still.
     Raises CommbenchError: on every rank alike where the trouble concerns all.
     """
     plan = task.plan
     facts = {} if seat.rank else gather_facts()  # before this rank settles on a single core
     cores = settle(plan.cpu_mode, seat.local_rank)
-    with communicator(plan, seat) as comm:
+    with watched(plan, seat, tell) as watch, communicator(plan, seat, watch) as comm:
+        row = watch.row
         header, leaders = _introduce(task, seat, comm, cores)
+        move(row, TRYING)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
         cases = _after_trials(plan.cases(), comm)
@@ -51,6 +56,7 @@ def run_rank(task: Task, seat: Seat) -> None:
                 "`commbench run --dry-run` lists what can be measured",
             )
         timer = timer_for(comm)
+        move(row, PROBING)
         header = header._replace(
             overhead_s=loop_overhead_s(timer),
             resolution_s=timer.resolution_s,
@@ -58,9 +64,10 @@ def run_rank(task: Task, seat: Seat) -> None:
             hops=measure_hops(comm, leaders),
         )
         recorder = Recorder(task, header, len(cases)) if not comm.rank else None
-        perform(plan, cases, comm, timer, recorder, task.launch)
+        perform(plan, cases, comm, timer, recorder, task.launch, row)
         if recorder:
             recorder.close()
+        move(row, LEAVING)
 
 
 def _introduce(

@@ -1,0 +1,146 @@
+"""The board: where ranks see each other's positions when nothing moves any more.
+
+On one host that commbench itself started ranks on, positions lie on the desk. Elsewhere each rank
+posts its own, once a second and over a connection of its own, in the store that the ranks met in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch.distributed as dist
+
+from commbench.worker.position import Position, read_positions
+from commbench.worker.seat import Seat
+
+STORE_TIMEOUT_S = 5.0
+KEY = "commbench/post/"
+
+
+class Post(NamedTuple):
+    """What a rank tells the others of itself."""
+
+    host: str
+    position: Position
+    stack: tuple[str, ...] = ()
+    """Where its main thread is, innermost call last; only once it has found that nothing moves."""
+    word: str = ""
+    """How it failed, if it did."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is within torch, as a rank is that waits for others."""
+        return bool(self.stack) and "/torch/" in self.stack[-1]
+
+
+class Board(Protocol):
+    """Where this rank posts, and reads what others posted."""
+
+    def post(self, post: Post) -> None:
+        """Replace what this rank has posted."""
+
+    def read(self) -> dict[int, Post]:
+        """What ranks have posted, by rank; those that cannot be heard are left out."""
+
+
+class DeskBoard:
+    """All ranks are on this host, and their rows on one desk."""
+
+    def __init__(self, desk: Path, rank: int) -> None:
+        self._desk = desk
+        self._rank = rank
+        self._host = socket.gethostname()
+
+    def post(self, post: Post) -> None:
+        if post.stack:
+            unfinished = self._desk / f"post-{self._rank}.new"
+            unfinished.write_text(json.dumps(post.stack))
+            unfinished.replace(self._desk / f"post-{self._rank}")
+
+    def read(self) -> dict[int, Post]:
+        return {
+            rank: Post(self._host, position, self._stack(rank))
+            for rank, position in read_positions(self._desk).items()
+        }
+
+    def _stack(self, rank: int) -> tuple[str, ...]:
+        path = self._desk / f"post-{rank}"
+        return tuple(json.loads(path.read_text())) if path.exists() else ()
+
+
+class StoreBoard:
+    """Ranks of several hosts, or of another launcher. A thread of its own talks to the store, for
+    that may take long where a link is cut."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._mine: Post | None = None
+        self._found: dict[int, Post] = {}
+        self._asked = threading.Event()
+        self._changed = threading.Event()
+        threading.Thread(target=self._talk, daemon=True, name="commbench-board").start()
+
+    def post(self, post: Post) -> None:
+        self._mine = post
+        self._changed.set()
+
+    def read(self) -> dict[int, Post]:
+        self._found = {}
+        self._asked.set()
+        self._changed.set()
+        deadline = time.monotonic() + STORE_TIMEOUT_S
+        while self._asked.is_set() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        mine = {self._seat.rank: self._mine} if self._mine else {}
+        return dict(sorted((self._found | mine).items()))
+
+    def _talk(self) -> None:
+        store: Any = None
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            try:
+                store = store or _own_connection(self._seat)
+                if self._mine:
+                    store.set(f"{KEY}{self._seat.rank}", json.dumps(self._mine))
+                if self._asked.is_set():
+                    self._read_all(store)
+            except (RuntimeError, ValueError, OSError):
+                store = None  # not there yet, gone, or cut off: try again with the next post
+            self._asked.clear()
+
+    def _read_all(self, store: Any) -> None:
+        for rank in range(self._seat.world_size):
+            key = f"{KEY}{rank}"
+            if store.check([key]):
+                host, position, stack, word = json.loads(store.get(key))
+                self._found[rank] = Post(host, Position(*position), tuple(stack), word)
+
+
+def board_for(seat: Seat) -> Board:
+    """The board on which this rank and its peers can see each other."""
+    if seat.desk and seat.one_host and seat.meeting_point.startswith("file:"):
+        return DeskBoard(seat.desk, seat.rank)
+    return StoreBoard(seat)
+
+
+def _own_connection(seat: Seat) -> Any:
+    """Another client of the store in which the ranks met."""
+    where = seat.meeting_point.removeprefix("tcp://")
+    if seat.meeting_point == "env://":
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    host, _, port = where.rpartition(":")
+    return dist.TCPStore(
+        host,
+        int(port),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=STORE_TIMEOUT_S),
+    )
