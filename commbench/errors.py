@@ -43,9 +43,15 @@ class UnavailableError(CommbenchError):
 
 
 class RankError(CommbenchError):
-    """A rank died or hung."""
+    """A rank died or hung. Of several ranks that find out the same, one `speaks`."""
 
     exit_code = 4
+
+    def __init__(
+        self, message: str, hint: str = "", details: str = "", *, speaks: bool = True
+    ) -> None:
+        super().__init__(message, hint, details)
+        self.speaks = speaks
 
 
 class WrongResultError(CommbenchError):

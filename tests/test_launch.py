@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -204,6 +205,35 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
     assert err.splitlines()[-2] == f"error: stopped by {signal.Signals(number).name}"
 
 
+def test_the_ranks_of_a_launcher_that_is_killed_end_with_it(running) -> None:
+    process, journal = running
+    pids = ranks_of(journal)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, pids))
+    shown = subprocess.run(
+        [sys.executable, "-m", "commbench", "show", str(journal.parent)],
+        env=clean_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert shown.returncode == 0 and "has not ended" in shown.stdout
+
+
+def test_a_second_interrupt_changes_nothing(running) -> None:
+    process, journal = running
+    pids = ranks_of(journal)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert not any(map(is_alive, pids))
+    assert "Traceback" not in err and err.splitlines()[-2].startswith("error: stopped by")
+    assert json.loads(journal.read_text().splitlines()[-1])["status"] == "interrupted"
+
+
 def test_a_killed_rank_ends_the_run_and_is_named(running) -> None:
     process, journal = running
     pids = ranks_of(journal)
@@ -211,48 +241,89 @@ def test_a_killed_rank_ends_the_run_and_is_named(running) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
     assert not any(map(is_alive, pids))
-    assert err.splitlines()[-2] == f"error: rank 1 on {socket.gethostname()} was killed by SIGKILL"
+    how = f"error: rank 1 on {socket.gethostname()} was killed by SIGKILL while "
+    assert err.splitlines()[-2].startswith(how)
+    assert "all_reduce float32 sum in_place" in err.splitlines()[-2]
     assert "Traceback" not in err
     assert json.loads(journal.read_text().splitlines()[-1])["status"] == "failed"
 
 
-CRASH = """
-import os, signal
+def crash(how: str, at: int = 30) -> str:
+    """A program in which rank 1 comes to grief in its `at`th all_reduce."""
+    return f"""
+import os, signal, sys, time
 from commbench.operations import OPERATIONS
 healthy, calls = OPERATIONS["all_reduce"].call, []
 def crash(dist, b):
     calls.append(1)
-    if b.rank == 1 and len(calls) == 30:
-        %s
+    if b.rank == 1 and len(calls) == {at}:
+        {how}
     healthy(dist, b)
 OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=crash)
 """
 
 
+ITERATION = r"measuring all_reduce float32 sum in_place 1 KiB, iteration \d+ of \d+"
+
+
 @pytest.mark.parametrize(
-    ("crash", "how"),
+    ("how", "told", "words"),
     [
-        ("raise ValueError('lost my way')", "ended with exit code 1: ValueError: lost my way"),
-        ("os._exit(9)", "ended with exit code 9"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
+        ("raise ValueError('lost')", "ended with exit code 1 while {}: ValueError: lost", ""),
+        ("os.write(2, b'so long'); os._exit(9)", "ended with exit code 9 while {}", "so long"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV while {}", "Segmentation"),
+        ("os._exit(0)", "ended, last seen {}", ""),
     ],
-    ids=["exception", "exit", "segfault"],
-)
-def test_a_rank_that_fails_is_named_in_two_lines(program: Commbench, crash: str, how: str) -> None:
-    ended = program(CRASH % crash, "--sizes", "1K", "--no-plots")
+    ids=["exception", "exit", "segfault", "leaves"],
+)  # fmt: skip
+def test_a_rank_that_fails_is_named_with_what_it_did_and_said(
+    program: Commbench, how: str, told: str, words: str
+) -> None:
+    ended = program(crash(how), "--sizes", "1K", "--iters", "60", "--no-plots")
     assert ended.code == 4
-    assert ended.err.splitlines()[-2] == f"error: rank 1 on {socket.gethostname()} {how}"
-    assert "Traceback" not in ended.err and "most recent call" not in ended.err
+    *said, error, _ = ended.err.splitlines()
+    assert re.fullmatch(f"error: rank 1 on {socket.gethostname()} {told.format(ITERATION)}", error)
+    assert "most recent call" not in error
+    assert any(words in line for line in said)
 
 
-def test_nothing_is_left_in_shared_memory(commbench: Commbench) -> None:
-    def folders() -> set[Path]:
-        return set(Path("/dev/shm").glob("commbench-*"))
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "answers no more"),
+        ("while True: pass", "is at <string>:8 crash"),
+        pytest.param("time.sleep(1000)", "is at <string>:8 crash", marks=pytest.mark.full),
+    ],
+    ids=["stopped", "loops", "never enters"],
+)
+def test_a_rank_that_hangs_is_named_with_where_all_are(
+    program: Commbench, how: str, told: str
+) -> None:
+    ended = program(crash(how), "--sizes", "1K", "--iters", "60", "--no-plots",
+                    "--timeout", "2", "--nproc-per-node", "3")  # fmt: skip
+    assert ended.code == 4
+    error, hint = ended.err.splitlines()[-2:]
+    host = socket.gethostname()
+    assert error.startswith(f"error: rank 1 on {host} {told}; rank 1 on {host} moved last ")
+    assert re.search(rf"; ranks 0, 2 on {host} moved last \d+ s ago, {ITERATION}$", error), error
+    assert "--timeout (2 s)" in hint
+    pids = ranks_of(ended.folder / "run.jsonl")
+    assert not any(map(is_alive, pids))
+    assert ("rank 1 on" in "\n".join(ended.err.splitlines()[:-2])) is (
+        "stopped" not in told and "answers" not in told
+    )
 
-    before = folders()
-    assert commbench("run", "--sizes", "1K", "--iters", "1").code == 0
-    left = folders() - before
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while left & folders() and time.monotonic() < deadline:
-        time.sleep(0.2)  # those of other tests' runs, which clear away theirs when they end
-    assert not left & folders()
+
+def test_nothing_is_left_in_shared_memory(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*RUN, "--sizes", "1K", "--iters", "1", "--output", "run"],
+        cwd=tmp_path, env=clean_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    desks = f"commbench-{process.pid}-*"
+    seen = False
+    while process.poll() is None:
+        seen = seen or any(Path("/dev/shm").glob(desks))
+        time.sleep(0.01)
+    process.communicate()
+    assert process.returncode == 0 and seen
+    assert not list(Path("/dev/shm").glob(desks))

@@ -134,20 +134,23 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
         _say(f"{_choice(place, plan)}; joining {seat.launcher}'s ranks")
     try:
         run_rank(task, seat, partial(_tell, desk, seat.rank))
-    except CommbenchError as error:
-        if desk:
-            leave_error(desk, seat.rank, error)
-        if desk or not speaks:
-            sys.exit(error.exit_code)
-        raise
     except Exception as error:
-        # A collective that failed: another rank is gone, or the network. torch says what it saw.
-        raise RankError(
-            f"rank {seat.rank} on {gethostname()} failed: {first_line(error)}",
-            "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
-        ) from error
+        told = error if isinstance(error, CommbenchError) else _failure(error, seat)
+        if desk:
+            leave_error(desk, seat.rank, told)
+        if desk or not (told.speaks if isinstance(told, RankError) else speaks):
+            sys.exit(told.exit_code)
+        raise told from error
     if speaks and not desk:
         _report(read_run(folder), request)
+
+
+def _failure(error: Exception, seat: Seat) -> RankError:
+    """A collective that failed: another rank is gone, or the network. torch says what it saw."""
+    return RankError(
+        f"rank {seat.rank} on {gethostname()} failed: {first_line(error)}",
+        "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
+    )
 
 
 def _tell(desk: Path | None, rank: int, error: RankError, speaks: bool) -> None:

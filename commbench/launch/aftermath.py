@@ -9,12 +9,11 @@ from typing import Any
 
 from commbench.errors import CommbenchError, RankError
 from commbench.plan import Plan
-from commbench.worker.desk import Failure, last_words, read_error, read_failures
+from commbench.worker.desk import LEFT, Failure, last_words, read_error, read_failures
 from commbench.worker.position import DONE, Position, read_positions
 
 KILLED = "if nobody killed it, look for the out-of-memory killer in dmesg"
 FAILED = "COMMBENCH_TRACEBACK=1 shows where"
-LEFT = "it left without a word: see what its host's logs say, and the link to it"
 
 
 def what_happened(desk: Path, failures: Mapping[int, Any], plan: Plan) -> CommbenchError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
@@ -10,8 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ MONITOR_INTERVAL_S = 0.02
 MEETING_TIMEOUT_S = 120
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
 """How lines begin that tell of progress; torchrun's own are not shown."""
+DESK, LOCK = "commbench", "lock"
+NEW_S = 60.0
+"""A desk is left alone for so long: its lock may be about to be taken."""
 ERROR_DESK = "COMMBENCH_ERROR_DESK"
 """Variable that tells ranks under the plain torchrun command where to leave their errors."""
 
@@ -183,14 +188,27 @@ def torchrun_line(nodes: Nodes) -> list[str]:
 
 @contextmanager
 def _desk() -> Iterator[Path]:
-    """A private folder for one launch, in memory where that is possible; removed at the end."""
+    """A private folder for one launch, in memory where that is possible; removed at the end, or by
+    a later launch where this process is killed."""
     memory = Path("/dev/shm")
-    parent = memory if os.access(memory, os.W_OK) else None
-    path = Path(tempfile.mkdtemp(prefix="commbench-", dir=parent))
+    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    for desk in parent.glob(f"{DESK}-*"):
+        _clear_away(desk)
+    desk = Path(tempfile.mkdtemp(prefix=f"{DESK}-{os.getpid()}-", dir=parent))
     try:
-        yield path
+        with (desk / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield desk
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(desk, ignore_errors=True)
+
+
+def _clear_away(desk: Path) -> None:
+    """Remove the desk of a launcher that is no more: the kernel has taken back its lock."""
+    with suppress(OSError), (desk / LOCK).open() as lock:
+        if time.time() - os.fstat(lock.fileno()).st_mtime > NEW_S:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(desk, ignore_errors=True)
 
 
 @contextmanager

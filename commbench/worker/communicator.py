@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 
 from commbench.analysis.sampling import CALLS
-from commbench.errors import ERRORS_BY_NAME, CommbenchError, UnavailableError, first_line
+from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, UnavailableError, first_line
 from commbench.plan import Plan
-from commbench.worker.desk import failure_of, leave_failure
+from commbench.worker.desk import LEFT, Failure, failure_of, leave_failure
 from commbench.worker.position import JOINING, move
-from commbench.worker.seat import Seat
+from commbench.worker.seat import LOCAL, Seat
 from commbench.worker.watch import Watch, allowed_s
 
 MESSAGE_BYTES = 4096
@@ -119,25 +119,29 @@ def communicator(plan: Plan, seat: Seat, watch: Watch) -> Iterator[Communicator]
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
-        _testify(error, seat, watch)
+        failure = _testify(error, seat, watch)
         if plan.backend == "nccl":
             # With an operation under way that never ends, destroying would wait for it.
             _abort_nccl()
+        if failure.blames and seat.launcher != LOCAL:
+            raise RankError(failure.blames, LEFT, speaks=failure.speaks) from error
         raise
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _testify(error: BaseException, seat: Seat, watch: Watch) -> None:
+def _testify(error: BaseException, seat: Seat, watch: Watch) -> Failure:
     """Leave word of a failure before the groups are left: peers see that next."""
     failure = failure_of(error, seat.rank, socket.gethostname())
     if failure.echo:
-        failure = failure._replace(blames=watch.blame(PATIENCE_S))
+        blames, speaks = watch.blame(PATIENCE_S)
+        failure = failure._replace(blames=blames, speaks=speaks)
     else:
         watch.confess(failure.text)
     if seat.desk:
         leave_failure(seat.desk, failure)
+    return failure
 
 
 def _control_group(timeout: timedelta) -> Any:

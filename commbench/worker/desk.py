@@ -21,6 +21,7 @@ ECHOES = (
 
 
 STACK = "stack"
+LEFT = "see what it says itself, its host's logs, and the link to it"
 LAST_LINES = 6
 
 
@@ -35,6 +36,8 @@ class Failure(NamedTuple):
     """Most likely another rank's end was the cause."""
     blames: str = ""
     """Which rank that was, as far as an echo can tell."""
+    speaks: bool = True
+    """Of the ranks that blame another, this is the one to say so."""
 
 
 def failure_of(error: BaseException, rank: int, host: str) -> Failure:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commbench.errors import CommbenchError, RankError
 from commbench.worker.desk import STACK, leave_error, log_of
-from commbench.worker.seat import Seat
+from commbench.worker.seat import LOCAL, Seat
 from commbench.worker.task import Task
 
 
@@ -49,7 +49,7 @@ def enter(errand: Errand) -> None:
         local_rank=int(os.environ["LOCAL_RANK"]),
         local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
         num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
-        launcher="local",
+        launcher=LOCAL,
         meeting_point=f"file:{errand.desk / 'ranks'}" if errand.meets_in_file else "env://",
         desk=errand.desk,
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+LOCAL = "local"
+"""The launcher of ranks that commbench started itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:

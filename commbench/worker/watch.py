@@ -81,9 +81,10 @@ class Watch:
         """Tell the other ranks that this one has failed."""
         self._post(word=word)
 
-    def blame(self, patience_s: float) -> str:
+    def blame(self, patience_s: float) -> tuple[str, bool]:
         """What the other ranks' positions tell of a connection that was lost: which of them ended,
-        and what it was doing; empty where none did. Takes `patience_s`."""
+        and what it was doing; empty where none did. And whether this rank speaks for all, as the
+        first that is left. Takes `patience_s`."""
         self._board.read()
         first = self._board.read()
         time.sleep(patience_s)
@@ -95,7 +96,11 @@ class Watch:
             if rank not in second or _is_silent(rank, first, second)
         ]
         gone = [(rank, word) for rank, word in gone if rank != self._rank]
-        return _blame([rank for rank, _ in gone], gone[0][1], second, self.cases) if gone else ""
+        if not gone:
+            return "", True
+        ranks = [rank for rank, _ in gone]
+        first_left = min(rank for rank in range(self._ranks) if rank not in ranks)
+        return _blame(ranks, gone[0][1], second, self.cases), self._rank == first_left
 
     def _look(self) -> None:
         looked = moved = time.monotonic()
@@ -236,14 +241,16 @@ def _named(ranks: Sequence[int], posts: Mapping[int, Post]) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers, runs of them put together: `0-3, 6`."""
+    """Ascending numbers, runs of three and more put together: `0-3, 5, 6`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return ", ".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+    )
 
 
 def _place(call: str) -> str:

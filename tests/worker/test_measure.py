@@ -20,6 +20,7 @@ from commbench.worker.measure import (
     time_block,
     timed_loop,
 )
+from commbench.worker.position import ITERATION, open_row
 from commbench.worker.seat import Seat
 from commbench.worker.strain import FIELDS, UNKNOWN, Strain
 from commbench.worker.timers import HostClock
@@ -168,7 +169,9 @@ def test_the_loop_aligns_and_stamps_each_iteration_once_and_in_order() -> None:
     def note(what: object) -> Callable[..., object]:
         return lambda *index: happened.append((what, *index))
 
-    timed_loop(note("call"), note("align"), note("start"), note("stop"), 3)
+    row = open_row(None, 0)
+    timed_loop(note("call"), note("align"), note("start"), note("stop"), 3, row)
+    assert row[ITERATION] == 2
     assert happened == [
         step for i in range(3) for step in (("align",), ("start", i), ("call",), ("stop", i))
     ]
@@ -202,7 +205,9 @@ def clock() -> HostClock:
 
 def test_a_block_has_a_duration_and_a_start_for_each_iteration_and_what_strained_it() -> None:
     collecting = []
-    found = time_block(clock(), Strain(), lambda: collecting.append(gc.isenabled()), 5)
+    found = time_block(
+        clock(), Strain(), lambda: collecting.append(gc.isenabled()), 5, open_row(None, 0)
+    )
     assert (found.dtype, tuple(found.shape)) == (torch.int64, (2, 5 + len(FIELDS)))
     assert collecting == [False] * 5
     assert gc.isenabled()
@@ -220,7 +225,7 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        time_block(clock(), Strain(), fail, 3)
+        time_block(clock(), Strain(), fail, 3, open_row(None, 0))
     assert gc.isenabled()
 
 
