@@ -22,6 +22,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 OK = "ok"
 WRONG = "wrong"
+FAILED = "failed"
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
 

@@ -13,10 +13,11 @@ from commbench.analysis.itinerary import itinerary
 from commbench.analysis.sampling import Block, Schedule, schedule
 from commbench.operations import OPERATIONS
 from commbench.plan import READY, Case, Plan
-from commbench.records.schema import OK, WRONG, Measurement, WrongElement
+from commbench.records.schema import FAILED, OK, WRONG, Measurement, WrongElement
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import Gathered, back_to_back, time_block
+from commbench.worker.memory import is_out_of_memory, out_of_memory
 from commbench.worker.patterns import PERIOD
 from commbench.worker.position import (
     CHECKING,
@@ -49,6 +50,9 @@ class Step(NamedTuple):
 class Checked(NamedTuple):
     """What checking a case found over all ranks."""
 
+    failed: str = ""
+    """Why the case cannot go on: on which rank memory ran out."""
+
     wrong: int | None = None
     first: WrongElement | None = None
     seconds: float = 0.0
@@ -62,13 +66,13 @@ def perform(
     plan: Plan,
     cases: tuple[Case, ...],
     comm: Communicator,
+    arena: Arena,
     timer: Timer,
     recorder: Recorder | None,
     launch: int,
     row: Row,
 ) -> None:
     """Measure the cases; rank 0 has a recorder, and every rank notes its position in its row."""
-    arena = Arena(comm, tuple(case for case in cases if case.status == READY))
     strain = Strain()
     shares_clock = timer.shares_clock and comm.shares_clock
     steps = _conduct(plan, cases, recorder, launch) if recorder else None
@@ -85,7 +89,7 @@ def perform(
         came: Any
         if step.what == CHECK:
             move(row, CHECKING, step.case, bytes_=CHECKED_TIMES * case.size_bytes)
-            came = _total(comm, verify(case, buffers, salt(plan, case), call, comm.synchronize))
+            came = _total(comm, _verdict(plan, case, buffers, call, comm))
         else:
             if arena.is_stale(case):
                 fill_inputs(case, buffers, salt(plan, case))
@@ -118,6 +122,7 @@ def _conduct(plan: Plan, cases: tuple[Case, ...], recorder: Recorder, launch: in
         recorder.started(progress.case)
         if progress.schedule is None:
             progress.begin((yield Step(CHECK, index)) if progress.needs_check else Checked())
+        # A case for which there is no memory ends here; the others go on.
         while progress.block is not None:
             block = progress.block
             gathered = yield Step(TIME, index, block.iterations, block.calls)
@@ -149,7 +154,7 @@ class _Progress:
     def begin(self, checked: Checked) -> None:
         self._checked = checked
         self.schedule = schedule(self._plan, self.case, checked.seconds)
-        self.block = next(self.schedule)
+        self.block = None if checked.failed else next(self.schedule)
 
     def take(self, durations: tuple[float, ...]) -> None:
         """Go on after the block that took these durations."""
@@ -161,7 +166,9 @@ class _Progress:
             self.block, self._stop_reason = None, end.value
 
     def measurement(self) -> Measurement:
-        first = self._checked.first
+        first, failed = self._checked.first, self._checked.failed
+        if failed:
+            return Measurement(case=self.case, status=FAILED, reason=failed)
         return Measurement(
             case=self.case,
             status=WRONG if first else OK,
@@ -189,22 +196,43 @@ def salt(plan: Plan, case: Case) -> int:
     return (plan.seed + 7919 * (case.index + 1)) % PERIOD
 
 
-def _total(comm: Communicator, verdict: Verdict) -> Checked:
+def _verdict(
+    plan: Plan, case: Case, buffers: Buffers, call: Callable[[], object], comm: Communicator
+) -> Verdict | str:
+    """What checking the case found on this rank, or the words of an exhausted memory."""
+    try:
+        return verify(case, buffers, salt(plan, case), call, comm.synchronize)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return out_of_memory(comm.rank, error)
+
+
+def _total(comm: Communicator, verdict: Verdict | str) -> Checked:
     """Wrong elements over all ranks, the first of the lowest rank that has any, and the seconds
-    of the slowest rank."""
+    of the slowest rank; or why it failed on the lowest rank where it did."""
+    part: dict[str, Any]
 
     def add(parts: list[dict[str, Any]]) -> dict[str, Any]:
+        failed = [part["failed"] for part in parts if "failed" in part]
+        if failed:
+            return {"failed": failed[0], "wrong": None, "first": None, "seconds": 0.0}
         firsts = [part["first"] for part in parts if part["first"]]
         return {
+            "failed": "",
             "wrong": sum(part["wrong"] for part in parts),
             "first": firsts[0] if firsts else None,
             "seconds": max(part["seconds"] for part in parts),
         }
 
-    first = verdict.first._asdict() if verdict.first else None
-    part = {"wrong": verdict.wrong, "first": first, "seconds": verdict.seconds}
+    if isinstance(verdict, str):
+        part = {"failed": verdict}
+    else:
+        first = verdict.first._asdict() if verdict.first else None
+        part = {"wrong": verdict.wrong, "first": first, "seconds": verdict.seconds}
     total = comm.agree(part, add)
     return Checked(
+        failed=total["failed"],
         wrong=total["wrong"],
         first=WrongElement(**total["first"]) if total["first"] else None,
         seconds=total["seconds"],

@@ -21,6 +21,7 @@ from commbench.worker.communicator import Communicator, communicator, gpu_shared
 from commbench.worker.conductor import call_of, perform
 from commbench.worker.hops import measure_hops
 from commbench.worker.measure import loop_overhead_s
+from commbench.worker.memory import allocated, only_fitting
 from commbench.worker.position import LEAVING, PROBING, TRYING, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
@@ -48,7 +49,8 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
         move(row, TRYING)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
-        cases = _after_trials(plan.cases(), comm)
+        cases = only_fitting(_after_trials(plan.cases(), comm), comm)
+        arena, cases = allocated(cases, comm)
         if all(case.status != READY for case in cases):
             reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
             raise UnavailableError(
@@ -64,7 +66,7 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
             hops=measure_hops(comm, leaders),
         )
         recorder = Recorder(task, header, len(cases)) if not comm.rank else None
-        perform(plan, cases, comm, timer, recorder, task.launch, row)
+        perform(plan, cases, comm, arena, timer, recorder, task.launch, row)
         if recorder:
             recorder.close()
         move(row, LEAVING)
