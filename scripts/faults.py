@@ -1,0 +1,370 @@
+"""Break real runs at random moments, and see that commbench survives as it promises.
+
+scripts/faults [--faults N] [--soak N] [--seed N] [KIND...]
+
+Each fault is one run with real ranks in which something happens to a rank or to the launcher. Of
+each run it is checked that it ended in time and with the right code, that no process and no file in
+memory was left, that no finished case was lost, that its folder can be read, and that the guilty
+rank was named. The soak is one launcher that makes N launches in a row. Exit code 1 if anything
+was not as promised; each such run is printed with the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from commbench.errors import CommbenchError
+from commbench.records.journal import read_run
+
+MARK, SPEC = "COMMBENCH_FAULT_RUN", "COMMBENCH_FAULT"
+TIMEOUT_S = 2
+ENDS_WITHIN_S = 10.0
+HANGS_FOR_S = TIMEOUT_S + 5.0
+"""What --timeout allows, the next beat of a watch, and listening to the others."""
+RUN = ["--sizes", "1K-16K", "--iters", "100", "--no-plots", "--output", "run",
+       "--timeout", str(TIMEOUT_S)]  # fmt: skip
+
+
+class Fault(NamedTuple):
+    """One kind of trouble."""
+
+    codes: tuple[int, ...]
+    """With what the launcher may end."""
+    inside: str = ""
+    """Python that the guilty rank runs; empty: a signal from outside."""
+    phase: str = "call"
+    """Where it does: `start`, `call`, `check`, `gather`."""
+    to_rank: int = 0
+    """The signal that a rank gets."""
+    to_launcher: tuple[int, ...] = ()
+    """The signals that the launcher gets, 0.1 s apart."""
+    hangs: bool = False
+    named: bool = True
+    """There is a guilty rank, and it has to be named."""
+
+
+DIES, HANGS = (4,), (4,)
+FAULTS = {
+    "raises": Fault(DIES, "raise ValueError('lost')"),
+    "raises at the start": Fault(DIES, "raise ValueError('lost')", "start"),
+    "raises in a check": Fault(DIES, "raise ValueError('lost')", "check"),
+    "raises in handing in": Fault(DIES, "raise ValueError('lost')", "gather"),
+    "exits": Fault(DIES, "os._exit(3)"),
+    "exits at the start": Fault(DIES, "os._exit(3)", "start"),
+    "exits in a check": Fault(DIES, "os._exit(3)", "check"),
+    "leaves with code 0": Fault(DIES, "os._exit(0)"),
+    "leaves by sys.exit": Fault(DIES, "sys.exit(0)"),
+    "segfaults": Fault(DIES, "ctypes.string_at(0)"),
+    "aborts": Fault(DIES, "os.abort()"),
+    "aborts in handing in": Fault(DIES, "os.abort()", "gather"),
+    "loops": Fault(HANGS, "while True: pass", hangs=True),
+    "never enters": Fault(HANGS, "time.sleep(1e6)", hangs=True),
+    "stops in a check": Fault(HANGS, "os.kill(os.getpid(), 19)", "check", hangs=True),
+    "runs out of memory": Fault((0,), "raise MemoryError('none left')", "checked", named=False),
+    "gives wrong data": Fault((5,), "b.receive.zero_()", "after", named=True),
+    "rank: SIGKILL": Fault(DIES, to_rank=signal.SIGKILL),
+    "rank: SIGSEGV": Fault(DIES, to_rank=signal.SIGSEGV),
+    "rank: SIGTERM": Fault(DIES, to_rank=signal.SIGTERM),
+    "rank: SIGSTOP": Fault(HANGS, to_rank=signal.SIGSTOP, hangs=True),
+    "launcher: SIGINT": Fault((130,), to_launcher=(signal.SIGINT,), named=False),
+    "launcher: SIGINT twice": Fault((130,), to_launcher=(signal.SIGINT,) * 2, named=False),
+    "launcher: SIGTERM": Fault((143,), to_launcher=(signal.SIGTERM,), named=False),
+    "launcher: SIGHUP": Fault((129,), to_launcher=(signal.SIGHUP,), named=False),
+    "launcher: SIGKILL": Fault((-9,), to_launcher=(signal.SIGKILL,), named=False),
+}
+
+
+def main() -> None:
+    if SPEC in os.environ:
+        run_with_fault(json.loads(os.environ[SPEC]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(FAULTS))
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--soak", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    bad = 0
+    if asked.faults:
+        bad += break_runs(asked.kinds or list(FAULTS), asked.faults, asked.seed)
+    if asked.soak:
+        bad += soak(asked.soak)
+    sys.exit(1 if bad else 0)
+
+
+def break_runs(kinds: list[str], number: int, seed: int) -> int:
+    """So many faults, each of a kind in turn; how many were not survived as promised."""
+    done: Counter[str] = Counter()
+    too_late: Counter[str] = Counter()
+    wrong: list[str] = []
+    slowest = 0.0
+    attempt = 0
+    while done.total() < number:
+        kind = kinds[attempt % len(kinds)]
+        random = Random(f"{seed} {attempt}")
+        attempt += 1
+        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+            found, took = one_run(kind, random, Path(folder))
+        if found is None:
+            too_late[kind] += 1
+            continue
+        done[kind] += 1
+        slowest = max(slowest, took)
+        for what in found:
+            wrong.append(f"{kind}, --seed {seed}, run {attempt - 1}: {what}")
+            print(f"  {wrong[-1]}", flush=True)
+        if done.total() % 25 == 0:
+            print(f"{done.total()} faults, {len(wrong)} complaints", flush=True)
+    print(
+        f"{done.total()} faults of {len(done)} kinds: {len(wrong)} complaints; the slowest end came "
+        f"{slowest:.1f} s after its run's start or its signal; {too_late.total()} came too late"
+    )
+    return len(wrong)
+
+
+def one_run(kind: str, random: Random, folder: Path) -> tuple[list[str] | None, float]:
+    """What is wrong with how a run with one fault ended, None where the fault came too late, and
+    how many seconds after the fault it ended."""
+    fault = FAULTS[kind]
+    ranks = random.choice((2, 2, 3))
+    guilty = random.randrange(ranks)
+    spec = {"code": fault.inside, "phase": fault.phase, "rank": guilty,
+            "at": random.randrange(2, 400) if fault.phase == "call" else 2}  # fmt: skip
+    mark = f"{os.getpid()}-{random.random()}"
+    process = subprocess.Popen(
+        [sys.executable, __file__, "run", *RUN, "--nproc-per-node", str(ranks)],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {MARK: mark, SPEC: json.dumps(spec)}, start_new_session=True,
+    )  # fmt: skip
+    desk = f"commbench-{process.pid}-*"
+    began = time.monotonic()
+    try:
+        if not fault.inside:
+            wait_for_ranks(process, ranks)
+            time.sleep(random.uniform(0, 1.5))
+            if process.poll() is not None:
+                return None, 0.0
+            began = time.monotonic()
+            strike(process, fault, guilty)
+        limit = ENDS_WITHIN_S + HANGS_FOR_S * fault.hangs + 60.0 * bool(fault.inside)
+        _, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        end_all(mark)
+        return ["it hung"], time.monotonic() - began
+    took = time.monotonic() - began
+    if process.returncode == 0 and fault.codes != (0,):
+        return None, 0.0
+    wrong = list(complaints(fault, process.returncode, guilty, folder / "run", err, mark))
+    if process.returncode != -signal.SIGKILL and list(Path("/dev/shm").glob(desk)):
+        wrong.append("files are left in /dev/shm")
+    if wrong:
+        wrong.append(f"it said: {' | '.join(err.splitlines()[-3:])}")
+    return wrong, took
+
+
+def complaints(fault: Fault, code: int, guilty: int, run: Path, err: str, mark: str) -> list[str]:
+    """What is not as promised."""
+    wrong = []
+    if code not in fault.codes:
+        wrong.append(f"exit code {code} instead of {fault.codes[0]}")
+    if code not in (0, -signal.SIGKILL):
+        told = [line for line in err.splitlines() if line.startswith("error: ")]
+        if len(told) != 1 or not err.splitlines()[-1].startswith("hint: "):
+            wrong.append("it did not end with two lines")
+        elif fault.named and not re.search(rf"\brank {guilty}\b", told[0]):
+            wrong.append(f"rank {guilty} was not named")
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while (left := processes(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if left:
+        wrong.append(f"{len(left)} processes were left")
+        end_all(mark)
+    finished = re.findall(r"^\[\d+/\d+\] (\S.*?)  ", err, re.MULTILINE)
+    if run.exists() or finished:
+        wrong += lost(run, finished, code)
+    return wrong
+
+
+def lost(run: Path, finished: list[str], code: int) -> list[str]:
+    """What is missing in a run folder of the cases that were told to be finished."""
+    try:
+        found = read_run(run)
+    except CommbenchError as error:
+        killed_early = code == -signal.SIGKILL and not (run / "run.jsonl").read_text()
+        return [] if killed_early else [f"its folder cannot be read: {error.message}"]
+    names = {measurement.case.name for measurement in found.measurements}
+    with (run / "results.csv").open() as file:
+        rows = {int(row["size_bytes"]) for row in csv.DictReader(file)}
+    wrong = []
+    if missing := set(finished) - names:
+        wrong.append(f"finished cases are lost in the journal: {missing}")
+    if len(rows) < len(set(finished)):
+        wrong.append("finished cases are lost in results.csv")
+    if code != -signal.SIGKILL and found.end is None:
+        wrong.append("the journal does not say how it ended")
+    return wrong
+
+
+def strike(process: subprocess.Popen[str], fault: Fault, guilty: int) -> None:
+    """Send the fault's signals."""
+    if fault.to_rank:
+        os.kill(pid_of(process, guilty), fault.to_rank)
+    for number in fault.to_launcher:
+        process.send_signal(number)
+        time.sleep(0.1)
+
+
+def pid_of(process: subprocess.Popen[str], rank: int) -> int:
+    """The process of a rank, from the variables it was started with."""
+    for desk in Path("/dev/shm").glob(f"commbench-{process.pid}-*"):
+        row = (desk / f"position-{rank}").read_bytes()
+        return memoryview(row).cast("q")[0]
+    raise ProcessLookupError
+
+
+def wait_for_ranks(process: subprocess.Popen[str], ranks: int) -> None:
+    """Return when all ranks have noted their process."""
+    while process.poll() is None:
+        for desk in Path("/dev/shm").glob(f"commbench-{process.pid}-*"):
+            rows = [path.read_bytes() for path in desk.glob("position-*")]
+            if len(rows) == ranks and all(row and memoryview(row).cast("q")[0] for row in rows):
+                return
+        time.sleep(0.02)
+
+
+def processes(mark: str) -> list[int]:
+    """Processes that descend from a run."""
+    found = []
+    wanted = f"{MARK}={mark}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def end_all(mark: str) -> None:
+    for pid in processes(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def run_with_fault(spec: dict[str, Any]) -> None:
+    """`commbench ARGUMENTS`, in whose ranks the fault of the environment waits."""
+    if spec["code"]:
+        plant(spec)
+    from commbench.cli import main as commbench_main
+
+    if __name__ == "__main__":
+        commbench_main()
+
+
+def plant(spec: dict[str, Any]) -> None:
+    """Make the guilty rank run the fault's code when it gets to its place."""
+    from commbench.operations import OPERATIONS
+    from commbench.worker import communicator, conductor, entry
+
+    code = compile(spec["code"], "fault", "exec")
+    calls = Counter[str]()
+
+    def strike_here(phase: str, rank: int, **names: Any) -> None:
+        calls[phase] += 1
+        if phase == spec["phase"] and rank == spec["rank"] and calls[phase] == spec["at"]:
+            import ctypes
+
+            exec(code, {"os": os, "sys": sys, "time": time, "ctypes": ctypes, **names})
+
+    healthy = OPERATIONS["all_reduce"].call
+
+    def call(dist: Any, b: Any) -> None:
+        strike_here("call", b.rank)
+        healthy(dist, b)
+        strike_here("after", b.rank, b=b)
+
+    OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=call)
+    wrap(
+        conductor,
+        "verify",
+        lambda *given: strike_here("check", given[1].rank),
+        lambda *given: strike_here("checked", given[1].rank),
+    )
+    wrap(communicator.Communicator, "gather", lambda comm, _: strike_here("gather", comm.rank))
+    if spec["phase"] == "start":
+        spec["at"] = 1
+        wrap(entry, "_end_with", lambda _: strike_here("start", int(os.environ["RANK"])))
+
+
+def wrap(
+    owner: Any, name: str, before: Callable[..., None], after: Callable[..., None] | None = None
+) -> None:
+    healthy = getattr(owner, name)
+
+    def wrapped(*arguments: Any) -> Any:
+        before(*arguments)
+        found = healthy(*arguments)
+        if after:
+            after(*arguments)
+        return found
+
+    setattr(owner, name, wrapped)
+
+
+def soak(launches: int) -> int:
+    """One launcher, so many launches: what it holds after a quarter of them and at the end."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "commbench", "run", "--sizes", "1K", "--iters", "4",
+             "--no-plots", "--launches", str(launches), "--output", "run"],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"TMPDIR": folder},
+        )  # fmt: skip
+        assert process.stderr is not None
+        held: dict[int, dict[str, int]] = {}
+        for line in process.stderr:
+            if match := re.match(r"launch (\d+) of", line):
+                held[int(match[1])] = holdings(process.pid, Path(folder))
+        code = process.wait()
+    early = max(2, launches // 4)
+    first, last = held[early], held[launches]
+    figures = ", ".join(f"{name} {first[name]} and {last[name]}" for name in first)
+    print(
+        f"soak of {launches} launches: exit code {code}; at launch {early} and the last: {figures}"
+    )
+    grown = [name for name in first if last[name] > first[name] * (1.02 if name == "KiB" else 1)]
+    if code or grown:
+        print(f"  grown: {', '.join(grown) or 'nothing'}")
+    return len(grown) + bool(code)
+
+
+def holdings(pid: int, folder: Path) -> dict[str, int]:
+    """What a launcher holds: memory, open files, files in memory and temporary ones."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return {
+        "KiB": int(re.findall(r"VmRSS:\s+(\d+)", status)[0]),
+        "open files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        "files in /dev/shm": len(list(Path("/dev/shm").glob(f"commbench-{pid}-*"))),
+        "temporary files": len([p for p in folder.iterdir() if p.name != "run"]),
+    }
+
+
+main()
