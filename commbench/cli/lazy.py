@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 COMMANDS = {
     "run": "Measure collectives: table, journal, CSV and plots.",
     "sweep": "Measure under several settings, and say which is best.",
+    "job": "Print a job for Slurm or Kubernetes, ready to submit.",
     "smoke": "Check in a few seconds that every collective works here.",
     "show": "Print the table of a run.",
     "plot": "Draw curves of one or several runs.",
@@ -24,7 +25,8 @@ COMMANDS = {
     "env": "Print what this machine offers.",
     "doctor": "Look for what is in the way of measuring on this host.",
 }
-"""Each is the function of its name in the module of its name; with its line in the help."""
+"""Each is the function, or the group of commands, of its name in the module of its name; with its
+line in the help."""
 NAMES = {"import": "importing"}
 """Names of the modules and functions of commands whose own name Python keeps for itself."""
 
@@ -47,7 +49,9 @@ def command(name: str) -> Any:
     """The command of that name, as Typer's Click has it."""
     python_name = NAMES.get(name, name)
     module = import_module(f"commbench.cli.{python_name}")
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     function = getattr(module, python_name)
+    if isinstance(function, typer.Typer):
+        return typer.main.get_command(function)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, context_settings=getattr(module, "CONTEXT", None))(function)
     return typer.main.get_command(app)

@@ -66,7 +66,7 @@ def rehearse(request: Request) -> None:
     typer.echo(_choice(place, plan))
     line = [*torchrun_line(nodes), *request.arguments()]
     typer.echo(plan_text(plan, shlex.join(line)))
-    _refuse_nothing(plan)
+    refuse_nothing(plan)
 
 
 def _plan(request: Request, seat: Seat | None) -> tuple[Place, Plan, Nodes]:
@@ -94,7 +94,7 @@ def _launch(request: Request, place: Place, plan: Plan, nodes: Nodes) -> None:
     from commbench.records.journal import create_folder, read_run
     from commbench.worker.task import Task
 
-    _refuse_nothing(plan)
+    refuse_nothing(plan)
     _say(_choice(place, plan))
     writes = nodes.rank == 0
     folder = create_folder(request.output or new_folder(request.name)) if writes else RESULTS
@@ -219,7 +219,7 @@ def _give_up(folder: Path, error: CommbenchError) -> None:
     _say(f"finished cases are kept in {folder}")
 
 
-def _refuse_nothing(plan: Plan) -> None:
+def refuse_nothing(plan: Plan) -> None:
     """Raise UnavailableError when every case is known to be impossible."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):

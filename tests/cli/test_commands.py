@@ -237,12 +237,14 @@ def test_ops_fits_a_hundred_columns(commbench: Commbench) -> None:
 
 
 CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--peak=nvlink4"]
+JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"]
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM],
-)
+    [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
+     JOB],
+)  # fmt: skip
 def test_what_only_reads_imports_nothing_heavy(
     commbench: Commbench, tmp_path: Path, arguments: list[str]
 ) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 from hosts import Cluster, Host, hosts
 
 CPUS = 2
+GPUS = ("/dev/null", "/dev/zero")
+"""What Slurm counts and gives out as GPUs of a node: files that are on every machine."""
 PATIENCE_S = 30
 LOGGED = 'exec "$@" >>"$0" 2>&1'
 CONFIGURATION = """
@@ -27,6 +29,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
+GresTypes=gpu
 SlurmdParameters=config_overrides
 MpiDefault=none
 StateSaveLocation={folder}
@@ -52,10 +55,14 @@ class Slurm:
 
     def configure(self) -> None:
         """Write the configuration, and the key that the daemons know each other by."""
-        nodes = [f"NodeName={n.name} NodeAddr={n.address} CPUs={CPUS}" for n in self.nodes]
+        nodes = [
+            f"NodeName={n.name} NodeAddr={n.address} CPUs={CPUS} Gres=gpu:{len(GPUS)}"
+            for n in self.nodes
+        ]
         text = CONFIGURATION.format(first=self.nodes[0], folder=self.folder, nodes="\n".join(nodes))
         self.folder.chmod(0o755)  # munged wants its socket where everybody could reach it
         (self.folder / "slurm.conf").write_text(text)
+        (self.folder / "gres.conf").write_text("".join(f"Name=gpu File={f}\n" for f in GPUS))
         # The one cgroup plugin that starts on every machine; nothing here uses it.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         key = self.folder / "key"

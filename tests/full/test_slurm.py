@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Ended
+from conftest import START_TIMEOUT_S, Ended, run_commbench
 from slurm import Slurm, slurm
 
 pytestmark = pytest.mark.full
@@ -38,3 +40,76 @@ def test_the_tasks_of_srun_are_the_ranks(
     assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
     assert end["status"] == "complete"
     assert out.count(f"{tasks} gloo ranks on host0, host1") == 1
+
+
+def print_job(where: Path, *words: str) -> Path:
+    """A script of `commbench job slurm` for both nodes, two ranks each."""
+    path = Path(sys.executable).parent
+    setup = f"export PATH={shlex.quote(str(path))}:$PATH"
+    ended = run_commbench(
+        where, "job", "slurm", "--nodes", "2", "--nproc-per-node", "2", "--setup", setup,
+        "--output", "job.sh", *words,
+    )  # fmt: skip
+    assert (ended.code, ended.err) == (0, "")
+    return where / "job.sh"
+
+
+def submit(cluster: Slurm, where: Path) -> tuple[str, str]:
+    """Submit the script and wait for its end; the job's number and its state then.
+
+    Not `sbatch --wait`, which asks seldom.
+    """
+    number = cluster.run("sbatch", "--parsable", "job.sh", cwd=where).strip()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        shown = cluster.run("scontrol", "show", "job", number)
+        state = shown.split("JobState=")[1].split()[0]
+        if state not in ("PENDING", "RUNNING", "COMPLETING"):
+            return number, state
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.2)
+
+
+def test_slurm_would_take_a_printed_job(cluster: Slurm, tmp_path: Path) -> None:
+    job = print_job(
+        tmp_path, "--partition", "all", "--cpus-per-task", "1", "--time", "1-12",
+        "--gpus-per-node", "2",
+    )  # fmt: skip
+    cluster.run("sbatch", "--test-only", str(job), cwd=tmp_path)
+    for option in ("--partition=none", "--gpus-per-node=3", "--cpus-per-task=2"):
+        with pytest.raises(AssertionError, match="allocation failure"):
+            cluster.run("sbatch", "--test-only", option, str(job), cwd=tmp_path)
+
+
+def test_a_printed_job_measures_and_leaves_its_results(cluster: Slurm, tmp_path: Path) -> None:
+    note = "it's $HOME `and` more"
+    print_job(
+        tmp_path, "--time", "5m", "--gpus-per-node", "2", "--cpus-per-task", "1",
+        "--env", f"NCCL_ALGO={note}", "--", "--label", "ring", "--sizes", "1K,64K", "--iters", "5",
+    )  # fmt: skip
+    number, state = submit(cluster, tmp_path)
+    assert state == "COMPLETED"
+    ended = Ended(0, "", "", tmp_path / "results" / f"{number}-ring")
+    log = (tmp_path / f"commbench-ring-{number}.log").read_text()
+    header, *_, end = ended.journal()
+    assert (header["launcher"], header["num_nodes"], header["label"]) == ("srun", 2, "ring")
+    assert [rank["host"] for rank in header["ranks"]] == ["host0", "host0", "host1", "host1"]
+    assert header["environment"]["variables"]["NCCL_ALGO"] == note
+    assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
+    assert end["status"] == "complete"
+    assert log.count("4 gloo ranks on host0, host1") == 1
+    assert f"results are in results/{number}-ring" in log
+
+
+def test_a_printed_job_that_fails_says_why_and_ends_on_every_node(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    print_job(tmp_path, "--", "--label", "ring", "--sizes", "1K", "--output", "in-use")
+    (tmp_path / "in-use").mkdir()
+    (tmp_path / "in-use" / "precious").write_text("data")
+    number, state = submit(cluster, tmp_path)
+    assert state == "FAILED"
+    log = (tmp_path / f"commbench-ring-{number}.log").read_text()
+    assert "error: in-use exists and is not empty\n" in log
+    assert "task 0: Exited with exit code 6\n" in log
+    assert [path.name for path in (tmp_path / "in-use").iterdir()] == ["precious"]

@@ -1,0 +1,79 @@
+"""A run on several nodes, before anything says who starts its ranks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from commbench import __version__
+from commbench.errors import UsageError
+
+_TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run, and on how much; refuses what no cluster has."""
+
+    title: str
+    """The run's name, of letters, digits, '.', '_' and '-'."""
+    words: tuple[str, ...]
+    """What follows `commbench run`."""
+    output: str | None
+    """The results' folder where `words` name one; None where the job has to."""
+    nodes: int
+    ranks_per_node: int
+    gpus_per_node: int
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of the environment of every rank."""
+
+    def __post_init__(self) -> None:
+        rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
+        refuse_unless(_TITLE, "the name", self.title, rule)
+        at_least("nodes", self.nodes, 1)
+        at_least("ranks per node", self.ranks_per_node, 1)
+        at_least("GPUs per node", self.gpus_per_node, 0)
+        for word in self.words:
+            refuse_unprintable("the option of run", word)
+
+    @property
+    def summary(self) -> str:
+        """One line of what the job does."""
+        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
+        ranks = "1 rank" if self.ranks_per_node == 1 else f"{self.ranks_per_node} ranks"
+        gpus = "1 GPU" if self.gpus_per_node == 1 else f"{self.gpus_per_node or 'no'} GPUs"
+        return f"commbench {__version__} measures {self.title} on {nodes}, {ranks} and {gpus} each."
+
+
+def variables_of(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    """Names and values of `NAME=VALUE`; the last of a name counts."""
+    found: dict[str, str] = {}
+    for text in texts:
+        match = _VARIABLE.fullmatch(text)
+        if not match:
+            raise UsageError(f"--env {text!r} sets no variable", "write --env NAME=VALUE")
+        refuse_unprintable("--env", text)
+        found[match[1]] = match[2]
+    return tuple(found.items())
+
+
+def at_least(what: str, number: int, limit: int) -> None:
+    """Raise UsageError for fewer than `limit`."""
+    if number < limit:
+        raise UsageError(f"{what} is {number}", f"it must be at least {limit}")
+
+
+def refuse_unprintable(what: str, text: str) -> None:
+    """Raise UsageError for what has line breaks or control characters: no line holds it safely."""
+    if not text.isprintable():
+        raise UsageError(
+            f"{what} {text!r} has a line break or a control character",
+            "write one line of printable characters",
+        )
+
+
+def refuse_unless(pattern: re.Pattern[str], what: str, text: str, rule: str) -> None:
+    """Raise UsageError for a text that does not match, with the `rule` in words."""
+    if not pattern.fullmatch(text):
+        raise UsageError(f"{what} {text!r} is not one that can be", rule)

@@ -1,0 +1,278 @@
+"""A manifest for Kubernetes: kubectl takes it as it is, and torchrun in each pod starts the ranks.
+
+Two operators are known, a table entry each. What is said of them is from their sources, at
+https://github.com/kubeflow/trainer (TrainJob, v2.3) and its branch release-1.9 (PyTorchJob).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from commbench.errors import UsageError, name_error
+from commbench.jobs.job import Job, refuse_unless
+from commbench.jobs.yaml import yaml_text
+
+LONGEST_NAME = 40
+"""Names of pods and services are made of a job's, and have 63 characters at most."""
+GPU = "nvidia.com/gpu"
+CLAIM_FOLDER, POD_FOLDER = "/results", "/tmp"
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_IMAGE = re.compile(r"[!-~]+")
+_RESOURCE = re.compile(
+    r"(cpu|memory|ephemeral-storage|hugepages-[A-Za-z0-9]+|[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+)"
+    r"=(\d+(\.\d+)?(m|k|[KMGTP]i?)?)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What is asked of Kubernetes beside nodes and ranks; None where nothing was said."""
+
+    image: str
+    """With commbench and torch in it."""
+    kind: str = "trainjob"
+    name: str | None = None
+    namespace: str | None = None
+    claim: str | None = None
+    """PersistentVolumeClaim to keep results in."""
+    runtime: str = "torch-distributed"
+    """ClusterTrainingRuntime that a TrainJob refers to."""
+    resources: tuple[tuple[str, str], ...] = ()
+    """Of each pod, beside GPUs: names and quantities."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise name_error("kind", self.kind, list(KINDS))
+        refuse_unless(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
+        words = "use small letters, digits and '-'"
+        if self.name is not None:
+            rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
+            refuse_unless(_NAME, "--name", self.name, rule)
+        for pattern, option, name in (
+            (_LABEL, "--namespace", self.namespace),
+            (_SUBDOMAIN, "--claim", self.claim),
+            (_SUBDOMAIN, "--runtime", self.runtime),
+        ):
+            if name is not None:
+                refuse_unless(pattern, option, name, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An operator's resource that starts torchrun on several nodes."""
+
+    api_version: str
+    name: str
+    spec: Callable[[Job, Wishes, str], dict[str, Any]]
+    """From what to run, what is asked, and the job's name."""
+    first_pod: str
+    """Labels of the pod of rank 0, after those with the job's name."""
+    job_label: str
+    needs: str
+    """What must be on the cluster."""
+    claim_modes: str
+    """Which access the claim has to allow."""
+
+
+def resources_of(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    """Names and quantities of `NAME=QUANTITY`; each name once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        match = _RESOURCE.fullmatch(text)
+        if not match:
+            raise UsageError(
+                f"--resource {text!r} is not a quantity of a resource",
+                "write NAME=QUANTITY: cpu=32, memory=64Gi, amd.com/gpu=8, rdma/hca=1",
+            )
+        if match[1] in found:
+            raise UsageError(f"--resource {match[1]} is asked for twice", "say it once")
+        found[match[1]] = match[2]
+    return tuple(found.items())
+
+
+def manifest(job: Job, wishes: Wishes) -> str:
+    """The manifest; what it holds of users' words is quoted, and not expanded by Kubernetes."""
+    if wishes.claim and job.output and CLAIM_FOLDER not in _parents(job.output):
+        raise UsageError(
+            f"--output {job.output} of run is not in the claim, which is mounted at {CLAIM_FOLDER}",
+            f"leave it out, or write --output {CLAIM_FOLDER}/NAME",
+        )
+    kind = KINDS[wishes.kind]
+    name = wishes.name or _default_name(job.title)
+    metadata = {"name": name}
+    if wishes.namespace is not None:
+        metadata["namespace"] = wishes.namespace
+    document = {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": metadata,
+        "spec": kind.spec(job, wishes, name),
+    }
+    comments = "".join(f"# {line}\n" for line in _comments(job, wishes, name))
+    return comments + yaml_text(document)
+
+
+def _parents(path: str) -> list[str]:
+    return [str(parent) for parent in PurePosixPath(posixpath.normpath(path)).parents]
+
+
+def _default_name(title: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", f"commbench-{title}".lower())
+    return words[:LONGEST_NAME].strip("-")
+
+
+def _comments(job: Job, wishes: Wishes, name: str) -> list[str]:
+    kind = KINDS[wishes.kind]
+    where = f" -n {wishes.namespace}" if wishes.namespace else ""
+    folder = job.output or f"{_folder(wishes)}/{name}"
+    kept = (
+        f"in the claim {wishes.claim}, which must allow {kind.claim_modes}"
+        if wishes.claim
+        else "gone with the pod, but for the table in its log; --claim NAME keeps them"
+    )
+    return [
+        job.summary,
+        f"Needs:    {kind.needs}; torch and commbench in the image.",
+        "Submit:   kubectl create -f FILE",
+        f"Log:      kubectl logs{where} -f -l {kind.job_label}={name},{kind.first_pod}",
+        f"Results:  {folder}, {kept}.",
+        "Again:    delete the job first, or take another --name; no results are overwritten.",
+    ]
+
+
+def _folder(wishes: Wishes) -> str:
+    return CLAIM_FOLDER if wishes.claim else POD_FOLDER
+
+
+def _run(job: Job, wishes: Wishes, name: str) -> list[str]:
+    """The words after torchrun's own options. Kubernetes reads `$$` as a dollar sign, and `$(NAME)`
+    as a variable."""
+    words = ["--module", "--", "commbench", "run", *job.words]
+    if job.output is None:
+        words.append(f"--output={_folder(wishes)}/{name}")
+    return [_literally(word) for word in words]
+
+
+def _literally(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _variables(job: Job) -> list[dict[str, str]]:
+    return [{"name": name, "value": _literally(value)} for name, value in job.variables]
+
+
+def _resources(job: Job, wishes: Wishes) -> dict[str, Any]:
+    """Requests equal limits, as they must for GPUs
+    (https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/)."""
+    gpus = {GPU: str(job.gpus_per_node)} if job.gpus_per_node else {}
+    quantities = gpus | dict(wishes.resources)
+    return {"limits": quantities, "requests": dict(quantities)} if quantities else {}
+
+
+def _volumes(claim: str | None) -> list[dict[str, Any]]:
+    """Where /dev/shm is as small as containers' is by default, 64 MB, NCCL fails to share it."""
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    if claim:
+        volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": claim}})
+    return volumes
+
+
+def _mounts(claim: str | None) -> list[dict[str, str]]:
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    return mounts + ([{"name": "results", "mountPath": CLAIM_FOLDER}] if claim else [])
+
+
+def _train_job(job: Job, wishes: Wishes, name: str) -> dict[str, Any]:
+    """Trainer tells torchrun nodes, ranks and address in variables PET_…, which are its defaults.
+    The runtime's container that is replaced, `node`, is that of the replicated job `node`."""
+    trainer = {
+        "image": wishes.image,
+        "command": ["torchrun"],
+        "args": _run(job, wishes, name),
+        "numNodes": job.nodes,
+        "numProcPerNode": job.ranks_per_node,
+        "resourcesPerNode": _resources(job, wishes),
+        "env": _variables(job),
+    }
+    containers = [{"name": "node", "volumeMounts": _mounts(wishes.claim)}]
+    pod = {"spec": {"volumes": _volumes(wishes.claim), "containers": containers}}
+    jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
+    patch = {
+        "manager": "commbench",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    return {
+        "runtimeRef": {"name": wishes.runtime},
+        "trainer": {key: value for key, value in trainer.items() if value},
+        "runtimePatches": [patch],
+    }
+
+
+def _pytorch_job(job: Job, wishes: Wishes, name: str) -> dict[str, Any]:
+    """The operator gives each pod RANK, its node's, MASTER_ADDR and MASTER_PORT in all versions,
+    and torchrun's own PET_… only in some; so torchrun is told by them."""
+    torchrun = [
+        f"--nnodes={job.nodes}",
+        f"--nproc-per-node={job.ranks_per_node}",
+        "--node-rank=$(RANK)",
+        "--master-addr=$(MASTER_ADDR)",
+        "--master-port=$(MASTER_PORT)",
+    ]
+
+    def replicas(number: int, claim: str | None) -> dict[str, Any]:
+        container = {
+            "name": "pytorch",  # the operator finds it by this name
+            "image": wishes.image,
+            "command": ["torchrun"],
+            "args": [*torchrun, *_run(job, wishes, name)],
+            "env": _variables(job),
+            "resources": _resources(job, wishes),
+            "volumeMounts": _mounts(claim),
+        }
+        pod = {
+            "containers": [{key: value for key, value in container.items() if value}],
+            "volumes": _volumes(claim),
+        }
+        # A proxy that Istio adds would stand between the ranks, and never end.
+        metadata = {"annotations": {"sidecar.istio.io/inject": "false"}}
+        template = {"metadata": metadata, "spec": pod}
+        return {"replicas": number, "restartPolicy": "Never", "template": template}
+
+    roles = {"Master": replicas(1, wishes.claim)}  # rank 0 is there, and alone writes
+    if job.nodes > 1:
+        roles["Worker"] = replicas(job.nodes - 1, None)
+    return {
+        "nprocPerNode": str(job.ranks_per_node),
+        "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 0},
+        "pytorchReplicaSpecs": roles,
+    }
+
+
+KINDS = {
+    "trainjob": Kind(
+        api_version="trainer.kubeflow.org/v1alpha1",
+        name="TrainJob",
+        spec=_train_job,
+        job_label="jobset.sigs.k8s.io/jobset-name",
+        first_pod="batch.kubernetes.io/job-completion-index=0",
+        needs="Kubeflow Trainer 2.2 or newer, the runtime below",
+        claim_modes="ReadWriteMany",
+    ),
+    "pytorchjob": Kind(
+        api_version="kubeflow.org/v1",
+        name="PyTorchJob",
+        spec=_pytorch_job,
+        job_label="training.kubeflow.org/job-name",
+        first_pod="training.kubeflow.org/replica-type=master",
+        needs="Kubeflow Training Operator 1.7 or newer",
+        claim_modes="ReadWriteOnce",
+    ),
+}

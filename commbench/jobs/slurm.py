@@ -1,0 +1,119 @@
+"""A batch script for Slurm: sbatch takes it as it is, and srun starts the ranks.
+
+What is said of Slurm is from its manual pages, sbatch(1) and srun(1); the options of containers are
+those of NVIDIA's plugin pyxis, from its usage page, https://github.com/NVIDIA/pyxis/wiki/Usage.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from commbench.errors import UsageError
+from commbench.jobs.job import Job, at_least, refuse_unless, refuse_unprintable
+
+_NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")
+_SLURM_TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d+(:\d{1,2}){0,2}", re.ASCII)
+_SHORT_TIME = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What is asked of Slurm beside nodes and ranks; None where nothing was said."""
+
+    partition: str | None = None
+    account: str | None = None
+    time: str = "30m"
+    """30m, 2h, 1d, or as Slurm writes it."""
+    cpus_per_task: int | None = None
+    exclusive: bool = True
+    """Whether the nodes are wanted whole: who shares them measures the others, too."""
+    container: str | None = None
+    """Image for pyxis: REGISTRY#IMAGE:TAG, or the path of a .sqsh file."""
+    setup: tuple[str, ...] = ()
+    """Lines of shell that make commbench known to the nodes."""
+
+    def __post_init__(self) -> None:
+        for option, name in (("--partition", self.partition), ("--account", self.account)):
+            if name is not None:
+                refuse_unless(_NAME, option, name, "use letters, digits and any of _ . , : + @ / -")
+        if self.cpus_per_task is not None:
+            at_least("CPUs per task", self.cpus_per_task, 1)
+        if self.container is not None:
+            refuse_unprintable("--container", self.container)
+        for line in self.setup:
+            refuse_unprintable("--setup", line)
+        slurm_time(self.time)
+
+
+def slurm_time(text: str) -> str:
+    """A limit of time as Slurm writes it: `30m` is `00:30:00`; Slurm's own forms stay."""
+    if match := _SHORT_TIME.fullmatch(text):
+        seconds = int(match[1]) * _SECONDS[match[2]]
+        if seconds:
+            return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    elif _SLURM_TIME.fullmatch(text):
+        return text
+    raise UsageError(
+        f"--time {text!r} is not a time", "write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12"
+    )
+
+
+def batch_script(job: Job, wishes: Wishes) -> str:
+    """The script; what it holds of users' words is quoted for the shell."""
+    lines = ["#!/bin/bash", *_comments(job), *_directives(job, wishes), "", *_setup(job, wishes)]
+    return "\n".join([*lines, *_step(job, wishes), ""])
+
+
+def _comments(job: Job) -> list[str]:
+    folder = job.output or f"results/JOB-{job.title}"
+    return [
+        f"# {job.summary}",
+        "# Submit:   sbatch FILE; options said there win over the ones below.",
+        f"# Results:  {folder}, seen from where you submit. The first node writes there.",
+        f"# Log:      commbench-{job.title}-JOB.log, with the table. JOB is the number of the job.",
+    ]
+
+
+def _directives(job: Job, wishes: Wishes) -> list[str]:
+    options = {
+        "job-name": f"commbench-{job.title}",
+        "output": f"commbench-{job.title}-%j.log",
+        "nodes": job.nodes,
+        "ntasks-per-node": job.ranks_per_node,
+        "cpus-per-task": wishes.cpus_per_task,
+        # Not per task: a rank that sees one GPU alone may lose its direct ways to the others.
+        "gpus-per-node": job.gpus_per_node or None,
+        "partition": wishes.partition,
+        "account": wishes.account,
+        "time": slurm_time(wishes.time),
+    }
+    lines = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    # A second start of the same job would find its folder in use.
+    lines += ["--no-requeue", *(["--exclusive"] if wishes.exclusive else [])]
+    return [f"#SBATCH {line}" for line in lines]
+
+
+def _setup(job: Job, wishes: Wishes) -> list[str]:
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
+    # Environment modules and conda read variables that are not set.
+    until = ["set -e", *wishes.setup, "set -u"] if wishes.setup else ["set -eu"]
+    return [*until, *exports]
+
+
+def _step(job: Job, wishes: Wishes) -> list[str]:
+    """The srun line. --mpi=none: ranks that get a PMI's variables would look for an mpirun."""
+    srun = ["srun --mpi=none --kill-on-bad-exit=1"]
+    if wishes.cpus_per_task is not None:
+        srun[0] += f" --cpus-per-task={wishes.cpus_per_task}"  # not inherited since Slurm 22.05
+    if wishes.container is not None:
+        srun += [
+            f"--container-image={shlex.quote(wishes.container)}",
+            '--container-mounts="$PWD:$PWD" --container-workdir="$PWD"',
+        ]
+    srun.append(shlex.join(["commbench", "run", *job.words]))
+    if job.output is None:
+        srun.append(f'--output "results/$SLURM_JOB_ID-{job.title}"')
+    return " \\\n    ".join(srun).splitlines()

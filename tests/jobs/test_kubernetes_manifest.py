@@ -1,0 +1,310 @@
+"""The manifests: against the published models, and their pods' commands with real ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import START_TIMEOUT_S, Ended, clean_environment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kubeflow_trainer_api.models import IoK8sApiCoreV1PodTemplateSpec, TrainerV1alpha1TrainJob
+from made_up_job import HOSTILE, a_job
+
+from commbench import __version__
+from commbench.errors import UsageError
+from commbench.jobs.kubernetes import Wishes, manifest, resources_of
+from commbench.jobs.yaml import yaml_text
+
+KINDS = ("trainjob", "pytorchjob")
+IMAGE = "registry.example/commbench:1"
+
+
+def document(kind: str = "trainjob", job: Any = None, **wishes: Any) -> dict[str, Any]:
+    return dict(yaml.safe_load(manifest(job or a_job(), Wishes(image=IMAGE, kind=kind, **wishes))))
+
+
+def containers(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is run in the pods: of a TrainJob its trainer, of a PyTorchJob a container per role."""
+    if found["kind"] == "TrainJob":
+        return [found["spec"]["trainer"]]
+    roles = found["spec"]["pytorchReplicaSpecs"].values()
+    return [role["template"]["spec"]["containers"][0] for role in roles]
+
+
+def pod_patch(found: dict[str, Any]) -> dict[str, Any]:
+    """What a TrainJob changes of its runtime's pods."""
+    [patch] = found["spec"]["runtimePatches"]
+    [replicated] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert replicated["name"] == "node"
+    return dict(replicated["template"]["spec"]["template"]["spec"])
+
+
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"name": "ring-8", "namespace": "bench", "claim": "results", "runtime": "torch-h100",
+     "resources": (("cpu", "32"), ("memory", "64Gi"), ("rdma/hca", "1"))},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wishes", WISHES)
+def test_a_trainjob_is_one_by_its_published_model(wishes: dict[str, Any]) -> None:
+    found = document(job=a_job(variables=(("NCCL_ALGO", "RING"),)), **wishes)
+    # The model drops what it does not know.
+    assert TrainerV1alpha1TrainJob.from_dict(found).to_dict() == found
+    assert (found["apiVersion"], found["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+@pytest.mark.parametrize("wishes", WISHES)
+def test_a_pytorchjob_is_one_by_its_reference(wishes: dict[str, Any], nodes: int) -> None:
+    """kubeflow.org/v1, as in the models of kubeflow-training 1.9.4; its pods by a model."""
+    job = a_job(nodes=nodes, variables=(("NCCL_ALGO", "RING"),))
+    found = document("pytorchjob", job, **wishes)
+    spec = found.pop("spec")
+    metadata = found.pop("metadata")
+    assert found == {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    assert set(metadata) == {"name", *(["namespace"] if wishes else [])}
+    assert set(spec) == {"nprocPerNode", "runPolicy", "pytorchReplicaSpecs"}
+    assert spec["nprocPerNode"] == "8"
+    assert spec["runPolicy"] == {"cleanPodPolicy": "None", "backoffLimit": 0}
+    roles = spec["pytorchReplicaSpecs"]
+    replicas = {"Master": 1} | ({"Worker": nodes - 1} if nodes > 1 else {})
+    assert {name: role["replicas"] for name, role in roles.items()} == replicas
+    for role in roles.values():
+        assert set(role) == {"replicas", "restartPolicy", "template"}
+        assert role["restartPolicy"] == "Never"
+        template = role["template"]
+        assert IoK8sApiCoreV1PodTemplateSpec.from_dict(template).to_dict() == template
+        assert [container["name"] for container in template["spec"]["containers"]] == ["pytorch"]
+
+
+def test_the_manifest_as_a_whole() -> None:
+    job = a_job(variables=(("NCCL_ALGO", "RING"),))
+    assert manifest(job, Wishes(image=IMAGE, namespace="bench", claim="kept")) == MANIFEST
+
+
+MANIFEST = f"""\
+# commbench {__version__} measures ring on 4 nodes, 8 ranks and 8 GPUs each.
+# Needs:    Kubeflow Trainer 2.2 or newer, the runtime below; torch and commbench in the image.
+# Submit:   kubectl create -f FILE
+# Log:      kubectl logs -n bench -f -l jobset.sigs.k8s.io/jobset-name=commbench-ring,\
+batch.kubernetes.io/job-completion-index=0
+# Results:  /results/commbench-ring, in the claim kept, which must allow ReadWriteMany.
+# Again:    delete the job first, or take another --name; no results are overwritten.
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: commbench-ring
+  namespace: bench
+spec:
+  runtimeRef:
+    name: torch-distributed
+  trainer:
+    image: "registry.example/commbench:1"
+    command:
+      - torchrun
+    args:
+      - "--module"
+      - "--"
+      - commbench
+      - run
+      - "--sizes"
+      - "1K-1G"
+      - "--label"
+      - ring
+      - "--output=/results/commbench-ring"
+    numNodes: 4
+    numProcPerNode: 8
+    resourcesPerNode:
+      limits:
+        nvidia.com/gpu: "8"
+      requests:
+        nvidia.com/gpu: "8"
+    env:
+      - name: NCCL_ALGO
+        value: RING
+  runtimePatches:
+    - manager: commbench
+      trainingRuntimeSpec:
+        template:
+          spec:
+            replicatedJobs:
+              - name: node
+                template:
+                  spec:
+                    template:
+                      spec:
+                        volumes:
+                          - name: shm
+                            emptyDir:
+                              medium: Memory
+                          - name: results
+                            persistentVolumeClaim:
+                              claimName: kept
+                        containers:
+                          - name: node
+                            volumeMounts:
+                              - name: shm
+                                mountPath: /dev/shm
+                              - name: results
+                                mountPath: /results
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pod_has_its_gpus_and_shared_memory(kind: str) -> None:
+    found = document(kind, resources=(("cpu", "32"),))
+    field = "resourcesPerNode" if kind == "trainjob" else "resources"
+    for container in containers(found):
+        asked = {"nvidia.com/gpu": "8", "cpu": "32"}
+        assert container[field] == {"limits": asked, "requests": asked}
+    roles = found["spec"].get("pytorchReplicaSpecs", {}).values()
+    for pod in [role["template"]["spec"] for role in roles] or [pod_patch(found)]:
+        assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
+        [container] = pod["containers"]
+        assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+
+
+def test_only_the_pod_that_writes_mounts_the_claim_of_a_pytorchjob() -> None:
+    master, worker = containers(document("pytorchjob", claim="kept"))
+    assert [mount["name"] for mount in master["volumeMounts"]] == ["shm", "results"]
+    assert [mount["name"] for mount in worker["volumeMounts"]] == ["shm"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_resources_are_said_where_none_are_asked_for(kind: str) -> None:
+    for container in containers(document(kind, a_job(gpus_per_node=0))):
+        assert not {"resources", "resourcesPerNode", "env"} & set(container)
+
+
+def test_results_outside_of_the_claim_are_refused() -> None:
+    for folder in ("/data/x", "x", "/results", "/results/../x", "/results-2/x"):
+        job = a_job(output=folder, words=("--output", folder))
+        with pytest.raises(UsageError, match="is not in the claim"):
+            document(job=job, claim="kept")
+        assert folder in containers(document(job=job))[0]["args"]
+    assert document(job=a_job(output="/results/a/b"), claim="kept")
+
+
+def test_the_name_is_made_of_the_runs(title: str = "All_Reduce.x" + "y" * 60) -> None:
+    name = document(job=a_job(title=title))["metadata"]["name"]
+    assert name == "commbench-all-reduce-xyyyyyyyyyyyyyyyyyy"
+    assert len(name) == 40
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """A word as Kubernetes expands it: `$(NAME)` is a variable, `$$` a dollar sign.
+
+    https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+    """
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else variables.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", value, text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", [*HOSTILE, "$(HOME)", "$$(HOME)", "$", "a: b", "- a", "&a", "{}"])
+def test_users_words_are_neither_yaml_nor_variables(kind: str, text: str) -> None:
+    job = a_job(words=("--output", text), output=text, variables=(("NOTE", text),))
+    for container in containers(document(kind, job)):
+        assert expanded(container["args"][-1], {"HOME": "/root"}) == text
+        [variable] = container["env"]
+        assert expanded(variable["value"], {"HOME": "/root"}) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.text(st.characters(codec="utf-8").filter(str.isprintable)) | st.booleans()
+        | st.integers() | st.sampled_from(["yes", "null", "None", "~", "1e3", "0x1", "/", "a#b"]),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text("abyn/.1 :", max_size=5), inner),
+    )
+)  # fmt: skip
+def test_yaml_reads_back_as_it_was(data: Any) -> None:
+    assert yaml.safe_load(yaml_text({"data": data})) == {"data": data}
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [{"kind": "job"}, {"image": ""}, {"image": "a b"}, {"image": "a\nb"}, {"name": "8ring"},
+     {"name": "a" * 41}, {"name": "ring-"}, {"name": "ring\n"}, {"namespace": "a.b"},
+     {"namespace": "A"}, {"claim": "a/b"}, {"claim": ""}, {"runtime": "a b"}],
+)  # fmt: skip
+def test_what_kubernetes_would_refuse_is_refused(wishes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        Wishes(**({"image": IMAGE} | wishes))
+    assert refused.value.hint
+
+
+def test_resources_are_names_and_quantities() -> None:
+    texts = ["cpu=500m", "memory=1.5Gi", "rdma/hca_a=1", "hugepages-2Mi=4Gi"]
+    assert resources_of(texts) == tuple(tuple(text.split("=")) for text in texts)
+    for bad in (["gpu=1"], ["cpu"], ["cpu="], ["cpu=1 "], ["cpu=many"], ["cpu=1", "cpu=2"]):
+        with pytest.raises(UsageError):
+            resources_of(bad)
+
+
+def operators_variables(kind: str, node: int, port: str) -> dict[str, str]:
+    """What the operator sets in the pod of a node of two with two ranks each.
+
+    Trainer: pkg/runtime/framework/plugins/torch/torch.go in https://github.com/kubeflow/trainer;
+    Training Operator: pkg/controller.v1/pytorch/envvar.go and master.go, in its branch release-1.7.
+    """
+    address = "127.0.0.1"
+    if kind == "trainjob":
+        return {
+            "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": str(node),
+            "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port,
+        }  # fmt: skip
+    return {
+        "PYTHONUNBUFFERED": "1", "MASTER_ADDR": address, "MASTER_PORT": port, "WORLD_SIZE": "4",
+        "RANK": str(node), "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": str(node),
+        "PET_NNODES": "2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pods_measure_together(tmp_path: Path, kind: str) -> None:
+    words = ("--sizes", "1K,64K", "--iters", "5", "--no-plots", "--backend", "gloo",
+             "--output", "run")  # fmt: skip
+    variables = (("GLOO_SOCKET_IFNAME", "lo"),)
+    job = a_job(nodes=2, ranks_per_node=2, gpus_per_node=0, words=words, output="run",
+                variables=variables)  # fmt: skip
+    roles = containers(document(kind, job))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    pods = []
+    for node, container in enumerate(roles * (2 // len(roles))):
+        given = operators_variables(kind, node, port)
+        given |= {each["name"]: expanded(each["value"], given) for each in container["env"]}
+        tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        pods.append(
+            subprocess.Popen(
+                [*container["command"], *(expanded(word, given) for word in container["args"])],
+                cwd=tmp_path,
+                env=clean_environment(**given, **tools),
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+    ends = [pod.communicate(timeout=START_TIMEOUT_S) for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], json.dumps(ends, indent=1)
+    ended = Ended(0, *ends[0], tmp_path / "run")
+    assert (ended.journal()[0]["launcher"], ended.journal()[0]["num_nodes"]) == ("torchrun", 2)
+    assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
+    assert [row["world_size"] for row in ended.rows()] == ["4", "4"]
+    assert "4 gloo ranks" in ends[0][0]
+    assert ends[1][0] == ""

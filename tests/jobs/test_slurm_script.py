@@ -1,0 +1,171 @@
+"""The batch script: what Slurm reads, what bash reads, and that users' words stay words."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_job import HOSTILE, a_job
+
+from commbench import __version__
+from commbench.errors import UsageError
+from commbench.jobs.job import variables_of
+from commbench.jobs.slurm import Wishes, batch_script, slurm_time
+
+
+def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:
+    """What the ranks of the script's srun are given, and the values of some variables."""
+    tools = where / "tools"
+    tools.mkdir(exist_ok=True)
+    srun = tools / "srun"
+    srun.write_text('#!/bin/bash\nprintf "%s\\0" "$@"\n' + f'printf "%s\\0" {variables}\n')
+    srun.chmod(0o755)
+    ended = subprocess.run(
+        ["bash"],
+        input=script,
+        cwd=where,
+        env={"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not (where / "pwned").exists()
+    return ended.stdout.split("\0")[:-1]
+
+
+def test_the_script_as_a_whole() -> None:
+    wishes = Wishes(
+        partition="gpu", account="bench", cpus_per_task=12, setup=("source venv/bin/activate",)
+    )
+    job = a_job(variables=(("NCCL_ALGO", "RING"), ("NOTE", "it's ring")))
+    assert batch_script(job, wishes) == SCRIPT
+
+
+SCRIPT = f"""\
+#!/bin/bash
+# commbench {__version__} measures ring on 4 nodes, 8 ranks and 8 GPUs each.
+# Submit:   sbatch FILE; options said there win over the ones below.
+# Results:  results/JOB-ring, seen from where you submit. The first node writes there.
+# Log:      commbench-ring-JOB.log, with the table. JOB is the number of the job.
+#SBATCH --job-name=commbench-ring
+#SBATCH --output=commbench-ring-%j.log
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --gpus-per-node=8
+#SBATCH --partition=gpu
+#SBATCH --account=bench
+#SBATCH --time=00:30:00
+#SBATCH --no-requeue
+#SBATCH --exclusive
+
+set -e
+source venv/bin/activate
+set -u
+export NCCL_ALGO=RING
+export NOTE='it'"'"'s ring'
+srun --mpi=none --kill-on-bad-exit=1 --cpus-per-task=12 \\
+    commbench run --sizes 1K-1G --label ring \\
+    --output "results/$SLURM_JOB_ID-ring"
+"""
+
+
+def test_what_was_not_asked_for_is_left_out() -> None:
+    script = batch_script(a_job(gpus_per_node=0, output="mine"), Wishes(exclusive=False))
+    for left_out in ("gpus", "partition", "account", "cpus", "exclusive", "SLURM_JOB_ID"):
+        assert left_out not in script.replace("no GPUs", "")
+    assert "# Results:  mine, " in script
+    assert "\nset -eu\n" in script
+
+
+def test_srun_is_given_the_options_of_run_and_a_folder_of_the_job(tmp_path: Path) -> None:
+    script = batch_script(a_job(), Wishes(cpus_per_task=4))
+    assert ranks_arguments(script, tmp_path) == [
+        "--mpi=none", "--kill-on-bad-exit=1", "--cpus-per-task=4",
+        "commbench", "run", "--sizes", "1K-1G", "--label", "ring", "--output", "results/7-ring",
+        "",
+    ]  # fmt: skip
+
+
+def test_a_container_sees_the_folder_that_the_job_was_submitted_from(tmp_path: Path) -> None:
+    script = batch_script(a_job(), Wishes(container="nvcr.io#nvidia/pytorch:26.10-py3"))
+    words = ranks_arguments(script, tmp_path)
+    assert words[2:5] == [
+        "--container-image=nvcr.io#nvidia/pytorch:26.10-py3",
+        f"--container-mounts={tmp_path}:{tmp_path}",
+        f"--container-workdir={tmp_path}",
+    ]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_users_words_stay_words(tmp_path: Path, text: str) -> None:
+    job = a_job(words=("--output", text), output=text, variables=(("NOTE", text),))
+    script = batch_script(job, Wishes(container=text))
+    words = ranks_arguments(script, tmp_path, '"$NOTE"')
+    assert words[2] == f"--container-image={text}"
+    assert words[-3:] == ["--output", text, text]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30))
+def test_any_text_is_quoted_or_refused(text: str) -> None:
+    try:
+        script = batch_script(a_job(words=("--output", text)), Wishes())
+    except UsageError as refused:
+        assert not text.isprintable()
+        assert "control character" in refused.message
+        return
+    [line] = [line for line in script.splitlines() if "commbench run" in line]
+    assert shlex.split(line.removesuffix("\\")) == ["commbench", "run", "--output", text]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("30m", "00:30:00"), ("90s", "00:01:30"), ("2h", "02:00:00"), ("3d", "72:00:00"),
+     ("90", "90"), ("1:30:00", "1:30:00"), ("2-12", "2-12"), ("1-00:30", "1-00:30")],
+)  # fmt: skip
+def test_times_are_written_as_slurm_reads_them(text: str, written: str) -> None:
+    assert slurm_time(text) == written
+
+
+@pytest.mark.parametrize("text", ["", "0m", "30 m", "half an hour", "1:2:3:4", "5w", "-5", "١٢m"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        Wishes(time=text)
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [{"partition": "gpu --uid=0"}, {"partition": "a\n#SBATCH --uid=0"}, {"account": ""},
+     {"account": "a#b"}, {"cpus_per_task": 0}, {"setup": ("a\nb",)}, {"container": "a\nb"}],
+)  # fmt: skip
+def test_what_slurm_could_misread_is_refused(wishes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        Wishes(**wishes)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [{"nodes": 0}, {"ranks_per_node": 0}, {"gpus_per_node": -1}, {"title": "a b"}, {"title": ""},
+     {"words": ("--output", "a\nb")}, {"words": ("--output", "a\x1b[2J")}],
+)  # fmt: skip
+def test_a_job_that_no_cluster_has_is_refused(wishes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        a_job(**wishes)
+    assert refused.value.hint
+
+
+def test_variables_are_names_and_values() -> None:
+    texts = ["A=1", "B=", "C=x=y $HOME", "A=2"]
+    assert variables_of(texts) == (("A", "2"), ("B", ""), ("C", "x=y $HOME"))
+    for text in ("A", "=1", "1A=1", "A B=1", "$(x)=1", "A=1\nB=2", ""):
+        with pytest.raises(UsageError):
+            variables_of([text])
