@@ -146,8 +146,8 @@ class Plan:
     launches: int = 1
     """How often the whole run is repeated in fresh processes."""
     check: bool = True
-    timeout_s: float = 300.0
-    """How long one collective may take before the run is given up."""
+    timeout_s: float = 120.0
+    """How long one operation may take, besides its bytes (worker.watch), before all is given up."""
     seed: int = 0
     """Where the order of cases and the test data begin."""
     rounding: str = EXACT
@@ -186,7 +186,7 @@ class Plan:
 
     def _refuse_extremes(self) -> None:
         for name, seconds, advice in (
-            ("timeout", self.timeout_s, "write --timeout 300"),
+            ("timeout", self.timeout_s, "write --timeout 120"),
             ("budget", self.budget_s, "write --budget 0.2"),
         ):
             if not seconds > 0:

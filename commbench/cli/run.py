@@ -131,8 +131,12 @@ def run(
         typer.Option(metavar="HOW", help="agent: torchrun's agent as a library; torchrun: it."),
     ] = "agent",
     timeout: Annotated[
-        float, typer.Option(metavar="S", help="Seconds one collective may take.")
-    ] = 300.0,
+        float,
+        typer.Option(
+            metavar="S",
+            help="Seconds that joining, or an operation, may take; bytes at 10 MB/s come on top.",
+        ),
+    ] = 120.0,
     cpu_mode: Annotated[
         str | None,
         typer.Option(

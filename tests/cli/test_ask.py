@@ -28,7 +28,7 @@ def request(**wishes: Any) -> Request:
         "iterations": None,
         "warmup": None, "precision": 0.05, "budget_s": 0.2, "timing": "isolated",
         "order": "shuffled", "seed": 0, "launches": 1, "check": True,
-        "timeout_s": 300.0, "cpu_mode": None, "backend": None, "device": None,
+        "timeout_s": 120.0, "cpu_mode": None, "backend": None, "device": None,
         "ranks_per_node": None, "num_nodes": 1, "node_rank": 0,
         "master_addr": None, "master_port": None, "launcher": "agent", "label": None,
         "output": None, "plots": True, "verbose": False, "format": "table", "peak": None,
@@ -287,7 +287,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: Request) ->
 def test_the_arguments_of_a_plain_request_are_its_defaults() -> None:
     assert replace(request(), output=Path("here")).arguments() == [
         "--op=all_reduce", "--sizes=1K", "--dtype=float32", "--reduce-op=sum", "--root=0",
-        "--placement=natural", "--timeout=300", "--check",
+        "--placement=natural", "--timeout=120", "--check",
     ]  # fmt: skip
 
 

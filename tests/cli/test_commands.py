@@ -199,7 +199,7 @@ timing      isolated
 order       shuffled
 launches    1
 check       True
-timeout s   300.0
+timeout s   120.0
 seed        0
 rounding    exact
 
@@ -213,7 +213,7 @@ Cases: 3; a rank needs at most 1328 B for buffers.
 
 The same with torchrun:
 torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier \
---sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=300 --check
+--sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=120 --check
 """
 
 
