@@ -38,6 +38,7 @@ def main() -> None:
         "hundred": check_hundred_starts,
         "repeat": check_repeatability,
         "overhead": check_overhead,
+        "honesty": check_honesty,
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(checks))
@@ -232,6 +233,28 @@ def check_overhead(_: int) -> None:
     journal = next(folder.glob("results/*/run.jsonl")).read_text().splitlines()
     overhead = json.loads(journal[0])["overhead_s"] * 1e6
     say("overhead of the timed loop, us per iteration", [overhead], 1.0, "with an empty call")
+
+
+def check_honesty(_: int) -> None:
+    """Twenty sweeps of one setting against itself: rows in which one of the two is called slower."""
+    from commbench.sweep.runner import outcomes, read_sweep
+    from commbench.sweep.verdict import places_of
+
+    nothing = ["--env", "COMMBENCH_NOTHING=1,2", "--force", "--rounds", "3"]
+    rows = false = 0
+    for seed in range(20):
+        folder = scratch() / "sweep"
+        timed([*COMMBENCH, "sweep", *nothing, "--sizes", "1K-4M:x4", "--seed", str(seed),
+               "--output", str(folder)])  # fmt: skip
+        places = places_of(tuple(outcomes(read_sweep(folder), folder)), 0.05)
+        rows += len(places)
+        false += sum(len(place.tied) == 1 for place in places)
+    say(
+        "sweeps of a setting against itself: rows with a verdict other than same or undecided",
+        [false / rows],
+        0.05,
+        f"{false} of {rows}",
+    )
 
 
 def check_help(pairs: int) -> None:
