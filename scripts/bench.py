@@ -236,7 +236,7 @@ def check_overhead(_: int) -> None:
 
 
 def check_honesty(_: int) -> None:
-    """Twenty sweeps of one setting against itself: rows in which one of the two is called slower."""
+    """Twenty sweeps of one setting against itself: rows in which one is called slower."""
     from commbench.sweep.runner import outcomes, read_sweep
     from commbench.sweep.verdict import places_of
 

@@ -22,7 +22,7 @@ from commbench.worker.conductor import call_of, perform
 from commbench.worker.hops import measure_hops
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.memory import allocated, only_fitting
-from commbench.worker.position import LEAVING, PROBING, TRYING, move
+from commbench.worker.position import ITERATION, LEAVING, PROBING, TRYING, Row, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
 from commbench.worker.seat import Seat
@@ -49,7 +49,7 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
         move(row, TRYING)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
-        cases = only_fitting(_after_trials(plan.cases(), comm), comm)
+        cases = only_fitting(_after_trials(plan.cases(), comm, row), comm)
         arena, cases = allocated(cases, comm)
         if all(case.status != READY for case in cases):
             reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
@@ -133,7 +133,7 @@ def _introduce(
     return header, tuple(leaders)
 
 
-def _after_trials(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
+def _after_trials(cases: tuple[Case, ...], comm: Communicator, row: Row) -> tuple[Case, ...]:
     """The cases, those marked unsupported whose kind the backend refuses when tried once.
 
     A trial moves one element per block; it also makes the connections.
@@ -144,6 +144,7 @@ def _after_trials(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ..
         if case.status == READY:
             titles.setdefault(case.title, case)
     for title, case in titles.items():
+        row[ITERATION] += 1
         trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
         try:
             call_of(trial, Arena(comm, (trial,)).buffers(trial))()
