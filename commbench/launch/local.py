@@ -84,7 +84,7 @@ def _run_agent(config: Any, errand: Errand) -> None:
         import commbench.worker.rank  # noqa: F401
         from commbench.worker.patterns import prepare
 
-        cases = (case for case in errand.task.plan.cases() if case.status == READY)
+        cases = (case for case in errand.task.cases() if case.status == READY)
         prepare(cases, errand.task.plan.world_size)
         gc.collect()
         gc.freeze()
@@ -134,16 +134,13 @@ def _launch_config(desk: Path, nodes: Nodes, method: str) -> Any:
     )
 
 
-def launch_with_torchrun(arguments: list[str], line: list[str], folder: Path) -> None:
+def launch_with_torchrun(arguments: list[str], line: list[str]) -> None:
     """Run `commbench` under the plain torchrun command, whose ranks then join by themselves.
 
     `line` is the torchrun command up to its module; `arguments` follow `commbench run`.
     """
     with _desk() as desk:
-        command = [
-            sys.executable, "-m", "torch.distributed.run", *line[1:],
-            *arguments, "--output", str(folder),
-        ]  # fmt: skip
+        command = [sys.executable, "-m", "torch.distributed.run", *line[1:], *arguments]
         environment = os.environ | {ERROR_DESK: str(desk), "LOGLEVEL": "CRITICAL"}
         environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun sets it, without its warning
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

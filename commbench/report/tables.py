@@ -39,6 +39,9 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
         kinds.setdefault(row.measurement.case.title, []).append(row)
     parts += [_kind_text(title, found, peak) for title, found in kinds.items()]
     parts += [text for text in _below(run, rows, peak) if text]
+    if run.resumed:
+        times = "once" if run.resumed == 1 else f"{run.resumed} times"
+        parts.append(f"This run was cut off and resumed {times}.")
     if run.end is None:
         parts.append("This run has not ended: it still goes on, or was cut off.")
     elif run.end.status != "complete":

@@ -43,7 +43,9 @@ def run_rank(task: Task, seat: Seat) -> None:
         header, leaders = _introduce(task, seat, comm, cores)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
-        cases = _after_trials(plan.cases(), comm)
+        if task.began:
+            comm.agree(None, lambda _: _refuse_changes(task.began, header))
+        cases = _after_trials(task.cases(), comm)
         if all(case.status != READY for case in cases):
             reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
             raise UnavailableError(
@@ -55,9 +57,10 @@ def run_rank(task: Task, seat: Seat) -> None:
             overhead_s=loop_overhead_s(timer),
             resolution_s=timer.resolution_s,
             launch=task.launch,
+            resumed=task.finished is not None,
             hops=measure_hops(comm, leaders),
         )
-        recorder = Recorder(task, header, len(cases)) if not comm.rank else None
+        recorder = Recorder(task, header) if not comm.rank else None
         perform(plan, cases, comm, timer, recorder, task.launch)
         if recorder:
             recorder.close()
@@ -83,19 +86,21 @@ def _introduce(
     part = {
         "rank": me._asdict(),
         "plan": plan.digest,
+        "journal": task.journal,
         "commbench": __version__,
         "boot_id": boot_id(),
         "gpu_shared": gpu_shared(plan.device, seat),
     }
 
     def meet(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        for key in ("commbench", "plan"):
+        for key in ("commbench", "plan", "journal"):
             for other in parts:
                 if other[key] != parts[0][key]:
                     raise UnavailableError(
                         f"rank {other['rank']['rank']} on {other['rank']['host']} has another "
                         f"{key} ({other[key]}) than rank 0 ({parts[0][key]})",
-                        "start every rank with the same command and the same commbench",
+                        "start every rank with the same command and the same commbench; what "
+                        "--resume names must be the same on every node",
                     )
         if not task.folder_exists:
             create_folder(task.folder)
@@ -122,6 +127,18 @@ def _introduce(
     flags = [not rank.local_rank for rank in ranks] or [False] * comm.ranks
     leaders = comm.share(torch.tensor(flags, dtype=torch.uint8)).nonzero().flatten().tolist()
     return header, tuple(leaders)
+
+
+def _refuse_changes(began: Header | None, now: Header) -> None:
+    """Raise UnavailableError where a run that is taken up again would mix two environments."""
+    from commbench.analysis.facts import changes
+
+    if began and (changed := changes(began, now)):
+        told = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
+        raise UnavailableError(
+            f"the run cannot be resumed: {told}",
+            "put that back, or begin a new run: `commbench compare` takes both",
+        )
 
 
 def _after_trials(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
