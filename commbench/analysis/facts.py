@@ -78,7 +78,8 @@ def _told(header: Header) -> dict[str, str]:
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
     facts |= {"commbench": environment.get("commbench") or header.commbench}
-    facts |= {"launcher": header.launcher}
+    interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
+    facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
     texts = {name: _text(value) for name, value in facts.items()}
     how = {name: getattr(header.plan, name) for name in _HOW}
     return texts | {name: "as needed" if v is None else _text(v) for name, v in how.items()}

@@ -39,6 +39,10 @@ class Rank(NamedTuple):
     cpu_mode: str = ""
     local_rank: int = 0
     """Its number on its host."""
+    interface: str = ""
+    """The network interface it talks through, as far as can be told; see worker.network."""
+    address: str = ""
+    """The address of that."""
 
 
 class Hop(NamedTuple):

@@ -21,6 +21,7 @@ from commbench.worker.communicator import Communicator, communicator, gpu_shared
 from commbench.worker.conductor import call_of, perform
 from commbench.worker.hops import measure_hops
 from commbench.worker.measure import loop_overhead_s
+from commbench.worker.network import way_of
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
 from commbench.worker.seat import Seat
@@ -82,6 +83,7 @@ def _introduce(
         cores=cores,
         cpu_mode=plan.cpu_mode,
         local_rank=seat.local_rank,
+        **way_of(plan.backend, seat)._asdict(),
     )
     part = {
         "rank": me._asdict(),
@@ -105,12 +107,14 @@ def _introduce(
         if not task.folder_exists:
             create_folder(task.folder)
         ranks.extend(build(Rank, p["rank"]) for p in parts)
+        hosts.extend((p["rank"]["host"], p["boot_id"]) for p in parts)
         return {
             "shares_clock": len({p["boot_id"] for p in parts}) == 1 and bool(part["boot_id"]),
             "gpu_shared": any(p["gpu_shared"] for p in parts),
         }
 
     ranks: list[Rank] = []
+    hosts: list[tuple[str, str]] = []
     agreed = comm.agree(part, meet)
     comm.shares_clock = agreed["shares_clock"]
     header = Header(
@@ -119,12 +123,13 @@ def _introduce(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         launcher=seat.launcher,
         ranks=tuple(ranks),
-        num_nodes=seat.num_nodes,
+        num_nodes=len(set(hosts)),
         gpu_shared=agreed["gpu_shared"],
         commbench=__version__,
     )
     # A flag for each rank, whatever their number: messages that are agreed on are small.
-    flags = [not rank.local_rank for rank in ranks] or [False] * comm.ranks
+    first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+    flags = [first_of[host] == rank for rank, host in enumerate(hosts)] or [False] * comm.ranks
     leaders = comm.share(torch.tensor(flags, dtype=torch.uint8)).nonzero().flatten().tolist()
     return header, tuple(leaders)
 
