@@ -87,16 +87,14 @@ def hops_text(header: Header) -> str:
 
 def ways_text(header: Header) -> str:
     """Through which interface and address each host talks, where there are several hosts."""
-    ways: dict[str, list[str]] = {}
-    for host, rank in {
-        (rank.host, rank.interface): rank for rank in reversed(header.ranks)
-    }.items():
+    ways: dict[str, dict[str, None]] = {}
+    for rank in header.ranks:
         if rank.address:
-            told = f"{host[0]} ({rank.address})"
-            ways.setdefault(rank.interface or "an unknown interface", []).insert(0, told)
+            hosts = ways.setdefault(rank.interface or "an unknown interface", {})
+            hosts[f"{rank.host} ({rank.address})"] = None
     if header.num_nodes < 2 or not ways:
         return ""
-    parts = [f"{name} of {_listed(hosts)}" for name, hosts in sorted(ways.items())]
+    parts = [f"{name} of {_listed(list(hosts))}" for name, hosts in sorted(ways.items())]
     text = f"Hosts talk through {'; '.join(parts)}."
     return fill(clean(text), width=WIDTH, subsequent_indent="  ")
 

@@ -122,7 +122,7 @@ def test_several_hosts_are_told_with_their_interfaces() -> None:
     )
     assert ways_text(differing) == (
         "Hosts talk through an unknown interface of n3 (10.0.0.3); docker0 of n2 (172.17.0.1); "
-        "ib0 of\n  n1 (10.0.0.1)."
+        "ib0 of n1\n  (10.0.0.1)."
     )
     many = header_of_hosts(*((f"n{i}", "eth0", f"10.0.0.{i}") for i in range(10)))
     assert "n7 (10.0.0.7) and 2 more." in " ".join(ways_text(many).split())
