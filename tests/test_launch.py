@@ -127,22 +127,6 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
     assert "has another plan" in first[2]
 
 
-def test_two_nodes_run_the_same_command(tmp_path: Path) -> None:
-    common = [
-        "--sizes", "1K", "--iters", "2", "--nnodes", "2", "--nproc-per-node", "1", "--verbose",
-        "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
-    ]  # fmt: skip
-    first, second = joined(
-        tmp_path, [{}, {}], [*common, "--node-rank", "0"], [*common, "--node-rank", "1"]
-    )
-    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
-    assert "ranks are spawned" in first[2]
-    assert "all_reduce" in first[1] and not second[1]
-    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
-    # Two nodes on one host are one host.
-    assert (header["num_nodes"], len(header["ranks"])) == (1, 2)
-
-
 @pytest.fixture
 def running(tmp_path: Path):
     """A run that has visited some cases and finished none of them."""

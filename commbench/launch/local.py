@@ -29,7 +29,6 @@ from commbench.worker.entry import Errand, enter
 from commbench.worker.task import Task
 
 MONITOR_INTERVAL_S = 0.02
-MEETING_TIMEOUT_S = 120
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
 """How lines begin that tell of progress; torchrun's own are not shown."""
 ERROR_DESK = "COMMBENCH_ERROR_DESK"
@@ -67,7 +66,7 @@ def launch(task: Task, nodes: Nodes, method: str) -> None:
     """
     with _desk() as desk:
         errand = Errand(task=task, desk=desk, meets_in_file=nodes.count == 1)
-        config = _launch_config(desk, nodes, method)
+        config = _launch_config(errand, nodes, method)
         with _no_name_lookups():
             _run_agent(config, errand)
 
@@ -107,29 +106,29 @@ def _run_agent(config: Any, errand: Errand) -> None:
         gc.unfreeze()
 
 
-def _launch_config(desk: Path, nodes: Nodes, method: str) -> Any:
+def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
-    if nodes.count == 1:
-        from commbench.launch.rendezvous import register
+    from commbench.launch.rendezvous import register, register_nodes
 
-        meeting: dict[str, Any] = {"rdzv_backend": register(), "rdzv_endpoint": str(desk)}
+    if nodes.count == 1:
+        meeting: dict[str, Any] = {"rdzv_backend": register(), "rdzv_endpoint": str(errand.desk)}
     else:
         meeting = {
-            "rdzv_backend": "static",
+            "rdzv_backend": register_nodes(),
             "rdzv_endpoint": f"{nodes.master_addr}:{nodes.master_port}",
-            "rdzv_configs": {"rank": nodes.rank, "timeout": MEETING_TIMEOUT_S},
+            "rdzv_configs": {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s},
         }
     return LaunchConfig(
         min_nodes=nodes.count,
         max_nodes=nodes.count,
         nproc_per_node=nodes.ranks_per_node,
-        run_id="commbench",
+        run_id=f"commbench-{errand.task.launch}",
         max_restarts=0,
         monitor_interval=MONITOR_INTERVAL_S,
         start_method=method,
-        logs_specs=DefaultLogsSpecs(log_dir=str(desk / "logs")),
+        logs_specs=DefaultLogsSpecs(log_dir=str(errand.desk / "logs")),
         **meeting,
     )
 
