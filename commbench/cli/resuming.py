@@ -71,16 +71,14 @@ def go_on(text: str, request: Request, said: Collection[str]) -> None:
     folder, header = Path(before.run.path), before.run.header
     asked = _asked(request, header)
     kept = _facts(header.plan, _per_node(header), header.label)
-    for name in (name for name in _OPTIONS if name in said):
-        option, fact = _OPTIONS[name]
-        if asked[fact] != kept[fact]:
+    for name, (option, fact) in _OPTIONS.items():
+        if name in said and asked[fact] != kept[fact]:
             raise UsageError(
                 f"{option} contradicts {folder}: {_text(asked[fact])} is not {_text(kept[fact])}",
                 f"leave {option} out to go on with this run, or --resume to begin another",
             )
-    request = _as_planned(request, header)
     if tasks_left(before):
-        session.run(request, before)
+        session.run(_as_planned(request, header), before)
     elif session.speaks(request):
         _finish(before)
         typer.echo(f"{folder} is complete: there is nothing to resume", err=True)
@@ -166,15 +164,9 @@ def _asked(request: Request, header: Header) -> dict[str, Any]:
 def _as_planned(request: Request, header: Header) -> Request:
     """The request that makes the same plan on as many ranks."""
     plan = header.plan
-    asked = {field.name for field in fields(Request)}
-    same = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name in asked - {"peak"}}
-    return replace(
-        request,
-        **same,
-        ranks_per_node=_per_node(header),
-        label=header.label,
-        peak=request.peak or plan.peak or None,
-    )
+    known = {field.name for field in fields(Request)} - {"peak"}  # only says how it is shown
+    same = {field.name: getattr(plan, field.name) for field in fields(plan) if field.name in known}
+    return replace(request, **same, ranks_per_node=_per_node(header), label=header.label)
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commbench.cli.shown import Format, Peak
+
 if TYPE_CHECKING:
     from commbench.cli.ask import Request
 
@@ -132,7 +134,7 @@ def run(
         typer.Option(metavar="HOW", help="agent: torchrun's agent as a library; torchrun: it."),
     ] = "agent",
     timeout: Annotated[
-        float, typer.Option(metavar="S", help="Seconds one collective may take.")
+        float, typer.Option(metavar="S", help="Seconds one collective may take, and nodes wait.")
     ] = 300.0,
     cpu_mode: Annotated[
         str | None,
@@ -163,18 +165,8 @@ def run(
             "label.",
         ),
     ] = None,
-    format_: Annotated[
-        str,
-        typer.Option("--format", metavar="HOW", help="table, or nccl-tests: as its scripts read."),
-    ] = "table",
-    peak: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEED",
-            help="Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of "
-            "`commbench links`.",
-        ),
-    ] = None,
+    format_: Format = "table",
+    peak: Peak = None,
     no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw no plots.")] = False,
     dry_run: Annotated[
         bool,

@@ -32,7 +32,9 @@ POLL_S = 0.05
 OWN_PORT_S = 10
 """How long node 0 tries to reach its own port."""
 VERDICT = "verdict"
-"""Key under which node 0 says that all have come, or what is wrong."""
+"""Key under which node 0 says what is wrong; nothing, if all have come."""
+ANNOUNCED = "announced"
+"""Key of a counter: whether it has said so. Asking by adding 0 works with any version of torch."""
 
 
 class FileRendezvous(RendezvousHandler):
@@ -115,14 +117,14 @@ class NodesRendezvous(RendezvousHandler):
         store = self._store(deadline - time.monotonic())
         missing = set(range(1, self._count))
         while missing:
-            missing = {node for node in missing if not store.check([_key(node)])}
+            missing = {node for node in missing if not store.add(_key(node), 0)}
             if missing and time.monotonic() > deadline:
                 verdict = self._absence(sorted(missing))
-                store.set(VERDICT, verdict)
+                _announce(store, verdict)
                 time.sleep(10 * POLL_S)  # those who came read it meanwhile
                 raise _absent(verdict)
             time.sleep(POLL_S if missing else 0)
-        store.set(VERDICT, "")
+        _announce(store, "")
         return store
 
     def _try_port(self) -> None:
@@ -156,8 +158,8 @@ class NodesRendezvous(RendezvousHandler):
                 # A store only says that time is up, never what was in the way.
                 socket.create_connection((self._host, self._port), left).close()
                 store = self._store(left)
-                store.set(_key(self._rank), socket.gethostname())
-                while not store.check([VERDICT]):
+                store.add(_key(self._rank), 1)
+                while not store.add(ANNOUNCED, 0):
                     if time.monotonic() > deadline:
                         raise UnavailableError(*self._unanswered("node 0 does not answer"))
                     time.sleep(POLL_S)
@@ -199,6 +201,11 @@ def _words(error: OSError) -> str:
     of their own."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else error.strerror or first_line(error)
+
+
+def _announce(store: Any, verdict: str) -> None:
+    store.set(VERDICT, verdict)
+    store.add(ANNOUNCED, 1)
 
 
 def _key(node: int) -> str:
