@@ -221,6 +221,7 @@ def test_a_journal_that_another_process_writes_is_refused(stopped: Path) -> None
     journal.end(End("failed"))
 
 
+@pytest.mark.full
 def test_the_torchrun_command_goes_on_with_a_run_of_its_own(stopped: Path) -> None:
     header, *others = stopped.read_text().splitlines(keepends=True)
     stopped.write_text("".join([header.replace('"local"', '"torchrun"', 1), *others]))
@@ -254,13 +255,13 @@ def test_a_run_that_was_cut_off_before_its_last_word_gets_that(tmp_path: Path) -
 
 
 REFUSED = {
-    "--iters 50": "--iters contradicts run: 50 is not as needed",
-    "-b 1K -e 2K -f 2": "-b contradicts run: 1K,2K is not 1K,16K,256K,1M",
-    "--no-check": "--check contradicts run: False is not True",
-    "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 is not 1",
-    "--op barrier": "--op contradicts run: barrier is not all_reduce",
-    "--label other": "--label contradicts run: other is not mine",
-    "--timeout 7": "--timeout contradicts run: 7.0 is not ",
+    "--iters 50": "--iters contradicts run: 50 here, as needed there",
+    "-b 1K -e 2K -f 2": "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there",
+    "--no-check": "--check contradicts run: False here, True there",
+    "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 here, 1 there",
+    "--op barrier": "--op contradicts run: barrier here, all_reduce there",
+    "--label other": "--label contradicts run: other here, mine there",
+    "--timeout 7": "--timeout contradicts run: 7.0 here, ",
     "--output elsewhere": "--output does not go with --resume",
     "--dry-run": "--dry-run does not go with --resume",
 }

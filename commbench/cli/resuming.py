@@ -73,8 +73,9 @@ def go_on(text: str, request: Request, said: Collection[str]) -> None:
     kept = _facts(header.plan, _per_node(header), header.label)
     for name, (option, fact) in _OPTIONS.items():
         if name in said and asked[fact] != kept[fact]:
+            here, there = _text(asked[fact]), _text(kept[fact])
             raise UsageError(
-                f"{option} contradicts {folder}: {_text(asked[fact])} is not {_text(kept[fact])}",
+                f"{option} contradicts {folder}: {here} here, {there} there",
                 f"leave {option} out to go on with this run, or --resume to begin another",
             )
     if tasks_left(before):
