@@ -41,6 +41,8 @@ MOST_CASES = 100_000
 READY = "ready"
 UNSUPPORTED = "unsupported"
 SKIPPED = "skipped"
+FINISHED = "finished"
+"""Status of a case that a launch had finished before it was cut off and taken up again."""
 
 
 class Case(NamedTuple):
@@ -61,7 +63,7 @@ class Case(NamedTuple):
     count: int  # type: ignore[assignment]
     """nccl-tests' count: elements in the tensor, or in one block of an operation with blocks."""
     status: str = READY
-    """`ready`, `unsupported` or `skipped`."""
+    """`ready`, `unsupported`, `skipped` or `finished`."""
     reason: str = ""
 
     @property

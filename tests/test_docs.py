@@ -9,7 +9,10 @@ from conftest import run_commbench
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RUN_LINES = sorted(set(re.findall(r"^ {4}(?:scripts/)?(commbench run .*)$", README, re.M)))
+# There is nothing to resume here; tests/test_resume.py does that.
+RUN_LINES = sorted(
+    set(re.findall(r"^ {4}(?:scripts/)?(commbench run (?!--resume).*)$", README, re.M))
+)
 
 
 def test_the_readme_has_commands() -> None:

@@ -1,10 +1,13 @@
 """commbench, unchanged, against a backend whose operations last what a script says."""
 
+import csv
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import pytest
-from conftest import Commbench, Ended
+from conftest import Commbench, Ended, run_commbench, run_program_as
 from scripted import (
     CALM,
     DELAY_US,
@@ -15,6 +18,9 @@ from scripted import (
 )
 
 MEDIAN_US = 1000.0
+HARDLY = 0.1
+"""Share of calls that other load may disturb where a tenth more time is to be told: so many slow
+calls shift the median of 5 % noise by 0.7 %."""
 OF_THE_HOST = {"queued", "stolen", "throttled", "stalls", "too_few_cores"}
 """Warnings that other work on this host earns, whatever the script says."""
 
@@ -79,6 +85,43 @@ def test_intervals_cover_the_truth_in_95_percent_of_400_runs(run: Run, script: s
     found, rows = covered(ended)
     assert rows == 400
     assert abs(found / rows - 0.95) <= 0.03, found / rows
+
+
+def compared(where: Path, first: str, second: str) -> Counter[str]:
+    """How often `compare` gives each verdict on rows of two scripts, so many calls each that the
+    medians are known to about half a percent."""
+    names = []
+    for seed, script in enumerate((first, second)):
+        folder = where / f"{seed}-{script}"
+        folder.mkdir()
+        ended = run_program_as(
+            folder, program_text(script, seed, MEDIAN_US), "run", "--backend", "scripted",
+            "--no-plots", "--cpu-mode", quietest_cpu_mode(), "--sizes", "4K-4412:+4",
+            "--iters", "150", "--output", "run",
+        )  # fmt: skip
+        assert ended.code == 0, ended.err
+        skip_if_disturbed(timed_calls(ended), HARDLY)
+        names.append(f"{folder.name}/run")
+    told = run_commbench(where, "compare", *names, "--format", "csv")
+    assert told.code == 0, told.err
+    return Counter(row["verdict"] for row in csv.DictReader(told.out.splitlines()))
+
+
+@pytest.mark.full
+def test_compare_calls_a_slowdown_of_10_percent_slower_under_5_percent_of_noise(
+    tmp_path: Path,
+) -> None:
+    verdicts = compared(tmp_path, "noisy", "slower_10")
+    assert verdicts.total() == 80
+    assert verdicts["slower"] >= 0.95 * 80, verdicts
+    assert not verdicts["faster"]
+
+
+@pytest.mark.full
+def test_compare_calls_the_same_script_neither_slower_nor_faster(tmp_path: Path) -> None:
+    verdicts = compared(tmp_path, "noisy", "noisy")
+    assert verdicts.total() == 80
+    assert verdicts["slower"] + verdicts["faster"] <= 0.05 * 80, verdicts
 
 
 def test_a_late_rank_is_named(run: Run) -> None:

@@ -100,7 +100,6 @@ def as_srun(rank: int, ranks: int, port: int) -> dict[str, str]:
         "SLURM_STEP_NUM_TASKS": str(ranks),
         "SLURM_LOCALID": str(rank),
         "SLURM_STEP_TASKS_PER_NODE": str(ranks),
-        "SLURM_STEP_NUM_NODES": "1",
         "SLURM_NODEID": "0",
         "SLURM_STEP_NODELIST": "localhost",
         "MASTER_PORT": str(port),
@@ -127,21 +126,6 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
     assert (first[0], second[0]) == (3, 3)
     assert first[2].splitlines()[-2].startswith("error: rank 1 on ")
     assert "has another plan" in first[2]
-
-
-def test_two_nodes_run_the_same_command(tmp_path: Path) -> None:
-    common = [
-        "--sizes", "1K", "--iters", "2", "--nnodes", "2", "--nproc-per-node", "1", "--verbose",
-        "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
-    ]  # fmt: skip
-    first, second = joined(
-        tmp_path, [{}, {}], [*common, "--node-rank", "0"], [*common, "--node-rank", "1"]
-    )
-    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
-    assert "ranks are spawned" in first[2]
-    assert "all_reduce" in first[1] and not second[1]
-    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
-    assert (header["num_nodes"], len(header["ranks"])) == (2, 2)
 
 
 @pytest.fixture

@@ -50,6 +50,15 @@ def differences(a: Source, b: Source) -> tuple[Fact, ...]:
     return _differing(pairs)
 
 
+def changes(began: Header, now: Header) -> tuple[Fact, ...]:
+    """In what two launches of one plan differ, of all that a result depends on."""
+    first, second = _told(began), _told(now)
+    pairs = [(name, text, second.get(name, "")) for name, text in first.items()]
+    for name in ("num_nodes", "gpu_shared"):
+        pairs.append((name, str(getattr(began, name)), str(getattr(now, name))))
+    return _differing(pairs + _variables(began, now))
+
+
 def _differing(pairs: Iterable[tuple[str, str, str]]) -> tuple[Fact, ...]:
     return tuple(Fact(*pair) for pair in pairs if pair[1] and pair[2] and pair[1] != pair[2])
 
@@ -69,7 +78,8 @@ def _told(header: Header) -> dict[str, str]:
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
     facts |= {"commbench": environment.get("commbench") or header.commbench}
-    facts |= {"launcher": header.launcher}
+    interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
+    facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
     texts = {name: _text(value) for name, value in facts.items()}
     how = {name: getattr(header.plan, name) for name in _HOW}
     return texts | {name: "as needed" if v is None else _text(v) for name, v in how.items()}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from commbench.analysis.statistics import interval, median
 from commbench.plan import PIPELINED, Case, Plan
+from commbench.records.schema import Visit
 
 FEWEST = 10
 FEWEST_SLOW = 8
@@ -52,14 +53,21 @@ iteration), returns why it stopped: `fixed` (as many as asked for), `precision`,
 or `cap` (of iterations)."""
 
 
-def schedule(plan: Plan, case: Case, checked_s: float = 0.0) -> Schedule:
+def schedule(
+    plan: Plan, case: Case, checked_s: float = 0.0, before: Sequence[Visit] = ()
+) -> Schedule:
     """The blocks of one case, by the plan's rules and the limits above.
 
     `checked_s` is how long the operation took whose result was checked; 0: there was none.
+    Visits that were made `before`, in a launch that is taken up again, count.
     """
+    visits: list[Sequence[float]] = [visit.samples_s for visit in before]
+    if before and (reason := stop_reason(plan, visits, before[0].calls)):
+        return reason
     estimate = yield from _warm_up(plan.warmup, checked_s)
     calls = _calls(estimate) if case.timing == PIPELINED else 1
-    visits: list[Sequence[float]] = []
+    if before:
+        calls = before[0].calls
     while not (reason := stop_reason(plan, visits, calls)):
         if visits:
             if plan.warmup != 0 and estimate < FASTER_THAN_S:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from commbench.errors import RecordsError, UsageError, name_error
+from commbench.errors import UsageError, name_error
 
 if TYPE_CHECKING:
     from commbench.analysis.compare import Comparison
@@ -43,20 +42,3 @@ def printable(text: str) -> str:
     """Text of several lines, safe to print: from files may come what a terminal obeys, and halves
     of characters, which UTF-8 cannot hold."""
     return _CONTROL.sub(" ", text)
-
-
-def write_new(path: Path, content: str | bytes) -> None:
-    """Write a file that did not exist; RecordsError where it did, or cannot be written."""
-    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(encoded)
-    except FileExistsError:
-        raise RecordsError(
-            f"{path} exists", "choose another name: nothing is overwritten"
-        ) from None
-    except OSError as error:
-        raise RecordsError(
-            f"cannot write {path}: {error.strerror}", "name a writable place"
-        ) from None

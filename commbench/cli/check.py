@@ -65,10 +65,11 @@ def check(
     from commbench.analysis.rules import parse_rule
     from commbench.analysis.rules_file import read_rules
     from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import allowed, choose, write_new
+    from commbench.cli.ask_compare import allowed, choose
     from commbench.errors import UsageError
     from commbench.records.opening import Untold
     from commbench.report import github
+    from commbench.report.files import write_new
     from commbench.report.gate import gate_markdown, gate_text
     from commbench.report.gate_junit import gate_junit
 

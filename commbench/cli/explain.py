@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,10 @@ import typer
 
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="OP|RUN", help="An operation, or a run folder or run.jsonl.")
+        str,
+        typer.Argument(
+            metavar="OP|RUN", help="An operation, or a run: folder, run.jsonl or label."
+        ),
     ],
     ranks: Annotated[
         int | None, typer.Option("--ranks", metavar="N", help="OP: how many ranks took part.")
@@ -65,4 +67,4 @@ def explain(
     of_claim = question.Claim(
         ranks=ranks, size=size, time=time, dtype=dtype, timing=timing, nodes=nodes
     )
-    typer.echo(question.answer(what, Path(what), of_claim, op, peak))
+    typer.echo(question.answer(what, of_claim, op, peak, lambda line: typer.echo(line, err=True)))

@@ -32,9 +32,10 @@ def export(
     commbench export mine --format openmetrics --output commbench.prom
     """
     from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import choose, printable, write_new
+    from commbench.cli.ask_compare import choose, printable
     from commbench.errors import UsageError
     from commbench.report.exports import EXPORTERS
+    from commbench.report.files import write_new
 
     exporter = choose("format", format_, EXPORTERS)
     source = load(find_source(run, lambda line: typer.echo(line, err=True)))

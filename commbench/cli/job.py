@@ -160,7 +160,7 @@ def _give(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
         return
-    from commbench.cli.ask_compare import write_new
+    from commbench.report.files import write_new
 
     write_new(output, text)
     typer.echo(output)

@@ -11,8 +11,9 @@ from commbench.cli.untold import Dtype, Op, Ranks
 
 
 def plot(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or other tools' files.")
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Run folders, labels, or other tools' files."),
     ],
     output: Annotated[
         Path | None,
@@ -26,11 +27,14 @@ def plot(
 
     \b
     commbench plot results/ring results/tree --output plots
+    commbench plot ring tree --output plots             runs by label, under results/
     """
+    from commbench.analysis.sources import find_source
     from commbench.records.opening import Untold, open_run
     from commbench.report.plots import draw
 
-    runs = [open_run(path, Untold(ranks, op, dtype)) for path in paths]
-    first = Path(runs[0].path)
-    for file in draw(runs, output or (first if first.is_dir() else first.parent)):
+    paths = [find_source(text, lambda line: typer.echo(line, err=True)) for text in runs]
+    found = [open_run(path, Untold(ranks, op, dtype)) for path in paths]
+    first = Path(found[0].path)
+    for file in draw(found, output or (first if first.is_dir() else first.parent)):
         typer.echo(file)

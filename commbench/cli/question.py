@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from commbench.analysis.claim import claimed_row
+from commbench.analysis.sources import find_source
 from commbench.dtypes import find_dtype
-from commbench.errors import UsageError, name_error
+from commbench.errors import RecordsError, UsageError, name_error
 from commbench.links import Peak, parse_peak
 from commbench.operations import Operation, find_operation
 from commbench.plan import ISOLATED
@@ -28,26 +30,33 @@ class Claim(NamedTuple):
     nodes: int | None
 
 
-def answer(what: str, path: Path, claim: Claim, op: str | None, peak: str | None) -> str:
-    """The explanation of an operation's call, or, where `path` exists, of a run."""
+def answer(
+    what: str, claim: Claim, op: str | None, peak: str | None, say: Callable[[str], None]
+) -> str:
+    """The explanation of a run, or of an operation's call.
+
+    A path comes first, then an operation, then a run's label. `say` is told which of several runs
+    of a label it is.
+    """
     against = parse_peak(peak) if peak is not None else None
-    if not path.exists():
-        operation = _operation(what)
-        if operation:
-            return _of_claim(operation, claim, op, against)
-    return _of_run(path, claim, op, against)
+    found = None if Path(what).exists() else _operation_or_run(what, say)
+    if isinstance(found, Operation):
+        return _of_claim(found, claim, op, against)
+    return _of_run(found or Path(what), claim, op, against)
 
 
-def _operation(what: str) -> Operation | None:
-    """The operation of that name; None for what can only be a path."""
+def _operation_or_run(what: str, say: Callable[[str], None]) -> Operation | Path:
     try:
         return find_operation(what)
     except UsageError as error:
-        if "/" in what or what.endswith(".jsonl"):
-            return None
+        try:
+            return find_source(what, say)
+        except RecordsError:
+            if "/" in what or what.endswith(".jsonl"):
+                raise
         raise UsageError(
             f"{what!r} is neither an operation nor a run",
-            f"{error.hint}; a run is a folder or its run.jsonl",
+            f"{error.hint}; a run is a folder, its run.jsonl, or a label under results/",
         ) from None
 
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commbench.cli.shown import Format, Peak
+
 if TYPE_CHECKING:
     from commbench.cli.ask import Request
 
 
 def run(
+    context: typer.Context,
     op: Annotated[
         list[str] | None,
         typer.Option("--op", metavar="OP", help="Operation: one, several (OP,OP), or all."),
@@ -158,18 +161,16 @@ def run(
             metavar="DIR", help="Folder of this run, new or empty.  [default: results/TIME-LABEL]"
         ),
     ] = None,
-    format_: Annotated[
-        str,
-        typer.Option("--format", metavar="HOW", help="table, or nccl-tests: as its scripts read."),
-    ] = "table",
-    peak: Annotated[
+    resume: Annotated[
         str | None,
         typer.Option(
-            metavar="SPEED",
-            help="Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of "
-            "`commbench links`.",
+            metavar="RUN",
+            help="Go on with a run that was cut off, in its folder and under its plan: folder, or "
+            "label.",
         ),
     ] = None,
+    format_: Format = "table",
+    peak: Peak = None,
     no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw no plots.")] = False,
     dry_run: Annotated[
         bool,
@@ -201,14 +202,28 @@ def run(
     commbench run --op all_gather,reduce_scatter --dtype bfloat16 --sizes 1M-64M:x4
     commbench run --op all --sizes 64K --nproc-per-node 4 --backend gloo
     commbench run -b 8 -e 128M -f 2 -d half          (nccl-tests' flags)
+    commbench run --resume results/20261121-120000-all_reduce
     """
     request = request_of(locals())
     from commbench.cli import session
 
-    if dry_run:
+    if resume is not None:
+        from commbench.cli import resuming
+
+        resuming.go_on(resume, request, _said(context))
+    elif dry_run:
         session.rehearse(request)
     else:
         session.run(request)
+
+
+def _said(context: typer.Context) -> set[str]:
+    """The parameters that stand on the command line."""
+    return {
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    }
 
 
 def request_of(said: Mapping[str, Any]) -> Request:

@@ -29,16 +29,18 @@ from commbench.plan import READY, Plan
 if TYPE_CHECKING:
     from commbench.launch.local import Nodes
     from commbench.launch.places import Place
+    from commbench.records.journal import Progress
     from commbench.records.schema import Run
     from commbench.worker.seat import Seat
+    from commbench.worker.task import Task
 
 RESULTS = Path("results")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def run(request: Request) -> None:
-    """Measure what was requested: as a rank where somebody else started ranks, otherwise on ranks
-    launched from here."""
+def run(request: Request, before: Progress | None = None) -> None:
+    """Measure what was requested, or what is left of a run that came so far `before`: as a rank
+    where somebody else started ranks, otherwise on ranks launched from here."""
     from commbench.launch.attached import find_seat
 
     seat = find_seat(request.master_addr, request.master_port)
@@ -48,10 +50,12 @@ def run(request: Request) -> None:
             "leave out --launches here, and give several runs to `commbench compare`",
         )
     place, plan, nodes = _plan(request, seat)
+    if before:
+        plan = _plan_of(before, plan)
     if seat:
-        _join(request, place, plan, seat)
+        _join(request, place, plan, seat, before)
     else:
-        _launch(request, place, plan, nodes)
+        _launch(request, place, plan, nodes, before)
 
 
 def rehearse(request: Request) -> None:
@@ -89,35 +93,65 @@ def _plan(request: Request, seat: Seat | None) -> tuple[Place, Plan, Nodes]:
     return place, request.plan(place.backend, place.device, world_size), nodes
 
 
-def _launch(request: Request, place: Place, plan: Plan, nodes: Nodes) -> None:
+def _plan_of(before: Progress, asked: Plan) -> Plan:
+    """The plan of a run that is taken up again, if there are as many ranks again."""
+    plan = before.run.header.plan
+    if asked.world_size != plan.world_size:
+        raise UsageError(
+            f"{before.run.path} has {plan.world_size} ranks, and here are {asked.world_size}",
+            "start as many as before; several nodes need --nnodes and --node-rank again",
+        )
+    return plan
+
+
+def _launch(
+    request: Request, place: Place, plan: Plan, nodes: Nodes, before: Progress | None
+) -> None:
     from commbench.launch.local import launch, launch_with_torchrun, start_method, torchrun_line
-    from commbench.records.journal import create_folder, read_run
-    from commbench.worker.task import Task
+    from commbench.records.journal import JOURNAL, read_run
 
     refuse_nothing(plan)
     _say(_choice(place, plan))
     writes = nodes.rank == 0
-    folder = create_folder(request.output or new_folder(request.name)) if writes else RESULTS
+    tasks = _tasks(request, plan, writes, before)
+    folder = tasks[0].folder
+    had_bytes = (folder / JOURNAL).stat().st_size if writes else 0
     try:
         if request.launcher == "torchrun":
             _say("ranks are started by the torchrun command", request.verbose)
-            launch_with_torchrun(request.arguments(), torchrun_line(nodes), folder)
+            place_of_run = ["--resume" if before else "--output", str(folder)]
+            launch_with_torchrun([*request.arguments(), *place_of_run], torchrun_line(nodes))
         else:
-            task = Task(plan=plan, label=request.name, folder=folder)
-            for number in range(plan.launches):
-                _say(f"launch {number + 1} of {plan.launches}", plan.launches > 1)
+            for task in tasks:
+                _say(f"launch {task.launch + 1} of {plan.launches}", plan.launches > 1)
                 method, why = start_method(plan.device, nodes)
                 _say(f"ranks are {method}ed by torchrun's agent: {why}", request.verbose)
-                launch(replace(task, launch=number), nodes, method)
+                launch(task, nodes, method)
     except CommbenchError as error:
-        if writes:
+        began = writes and (folder / JOURNAL).stat().st_size > had_bytes
+        if began or (writes and not before):
             _give_up(folder, error)
         raise
     if writes:
-        _report(read_run(folder), request)
+        report(read_run(folder), request)
 
 
-def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
+def _tasks(request: Request, plan: Plan, writes: bool, before: Progress | None) -> list[Task]:
+    """What ranks are to do, launch by launch; the folder is there, if this node writes."""
+    from commbench.records.journal import create_folder
+    from commbench.worker.task import Task
+
+    if before:
+        from commbench.cli.resuming import progress_text, tasks_left
+
+        _say(progress_text(before))
+        return tasks_left(before)
+    folder = create_folder(request.output or new_folder(request.name)) if writes else RESULTS
+    task = Task(plan=plan, label=request.name, folder=folder)
+    return [replace(task, launch=number) for number in range(plan.launches)]
+
+
+def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progress | None) -> None:
     """Take part as a rank that somebody else started; rank 0 speaks and writes for all."""
     from commbench.launch.local import ERROR_DESK
     from commbench.records.journal import read_run
@@ -128,8 +162,14 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
     speaks = seat.rank == 0
     desk = Path(os.environ[ERROR_DESK]) if ERROR_DESK in os.environ else None
     seat = replace(seat, desk=desk)
-    folder = request.output or new_folder(request.name)
-    task = Task(plan=plan, label=request.name, folder=folder, folder_exists=bool(desk))
+    if before:
+        from commbench.cli.resuming import progress_text, tasks_left
+
+        _say(progress_text(before), speaks and not desk)
+        (task,) = tasks_left(before)
+    else:
+        folder = request.output or new_folder(request.name)
+        task = Task(plan=plan, label=request.name, folder=folder, folder_exists=bool(desk))
     if speaks and not desk:
         _say(f"{_choice(place, plan)}; joining {seat.launcher}'s ranks")
     try:
@@ -142,7 +182,7 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
             sys.exit(told.exit_code)
         raise told from error
     if speaks and not desk:
-        _report(read_run(folder), request)
+        report(read_run(task.folder), request)
 
 
 def _failure(error: Exception, seat: Seat) -> RankError:
@@ -164,7 +204,15 @@ def _tell(desk: Path | None, rank: int, error: RankError, speaks: bool) -> None:
         say_error(error.message, error.hint, error.details)
 
 
-def _report(run: Run, request: Request) -> None:
+def speaks(request: Request) -> bool:
+    """Whether this process is the one that prints what came out."""
+    from commbench.launch.attached import find_seat
+
+    seat = find_seat(request.master_addr, request.master_port)
+    return (seat.rank if seat else request.node_rank) == 0
+
+
+def report(run: Run, request: Request) -> None:
     """Table, plots and where everything is; raises WrongResultError if anything was wrong."""
     from commbench.cli.look import text_of
 
@@ -196,7 +244,7 @@ def _give_up(folder: Path, error: CommbenchError) -> None:
 
     from commbench.analysis.rows import rows_of
     from commbench.errors import Interrupted
-    from commbench.records.journal import Journal, read_run
+    from commbench.records.journal import JOURNAL, Journal, read_run
     from commbench.records.schema import End
     from commbench.report.results_csv import ResultsCsv
     from commbench.report.tables import run_text
@@ -207,8 +255,9 @@ def _give_up(folder: Path, error: CommbenchError) -> None:
     try:
         run = read_run(folder)
     except RecordsError:
-        (folder / "run.jsonl").unlink(missing_ok=True)
-        folder.rmdir()
+        if b"\n" not in (folder / JOURNAL).read_bytes():  # it ended before it began
+            (folder / JOURNAL).unlink()
+            folder.rmdir()
         return
     status = "interrupted" if isinstance(error, Interrupted) else "failed"
     end = End(status=status, reason=error.message)
@@ -216,7 +265,7 @@ def _give_up(folder: Path, error: CommbenchError) -> None:
     if run.measurements:
         ResultsCsv(folder).add(*rows_of(run))  # with what cases that were cut off had given
         typer.echo(run_text(run._replace(end=end)))
-    _say(f"finished cases are kept in {folder}")
+    _say(f"what was measured is kept; `commbench run --resume {folder}` goes on with it")
 
 
 def refuse_nothing(plan: Plan) -> None:

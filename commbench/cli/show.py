@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from commbench.cli.shown import Format, Peak
 from commbench.cli.untold import Dtype, Op, Ranks
 
 
 def show(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="Run folder, its run.jsonl, or another tool's file."),
-    ],
-    format_: Annotated[
+    run: Annotated[
         str,
-        typer.Option("--format", metavar="HOW", help="table, or nccl-tests: as its scripts read."),
-    ] = "table",
-    peak: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEED",
-            help="Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of "
-            "`commbench links`.",
+        typer.Argument(
+            metavar="RUN", help="Run folder, its run.jsonl, label, or another tool's file."
         ),
-    ] = None,
+    ],
+    format_: Format = "table",
+    peak: Peak = None,
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
@@ -35,10 +27,12 @@ def show(
 
     \b
     commbench show results/20261121-120000-all_reduce
-    commbench show results/20261121-120000-all_reduce --peak nvlink4
+    commbench show mine --peak nvlink4                   the newest of that label, under results/
     """
+    from commbench.analysis.sources import find_source
     from commbench.cli.look import refuse_unknown_look, text_of
     from commbench.records.opening import Untold, open_run
 
     refuse_unknown_look(format_, peak)
+    path = find_source(run, lambda line: typer.echo(line, err=True))
     typer.echo(text_of(open_run(path, Untold(ranks, op, dtype)), format_, peak))

@@ -23,8 +23,6 @@ class Starter:
     local_world_size: str
     job: str
     """Something that is the same in all ranks of a job and differs between jobs."""
-    num_nodes: str = ""
-    """Empty where only counting can tell."""
     hosts: str = ""
     """The list of hosts, first host first."""
     master: str = ""
@@ -38,7 +36,6 @@ STARTERS = (
         world_size="WORLD_SIZE",
         local_rank="LOCAL_RANK",
         local_world_size="LOCAL_WORLD_SIZE",
-        num_nodes="GROUP_WORLD_SIZE",
         job="TORCHELASTIC_RUN_ID",
         master="MASTER_ADDR",
     ),
@@ -65,7 +62,6 @@ STARTERS = (
         world_size="SLURM_STEP_NUM_TASKS",
         local_rank="SLURM_LOCALID",
         local_world_size="SLURM_STEP_TASKS_PER_NODE",
-        num_nodes="SLURM_STEP_NUM_NODES",
         job="SLURM_JOB_ID",
         hosts="SLURM_STEP_NODELIST",
     ),
@@ -102,12 +98,10 @@ def _seat(
         )
     local_world_size = _tasks_here(environment, starter)
     local_rank = _number(environment, starter.local_rank, default=rank % local_world_size)
-    spread = -(-world_size // local_world_size)
-    num_nodes = _number(environment, starter.num_nodes, default=spread)
-    if not 0 <= local_rank < local_world_size <= world_size or num_nodes < 1:
+    if not 0 <= local_rank < local_world_size <= world_size:
         raise UsageError(
-            f"rank {local_rank} of {local_world_size} on one of {num_nodes} nodes, in a world of "
-            f"{world_size}, cannot be",
+            f"rank {local_rank} of {local_world_size} on a node, in a world of {world_size}, "
+            "cannot be",
             f"see the variables that {starter.name} sets; unset them to launch here",
         )
     return Seat(
@@ -115,7 +109,6 @@ def _seat(
         world_size=world_size,
         local_rank=local_rank,
         local_world_size=local_world_size,
-        num_nodes=num_nodes,
         launcher=starter.name,
         meeting_point=_meeting_point(
             starter, environment, master_addr, port, local_world_size == world_size

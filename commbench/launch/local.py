@@ -31,7 +31,6 @@ from commbench.worker.entry import Errand, enter
 from commbench.worker.task import Task
 
 MONITOR_INTERVAL_S = 0.02
-MEETING_TIMEOUT_S = 120
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
 """How lines begin that tell of progress; torchrun's own are not shown."""
 DESK, LOCK = "commbench", "lock"
@@ -72,7 +71,7 @@ def launch(task: Task, nodes: Nodes, method: str) -> None:
     """
     with _desk() as desk:
         errand = Errand(task=task, desk=desk, meets_in_file=nodes.count == 1, launcher=os.getpid())
-        config = _launch_config(desk, nodes, method)
+        config = _launch_config(errand, nodes, method)
         with _no_name_lookups():
             _run_agent(config, errand)
 
@@ -89,7 +88,7 @@ def _run_agent(config: Any, errand: Errand) -> None:
         import commbench.worker.rank  # noqa: F401
         from commbench.worker.patterns import prepare
 
-        cases = (case for case in errand.task.plan.cases() if case.status == READY)
+        cases = (case for case in errand.task.cases() if case.status == READY)
         prepare(cases, errand.task.plan.world_size)
         gc.collect()
         gc.freeze()
@@ -112,43 +111,40 @@ def _run_agent(config: Any, errand: Errand) -> None:
         gc.unfreeze()
 
 
-def _launch_config(desk: Path, nodes: Nodes, method: str) -> Any:
+def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
-    if nodes.count == 1:
-        from commbench.launch.rendezvous import register
+    from commbench.launch.rendezvous import register, register_nodes
 
-        meeting: dict[str, Any] = {"rdzv_backend": register(), "rdzv_endpoint": str(desk)}
+    if nodes.count == 1:
+        meeting: dict[str, Any] = {"rdzv_backend": register(), "rdzv_endpoint": str(errand.desk)}
     else:
         meeting = {
-            "rdzv_backend": "static",
+            "rdzv_backend": register_nodes(),
             "rdzv_endpoint": f"{nodes.master_addr}:{nodes.master_port}",
-            "rdzv_configs": {"rank": nodes.rank, "timeout": MEETING_TIMEOUT_S},
+            "rdzv_configs": {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s},
         }
     return LaunchConfig(
         min_nodes=nodes.count,
         max_nodes=nodes.count,
         nproc_per_node=nodes.ranks_per_node,
-        run_id="commbench",
+        run_id=f"commbench-{errand.task.launch}",
         max_restarts=0,
         monitor_interval=MONITOR_INTERVAL_S,
         start_method=method,
-        logs_specs=DefaultLogsSpecs(log_dir=str(desk / "logs")),
+        logs_specs=DefaultLogsSpecs(log_dir=str(errand.desk / "logs")),
         **meeting,
     )
 
 
-def launch_with_torchrun(arguments: list[str], line: list[str], folder: Path) -> None:
+def launch_with_torchrun(arguments: list[str], line: list[str]) -> None:
     """Run `commbench` under the plain torchrun command, whose ranks then join by themselves.
 
     `line` is the torchrun command up to its module; `arguments` follow `commbench run`.
     """
     with _desk() as desk:
-        command = [
-            sys.executable, "-m", "torch.distributed.run", *line[1:],
-            *arguments, "--output", str(folder),
-        ]  # fmt: skip
+        command = [sys.executable, "-m", "torch.distributed.run", *line[1:], *arguments]
         environment = os.environ | {ERROR_DESK: str(desk), "LOGLEVEL": "CRITICAL"}
         environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun sets it, without its warning
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

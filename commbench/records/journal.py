@@ -1,14 +1,17 @@
 """run.jsonl: a header, one line per visit to a case and per finished case, an end line.
 
-It is the truth of a run. A run of several launches has a header for each of them. A case that has
-visits and no line of its own was being measured when the run was cut off.
+It is the truth of a run. A run of several launches has a header for each of them, and one more for
+each time it was taken up again. A case that has visits and no line of its own was being measured
+when the run was cut off.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan import Case
@@ -38,6 +41,8 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._file: IO[str] = _open(folder / JOURNAL, "a")
+        _lock(self._file)
+        _cut_half_line(folder / JOURNAL)
 
     def header(self, header: Header) -> None:
         """Write what is measured, and where."""
@@ -103,11 +108,31 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
+class Progress(NamedTuple):
+    """How far a run has come."""
+
+    run: Run
+    launch: int
+    """The last launch that began, from 0."""
+    finished: frozenset[int]
+    """Cases that it has finished."""
+
+    @property
+    def digest(self) -> str:
+        """Equal on two hosts only if the run has come as far in the journals of both."""
+        return f"{self.launch}-{zlib.crc32(repr(sorted(self.finished)).encode()):08x}"
+
+
 def read_run(path: Path) -> Run:
     """The run whose folder or journal is `path`; RecordsError says what is wrong and in which line.
 
     A last line that was cut off in the middle of writing is left out.
     """
+    return read_progress(path).run
+
+
+def read_progress(path: Path) -> Progress:
+    """As read_run, and how far the run has come."""
     journal = path / JOURNAL if path.is_dir() else path
     try:
         text = journal.read_text(encoding="utf-8")
@@ -126,12 +151,14 @@ def read_run(path: Path) -> Run:
             raise _damaged(journal, number, error) from None
     if reader.header is None:
         raise RecordsError(f"{journal} holds no complete header", "the run ended before it began")
-    return Run(
+    run = Run(
         path=str(journal.parent),
         header=reader.header,
         measurements=reader.measurements(),
         end=reader.end,
+        resumed=reader.resumed,
     )
+    return Progress(run, reader.launch, frozenset(reader.finished))
 
 
 class _Reader:
@@ -140,6 +167,9 @@ class _Reader:
     def __init__(self) -> None:
         self.header: Header | None = None
         self.end: End | None = None
+        self.launch = 0
+        self.finished: set[int] = set()
+        self.resumed = 0
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._visits: dict[int, list[Visit]] = {}
@@ -165,6 +195,12 @@ class _Reader:
             self.header, self._cases = header, header.plan.cases()
         elif header.plan != self.header.plan:
             raise ValueError("a later launch has another plan")
+        if not header.resumed:
+            self.finished.clear()
+        elif header.launch != self.launch:
+            raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
+        self.launch = header.launch
+        self.resumed += header.resumed
         self.end = None
 
     def _take_visit(self, index: int, visit: Visit) -> None:
@@ -182,6 +218,7 @@ class _Reader:
     def _take_measurement(self, measurement: Measurement) -> None:
         index = measurement.case.index
         self._found[index] = outcome(self._found.get(index), measurement)
+        self.finished.add(index)
 
     def measurements(self) -> tuple[Measurement, ...]:
         """What every case gave, in the order of the plan."""
@@ -225,6 +262,28 @@ def _damaged(journal: Path, number: int, why: object) -> RecordsError:
         f"{journal}, line {number}, is damaged: {why}",
         f"the lines before it are sound; remove it and what follows to read {number - 1} of them",
     )
+
+
+def _lock(file: IO[str]) -> None:
+    """Keep the journal to this process until it closes or ends; RecordsError where another has it.
+
+    Where the file system has no locks, nothing is kept.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RecordsError(
+            f"{file.name} is being written by another process", "wait until that run has ended"
+        ) from None
+    except OSError:
+        pass
+
+
+def _cut_half_line(journal: Path) -> None:
+    """Remove a last line that was cut off in the middle of writing: the next begins a line."""
+    with journal.open("rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _open(path: Path, mode: str) -> IO[str]:

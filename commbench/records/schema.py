@@ -40,6 +40,10 @@ class Rank(NamedTuple):
     cpu_mode: str = ""
     local_rank: int = 0
     """Its number on its host."""
+    interface: str = ""
+    """The network interface it talks through, as far as can be told; see worker.network."""
+    address: str = ""
+    """The address of that."""
 
 
 class Hop(NamedTuple):
@@ -68,6 +72,8 @@ class Header(NamedTuple):
     commbench: str = ""
     launch: int = 0
     """Which launch of the run this begins, from 0; each has a header of its own."""
+    resumed: bool = False
+    """It does not begin that launch, but goes on with it where an earlier header's was cut off."""
     overhead_s: float | None = None
     """What the timed loop itself adds to an iteration: measured with a call that does nothing."""
     resolution_s: float | None = None
@@ -184,6 +190,8 @@ class Run(NamedTuple):
     measurements: tuple[Measurement, ...]
     end: End | None
     """None: the run is still going, or was cut off."""
+    resumed: int = 0
+    """How often it was taken up again."""
 
     @property
     def name(self) -> str:

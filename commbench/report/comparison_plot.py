@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.compare import Comparison
 from commbench.analysis.ratio import NOT_COMPARED
-from commbench.errors import RecordsError, UnavailableError, UsageError
+from commbench.errors import UnavailableError, UsageError
 from commbench.report.comparison import names_of
+from commbench.report.files import write_new
 from commbench.report.layout import clean
 from commbench.report.plots import COLOURS, MARKERS
 from commbench.units import format_bytes
@@ -189,15 +191,6 @@ def _tag(name: str) -> str:
 
 
 def _write(canvas: Any, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            canvas.print_png(file)
-    except FileExistsError:
-        raise RecordsError(
-            f"{path} exists", "choose another name: nothing is overwritten"
-        ) from None
-    except OSError as error:
-        raise RecordsError(
-            f"cannot write {path}: {error.strerror}", "name a writable place"
-        ) from None
+    picture = BytesIO()
+    canvas.print_png(picture)
+    write_new(path, picture.getvalue())

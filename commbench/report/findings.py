@@ -85,6 +85,25 @@ def hops_text(header: Header) -> str:
     return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
 
 
+def ways_text(header: Header) -> str:
+    """Through which interface and address each host talks, where there are several hosts."""
+    ways: dict[str, dict[str, None]] = {}
+    for rank in header.ranks:
+        if rank.address:
+            hosts = ways.setdefault(rank.interface or "an unknown interface", {})
+            hosts[f"{rank.host} ({rank.address})"] = None
+    if header.num_nodes < 2 or not ways:
+        return ""
+    parts = [f"{name} of {_listed(list(hosts))}" for name, hosts in sorted(ways.items())]
+    text = f"Hosts talk through {'; '.join(parts)}."
+    return fill(clean(text), width=WIDTH, subsequent_indent="  ")
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    more = len(hosts) - 8
+    return ", ".join(hosts[:8]) + (f" and {more} more" if more > 0 else "")
+
+
 def _where(rows: Sequence[Row]) -> str:
     """Which rows, in a few words: the sizes, or the kinds where there are several."""
     if len({row.measurement.case.title for row in rows}) > 1 or not rows[0].measurement.case.dtype:

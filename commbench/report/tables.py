@@ -9,7 +9,7 @@ from commbench.analysis.rows import Row, rows_of
 from commbench.operations import OPERATIONS
 from commbench.plan import ISOLATED, PIPELINED, READY, Case, Plan
 from commbench.records.schema import OK, Run
-from commbench.report.findings import both_ways_text, hops_text, warnings_text
+from commbench.report.findings import both_ways_text, hops_text, warnings_text, ways_text
 from commbench.report.layout import BOLD, RED, clean, style, table
 from commbench.units import format_bytes, format_GBps, format_percent, format_time
 
@@ -39,6 +39,9 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
         kinds.setdefault(row.measurement.case.title, []).append(row)
     parts += [_kind_text(title, found, peak) for title, found in kinds.items()]
     parts += [text for text in _below(run, rows, peak) if text]
+    if run.resumed:
+        times = "once" if run.resumed == 1 else f"{run.resumed} times"
+        parts.append(f"This run was cut off and resumed {times}.")
     if run.end is None:
         parts.append("This run has not ended: it still goes on, or was cut off.")
     elif run.end.status != "complete":
@@ -47,7 +50,8 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
 
 
 def _below(run: Run, rows: tuple[Row, ...], peak: Peak | None) -> tuple[str, ...]:
-    found = (both_ways_text(rows), warnings_text(rows), hops_text(run.header))
+    header = run.header
+    found = (both_ways_text(rows), warnings_text(rows), hops_text(header), ways_text(header))
     if not peak:
         return found
     from commbench.report.peaks import peak_text

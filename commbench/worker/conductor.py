@@ -12,8 +12,8 @@ import torch.distributed as dist
 from commbench.analysis.itinerary import itinerary
 from commbench.analysis.sampling import Block, Schedule, schedule
 from commbench.operations import OPERATIONS
-from commbench.plan import READY, Case, Plan
-from commbench.records.schema import FAILED, OK, WRONG, Measurement, WrongElement
+from commbench.plan import FINISHED, READY, Case, Plan
+from commbench.records.schema import FAILED, OK, WRONG, Measurement, Visit, WrongElement
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import Gathered, back_to_back, time_block
@@ -114,9 +114,13 @@ def _send(steps: Steps, came: Any) -> Step:
 def _conduct(plan: Plan, cases: tuple[Case, ...], recorder: Recorder, launch: int) -> Steps:
     """Rank 0's part: which case comes next, what it needs, and writing down what it gave."""
     for case in cases:
-        if case.status != READY:
+        if case.status not in (READY, FINISHED):
             recorder.finished(Measurement(case=case, status=case.status, reason=case.reason))
-    unsettled = {case.index: _Progress(plan, case) for case in cases if case.status == READY}
+    unsettled = {
+        case.index: _Progress(plan, case, recorder.visits_before(case))
+        for case in cases
+        if case.status == READY
+    }
     for index in itinerary(plan.order, plan.seed + launch, unsettled):
         progress = unsettled[index]
         recorder.started(progress.case)
@@ -139,7 +143,7 @@ def _conduct(plan: Plan, cases: tuple[Case, ...], recorder: Recorder, launch: in
 class _Progress:
     """How far one case has come."""
 
-    def __init__(self, plan: Plan, case: Case) -> None:
+    def __init__(self, plan: Plan, case: Case, before: tuple[Visit, ...]) -> None:
         self.case = case
         self.schedule: Schedule | None = None
         self.block: Block | None = None
@@ -148,20 +152,29 @@ class _Progress:
         """Untimed calls since the last timed block."""
         self.needs_check = plan.check and bool(case.dtype)
         self._plan = plan
+        self._before = before
         self._checked = Checked()
         self._stop_reason = ""
 
     def begin(self, checked: Checked) -> None:
         self._checked = checked
-        self.schedule = schedule(self._plan, self.case, checked.seconds)
-        self.block = None if checked.failed else next(self.schedule)
+        self.schedule = schedule(self._plan, self.case, checked.seconds, self._before)
+        if not checked.failed:
+            self._go_on(None)
 
     def take(self, durations: tuple[float, ...]) -> None:
         """Go on after the block that took these durations."""
-        assert self.schedule is not None and self.block is not None
+        assert self.block is not None
         self.warmup = 0 if self.block.timed else self.warmup + self.block.iterations
+        self._go_on(durations)
+
+    def _go_on(self, durations: tuple[float, ...] | None) -> None:
+        assert self.schedule is not None
         try:
-            self.block = self.schedule.send(durations)
+            if durations is None:
+                self.block = next(self.schedule)
+            else:
+                self.block = self.schedule.send(durations)
         except StopIteration as end:
             self.block, self._stop_reason = None, end.value
 

@@ -48,7 +48,6 @@ def enter(errand: Errand) -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
         local_rank=int(os.environ["LOCAL_RANK"]),
         local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
-        num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
         launcher=LOCAL,
         meeting_point=f"file:{errand.desk / 'ranks'}" if errand.meets_in_file else "env://",
         desk=errand.desk,

@@ -22,6 +22,7 @@ from commbench.worker.conductor import call_of, perform
 from commbench.worker.hops import measure_hops
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.memory import allocated, only_fitting
+from commbench.worker.network import way_of
 from commbench.worker.position import ITERATION, LEAVING, PROBING, TRYING, Row, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
@@ -49,7 +50,9 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
         move(row, TRYING)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
-        cases = only_fitting(_after_trials(plan.cases(), comm, row), comm)
+        if task.began:
+            comm.agree(None, lambda _: _refuse_changes(task.began, header))
+        cases = only_fitting(_after_trials(task.cases(), comm, row), comm)
         arena, cases = allocated(cases, comm)
         if all(case.status != READY for case in cases):
             reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
@@ -63,9 +66,10 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
             overhead_s=loop_overhead_s(timer),
             resolution_s=timer.resolution_s,
             launch=task.launch,
+            resumed=task.finished is not None,
             hops=measure_hops(comm, leaders),
         )
-        recorder = Recorder(task, header, len(cases)) if not comm.rank else None
+        recorder = Recorder(task, header) if not comm.rank else None
         perform(plan, cases, comm, arena, timer, recorder, task.launch, row)
         if recorder:
             recorder.close()
@@ -88,33 +92,38 @@ def _introduce(
         cores=cores,
         cpu_mode=plan.cpu_mode,
         local_rank=seat.local_rank,
+        **way_of(plan.backend, seat)._asdict(),
     )
     part = {
         "rank": me._asdict(),
         "plan": plan.digest,
+        "journal": task.journal,
         "commbench": __version__,
         "boot_id": boot_id(),
         "gpu_shared": gpu_shared(plan.device, seat),
     }
 
     def meet(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        for key in ("commbench", "plan"):
+        for key in ("commbench", "plan", "journal"):
             for other in parts:
                 if other[key] != parts[0][key]:
                     raise UnavailableError(
                         f"rank {other['rank']['rank']} on {other['rank']['host']} has another "
                         f"{key} ({other[key]}) than rank 0 ({parts[0][key]})",
-                        "start every rank with the same command and the same commbench",
+                        "start every rank with the same command and the same commbench; what "
+                        "--resume names must be the same on every node",
                     )
         if not task.folder_exists:
             create_folder(task.folder)
         ranks.extend(build(Rank, p["rank"]) for p in parts)
+        hosts.extend((p["rank"]["host"], p["boot_id"]) for p in parts)
         return {
             "shares_clock": len({p["boot_id"] for p in parts}) == 1 and bool(part["boot_id"]),
             "gpu_shared": any(p["gpu_shared"] for p in parts),
         }
 
     ranks: list[Rank] = []
+    hosts: list[tuple[str, str]] = []
     agreed = comm.agree(part, meet)
     comm.shares_clock = agreed["shares_clock"]
     header = Header(
@@ -123,14 +132,27 @@ def _introduce(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         launcher=seat.launcher,
         ranks=tuple(ranks),
-        num_nodes=seat.num_nodes,
+        num_nodes=len(set(hosts)),
         gpu_shared=agreed["gpu_shared"],
         commbench=__version__,
     )
     # A flag for each rank, whatever their number: messages that are agreed on are small.
-    flags = [not rank.local_rank for rank in ranks] or [False] * comm.ranks
+    first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+    flags = [first_of[host] == rank for rank, host in enumerate(hosts)] or [False] * comm.ranks
     leaders = comm.share(torch.tensor(flags, dtype=torch.uint8)).nonzero().flatten().tolist()
     return header, tuple(leaders)
+
+
+def _refuse_changes(began: Header | None, now: Header) -> None:
+    """Raise UnavailableError where a run that is taken up again would mix two environments."""
+    from commbench.analysis.facts import changes
+
+    if began and (changed := changes(began, now)):
+        told = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
+        raise UnavailableError(
+            f"the run cannot be resumed: {told}",
+            "put that back, or begin a new run: `commbench compare` takes both",
+        )
 
 
 def _after_trials(cases: tuple[Case, ...], comm: Communicator, row: Row) -> tuple[Case, ...]:

@@ -17,7 +17,6 @@ class Seat:
     world_size: int
     local_rank: int
     local_world_size: int
-    num_nodes: int
     launcher: str
     """Who started it: `local`, `torchrun`, `srun`, `mpirun`."""
     meeting_point: str

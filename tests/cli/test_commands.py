@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench
+from made_up import made_up_run
 
 from commbench.analysis.rows import COLUMNS
 
@@ -90,8 +91,8 @@ REFUSED = {
     ),
     "show nowhere": (
         6,
-        "error: cannot read nowhere: No such file or directory\n"
-        "hint: give a run folder or its run.jsonl\n",
+        "error: there is no file, folder or run 'nowhere'\n"
+        "hint: give a run folder, its run.jsonl or results.csv, or a label under results/\n",
     ),
     "shwo": (2, "error: No such command 'shwo'.\nhint: `commbench --help` lists the options\n"),
 }
@@ -266,3 +267,21 @@ def test_what_only_reads_imports_nothing_heavy(
     code, modules = json.loads(ended.stdout.splitlines()[-1])
     assert code == 0, ended.stderr
     assert not set(modules) & set(HEAVY)
+
+
+def test_a_run_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for stamp, label in (("060000", "ring"), ("070000", "ring"), ("080000", "tree")):
+        started = f"2026-11-21T{stamp[:2]}:00:00+00:00"
+        made_up_run(results / f"20261121-{stamp}-{label}", label, started=started)
+    for command in (["show"], ["explain"], ["plot", "--output", "plots"]):
+        ended = commbench(*command, "tre")
+        assert (ended.code, ended.err) == (0, "")
+        by_path = commbench(*command, "results/20261121-080000-tree")
+        assert command[0] == "plot" or ended.out == by_path.out
+        newest = commbench(*command, "ring")
+        assert newest.code == 0
+        assert newest.err == "ring: the newest of 2 runs is results/20261121-070000-ring\n"
+        refused = commbench(*command, "rnig")
+        assert refused.code == (2 if command[0] == "explain" else 6)
+        assert "'rnig'" in refused.err

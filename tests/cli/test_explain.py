@@ -280,8 +280,8 @@ REFUSED = {
     "all_redcue --ranks 8": (
         "'all_redcue' is neither an operation nor a run",
         "did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier; a run is a folder or its "
-        "run.jsonl",
+        "all_to_all, reduce, gather, scatter, send_recv, barrier; a run is a folder, its "
+        "run.jsonl, or a label under results/",
     ),
     "run --ranks 2": (
         "--ranks 2 is for an operation, and run is a run, which knows it",
@@ -309,4 +309,4 @@ def test_a_question_without_an_answer_is_two_lines(
 def test_a_run_that_is_not_there_is_an_unreadable_file(commbench: Commbench) -> None:
     ended = commbench("explain", "results/none")
     assert ended.code == 6
-    assert ended.err.startswith("error: cannot read results/none: No such file or directory\n")
+    assert ended.err.startswith("error: there is no file, folder or run 'results/none'\n")

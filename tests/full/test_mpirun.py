@@ -15,10 +15,10 @@ pytestmark = pytest.mark.full
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
-def mpirun(cluster: Cluster, where: Path, *options: str) -> Ended:
-    """Run commbench as the four processes of an mpirun on the first host."""
+def mpirun(cluster: Cluster, where: Path, *options: str, ranks: int = 4) -> Ended:
+    """Run commbench as the processes of an mpirun on the first host."""
     out = cluster[0].run(
-        "mpirun", *options, "-n", "4", sys.executable, "-m", "commbench", "run",
+        "mpirun", *options, "-n", str(ranks), sys.executable, "-m", "commbench", "run",
         "--sizes", "1K,64K", "--iters", "5", "--no-plots", "--output", "run",
         "--master-addr", cluster[0].name,
         cwd=where, TMPDIR=str(where), **AS_ROOT,
@@ -42,7 +42,10 @@ def check(ended: Ended, places: list[str]) -> None:
     assert [rank["host"] for rank in header["ranks"]] == places
     assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
     assert end["status"] == "complete"
-    assert ended.out.count("4 gloo ranks on ") == 1
+    assert ended.out.count(f"{len(places)} gloo ranks on ") == 1
+    addresses = {"host0": "10.77.0.1", "host1": "10.77.0.2"} if len(set(places)) > 1 else {}
+    ways = [("eth0", addresses[host]) if addresses else ("lo", "127.0.0.1") for host in places]
+    assert [(rank["interface"], rank["address"]) for rank in header["ranks"]] == ways
 
 
 def test_the_processes_of_mpirun_are_the_ranks(tmp_path: Path) -> None:
@@ -57,3 +60,13 @@ def test_the_processes_of_mpirun_on_two_hosts_are_the_ranks(tmp_path: Path) -> N
         options = ["--mca", "plm_rsh_agent", str(shell), "--host", "host0:2,host1:2"]
         ended = mpirun(cluster, tmp_path, *options)
     check(ended, ["host0", "host0", "host1", "host1"])
+
+
+def test_hosts_with_unequally_many_processes_are_counted_right(tmp_path: Path) -> None:
+    with hosts(2) as cluster:
+        shell = remote_shell(cluster, tmp_path / "shell")
+        options = ["--mca", "plm_rsh_agent", str(shell), "--host", "host0:1,host1:2"]
+        ended = mpirun(cluster, tmp_path, *options, ranks=3)
+    check(ended, ["host0", "host1", "host1"])
+    talk = "Hosts talk through eth0 of host0 (10.77.0.1), host1 (10.77.0.2)."
+    assert ended.out.splitlines().count(talk) == 1

@@ -7,8 +7,8 @@ from typing import Any
 from invented import plan, ranks, row, visits
 
 from commbench.analysis.rows import Row, row_of
-from commbench.records.schema import Header, Measurement, Visit
-from commbench.report.findings import both_ways_text, warnings_text
+from commbench.records.schema import Header, Measurement, Rank, Visit
+from commbench.report.findings import both_ways_text, warnings_text, ways_text
 
 MS = 1e-3
 
@@ -99,3 +99,35 @@ def test_warnings_come_in_the_order_of_their_table_and_fit_a_hundred_columns() -
         "too_few_cores", "queued", "throttled", "stolen", "skew", "always_last", "coarse_clock"
     ]  # fmt: skip
     assert max(map(len, text.splitlines())) <= 100
+
+
+def header_of_hosts(*ways: tuple[str, str, str], **more: Any) -> Header:
+    """Two ranks on each of these hosts, which have an interface and an address."""
+    ranks = tuple(
+        Rank(2 * i + local, host, 1, "cpu", local_rank=local, interface=name, address=address)
+        for i, (host, name, address) in enumerate(ways)
+        for local in range(2)
+    )
+    return Header(
+        plan=plan(), label="", started="", launcher="", ranks=ranks,
+        **({"num_nodes": len(ways)} | more),
+    )  # fmt: skip
+
+
+def test_several_hosts_are_told_with_their_interfaces() -> None:
+    alike = header_of_hosts(("n1", "eth0", "10.0.0.1"), ("n2", "eth0", "10.0.0.2"))
+    assert ways_text(alike) == "Hosts talk through eth0 of n1 (10.0.0.1), n2 (10.0.0.2)."
+    differing = header_of_hosts(
+        ("n1", "ib0", "10.0.0.1"), ("n2", "docker0", "172.17.0.1"), ("n3", "", "10.0.0.3")
+    )
+    assert ways_text(differing) == (
+        "Hosts talk through an unknown interface of n3 (10.0.0.3); docker0 of n2 (172.17.0.1); "
+        "ib0 of n1\n  (10.0.0.1)."
+    )
+    many = header_of_hosts(*((f"n{i}", "eth0", f"10.0.0.{i}") for i in range(10)))
+    assert "n7 (10.0.0.7) and 2 more." in " ".join(ways_text(many).split())
+
+
+def test_one_host_and_unknown_addresses_are_not_told() -> None:
+    assert ways_text(header_of_hosts(("n1", "lo", "127.0.0.1"))) == ""
+    assert ways_text(header_of_hosts(("n1", "", ""), ("n2", "", ""))) == ""

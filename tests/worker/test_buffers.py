@@ -21,7 +21,7 @@ CASES = tuple(case for case in PLAN.cases() if case.status == READY)
 
 def arena(rank: int, cases: tuple[Case, ...] = CASES) -> Arena:
     seat = Seat(
-        rank=rank, world_size=RANKS, local_rank=rank, local_world_size=RANKS, num_nodes=1,
+        rank=rank, world_size=RANKS, local_rank=rank, local_world_size=RANKS,
         launcher="", meeting_point="",
     )  # fmt: skip
     return Arena(Communicator(seat, torch.device("cpu"), None), cases)

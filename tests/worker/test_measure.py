@@ -195,7 +195,7 @@ def test_an_isolated_iteration_is_the_call_itself() -> None:
 def clock() -> HostClock:
     """The clock of a rank that is alone; nothing is aligned."""
     seat = Seat(
-        rank=0, world_size=1, local_rank=0, local_world_size=1, num_nodes=1, launcher="",
+        rank=0, world_size=1, local_rank=0, local_world_size=1, launcher="",
         meeting_point="",
     )  # fmt: skip
     timer = HostClock(Communicator(seat, torch.device("cpu"), None))

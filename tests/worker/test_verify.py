@@ -198,7 +198,7 @@ def ranks_of(case: Case, ranks: int) -> list[Buffers]:
     """The buffers of every rank, all in this process; there is no group."""
     seats = (
         Seat(
-            rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks, num_nodes=1,
+            rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks,
             launcher="", meeting_point="",
         )
         for rank in range(ranks)

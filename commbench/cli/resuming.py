@@ -1,0 +1,177 @@
+"""`commbench run --resume`: whether what was asked goes with the run, and what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from commbench.cli.ask import Request
+from commbench.errors import RecordsError, UsageError
+from commbench.plan import Plan
+from commbench.records.journal import JOURNAL, Journal, Progress, read_progress, read_run
+from commbench.records.schema import End, Header
+from commbench.units import format_sizes
+from commbench.worker.task import Task
+
+COMPLETE = "complete"
+_OPTIONS = {
+    "op": ("--op", "operations"),
+    "sizes": ("--sizes", "sizes"),
+    "minbytes": ("-b", "sizes"),
+    "maxbytes": ("-e", "sizes"),
+    "stepfactor": ("-f", "sizes"),
+    "stepbytes": ("-i", "sizes"),
+    "dtype": ("--dtype", "dtypes"),
+    "reduce_op": ("--reduce-op", "reduce_ops"),
+    "root": ("--root", "root"),
+    "placement": ("--placement", "placement"),
+    "rounding": ("--rounding", "rounding"),
+    "iters": ("--iters", "iterations"),
+    "warmup": ("--warmup", "warmup"),
+    "precision": ("--precision", "precision"),
+    "budget": ("--budget", "budget_s"),
+    "timing": ("--timing", "timing"),
+    "order": ("--order", "order"),
+    "seed": ("--seed", "seed"),
+    "launches": ("--launches", "launches"),
+    "check": ("--check", "check"),
+    "check_count": ("-c", "check"),
+    "timeout": ("--timeout", "timeout_s"),
+    "cpu_mode": ("--cpu-mode", "cpu_mode"),
+    "backend": ("--backend", "backend"),
+    "device": ("--device", "device"),
+    "nproc_per_node": ("--nproc-per-node", "ranks_per_node"),
+    "label": ("--label", "label"),
+}
+"""What options may repeat but not change, each with what it says of the run."""
+_REFUSED = {
+    "output": ("--output", "a run is resumed in its own folder"),
+    "dry_run": ("--dry-run", "`commbench show` prints what there is"),
+}
+
+
+def go_on(text: str, request: Request, said: Collection[str]) -> None:
+    """Measure what is left of the run that `text` names; `said` are the parameters that were given.
+
+    Raises UsageError for an option that contradicts the run.
+    """
+    from commbench.cli import session
+
+    for name, (option, why) in _REFUSED.items():
+        if name in said:
+            raise UsageError(f"{option} does not go with --resume", f"leave it out: {why}")
+    path = _find(text, request)
+    if path.is_file() and path.name != JOURNAL:
+        raise RecordsError(f"{path} cannot be resumed", f"name a run folder, which has a {JOURNAL}")
+    before = read_progress(path)
+    folder, header = Path(before.run.path), before.run.header
+    asked = _asked(request, header)
+    kept = _facts(header.plan, _per_node(header), header.label)
+    for name, (option, fact) in _OPTIONS.items():
+        if name in said and asked[fact] != kept[fact]:
+            here, there = _text(asked[fact]), _text(kept[fact])
+            raise UsageError(
+                f"{option} contradicts {folder}: {here} here, {there} there",
+                f"leave {option} out to go on with this run, or --resume to begin another",
+            )
+    if tasks_left(before):
+        session.run(_as_planned(request, header), before)
+    elif session.speaks(request):
+        _finish(before)
+        typer.echo(f"{folder} is complete: there is nothing to resume", err=True)
+        session.report(read_run(folder), replace(request, plots=False))
+
+
+def _find(text: str, request: Request) -> Path:
+    from commbench.analysis.sources import find_source
+
+    try:
+        return find_source(text)
+    except RecordsError as error:
+        if request.num_nodes == 1:
+            raise
+        raise RecordsError(
+            error.message, "every node reads the run that is resumed: copy its folder to this one"
+        ) from None
+
+
+def tasks_left(before: Progress) -> list[Task]:
+    """The launches that are still to be made, the first one perhaps begun; none of a whole run."""
+    header = before.run.header
+    task = Task(
+        plan=header.plan,
+        label=header.label,
+        folder=Path(before.run.path),
+        launch=before.launch,
+        began=header,
+        journal=before.digest,
+    )
+    begun = [] if _is_finished(before) else [replace(task, finished=before.finished)]
+    return begun + [
+        replace(task, launch=number) for number in range(before.launch + 1, header.plan.launches)
+    ]
+
+
+def progress_text(before: Progress) -> str:
+    """One line that says how far a run has come."""
+    plan = before.run.header.plan
+    launch = f" of launch {before.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
+    of_all = f"{len(before.finished)} of {len(plan.cases())} cases{launch}"
+    return f"resuming {before.run.path}: {of_all} are finished"
+
+
+def _is_finished(before: Progress) -> bool:
+    """Whether the last launch has done all it had to."""
+    end = before.run.end
+    whole = len(before.finished) == len(before.run.header.plan.cases())
+    return whole or (end is not None and end.status == COMPLETE)
+
+
+def _finish(before: Progress) -> None:
+    """Write what is missing of a run that was cut off after its last case, before its end."""
+    from commbench.analysis.rows import rows_of
+    from commbench.report.results_csv import ResultsCsv
+
+    if before.run.end and before.run.end.status == COMPLETE:
+        return
+    folder = Path(before.run.path)
+    Journal(folder).end(End(status=COMPLETE))
+    ResultsCsv(folder).add(*rows_of(before.run))
+
+
+def _per_node(header: Header) -> int:
+    """Ranks that each launcher started."""
+    return len(header.ranks) // max(1, sum(not rank.local_rank for rank in header.ranks))
+
+
+def _facts(plan: Plan, ranks_per_node: int | None, label: str) -> dict[str, Any]:
+    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return values | {"ranks_per_node": ranks_per_node, "label": label}
+
+
+def _asked(request: Request, header: Header) -> dict[str, Any]:
+    """What the options say, where they say nothing about the place with what the run says."""
+    plan = header.plan
+    asked = request.plan(
+        request.backend or plan.backend, request.device or plan.device, plan.world_size
+    )
+    return _facts(asked, request.ranks_per_node, request.name)
+
+
+def _as_planned(request: Request, header: Header) -> Request:
+    """The request that makes the same plan on as many ranks."""
+    plan = header.plan
+    known = {field.name for field in fields(Request)} - {"peak"}  # only says how it is shown
+    same = {field.name: getattr(plan, field.name) for field in fields(plan) if field.name in known}
+    return replace(request, **same, ranks_per_node=_per_node(header), label=header.label)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        numbers = bool(value) and isinstance(value[0], int)
+        return format_sizes(value) if numbers else ", ".join(map(str, value))
+    return "as needed" if value is None else str(value)
