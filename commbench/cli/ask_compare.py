@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from commbench.errors import RecordsError, UsageError, name_error
+from commbench.records.files import new_file
 
 if TYPE_CHECKING:
     from commbench.analysis.compare import Comparison
 
 T = TypeVar("T")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def choose(kind: str, name: str, table: Mapping[str, T]) -> T:
@@ -39,18 +38,12 @@ def allowed(comparisons: Sequence[Comparison], force: bool) -> None:
             )
 
 
-def printable(text: str) -> str:
-    """Text of several lines, safe to print: from files may come what a terminal obeys, and halves
-    of characters, which UTF-8 cannot hold."""
-    return _CONTROL.sub(" ", text)
-
-
 def write_new(path: Path, content: str | bytes) -> None:
     """Write a file that did not exist; RecordsError where it did, or cannot be written."""
     encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
+        with new_file(path) as file:
             file.write(encoded)
     except FileExistsError:
         raise RecordsError(

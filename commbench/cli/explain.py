@@ -61,8 +61,9 @@ def explain(
     commbench explain results/reference --op all_reduce --size 1M
     """
     from commbench.cli import question
+    from commbench.cli.speak import say
 
     of_claim = question.Claim(
         ranks=ranks, size=size, time=time, dtype=dtype, timing=timing, nodes=nodes
     )
-    typer.echo(question.answer(what, Path(what), of_claim, op, peak))
+    say(question.answer(what, Path(what), of_claim, op, peak))

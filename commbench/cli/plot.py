@@ -27,10 +27,12 @@ def plot(
     \b
     commbench plot results/ring results/tree --output plots
     """
+    from commbench.cli.speak import say
+    from commbench.records.files import is_folder
     from commbench.records.opening import Untold, open_run
     from commbench.report.plots import draw
 
     runs = [open_run(path, Untold(ranks, op, dtype)) for path in paths]
     first = Path(runs[0].path)
-    for file in draw(runs, output or (first if first.is_dir() else first.parent)):
-        typer.echo(file)
+    for file in draw(runs, output or (first if is_folder(first) else first.parent)):
+        say(file)

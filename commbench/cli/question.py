@@ -11,6 +11,7 @@ from commbench.errors import UsageError, name_error
 from commbench.links import Peak, parse_peak
 from commbench.operations import Operation, find_operation
 from commbench.plan import ISOLATED
+from commbench.records.files import is_something
 from commbench.records.journal import read_run
 from commbench.report.explained_run import explain_run
 from commbench.report.explanation import TIMINGS, explain
@@ -31,7 +32,7 @@ class Claim(NamedTuple):
 def answer(what: str, path: Path, claim: Claim, op: str | None, peak: str | None) -> str:
     """The explanation of an operation's call, or, where `path` exists, of a run."""
     against = parse_peak(peak) if peak is not None else None
-    if not path.exists():
+    if not is_something(path):
         operation = _operation(what)
         if operation:
             return _of_claim(operation, claim, op, against)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
@@ -11,9 +12,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-import typer
-
 from commbench.cli.ask import Request
+from commbench.cli.speak import say, tell
 from commbench.errors import (
     CommbenchError,
     RankError,
@@ -22,8 +22,10 @@ from commbench.errors import (
     UsageError,
     WrongResultError,
     first_line,
+    of_system,
 )
 from commbench.plan import READY, Plan
+from commbench.typed import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from commbench.launch.local import Nodes
@@ -62,9 +64,9 @@ def rehearse(request: Request) -> None:
     from commbench.report.tables import plan_text
 
     place, plan, nodes = _plan(request, find_seat(request.master_addr, request.master_port))
-    typer.echo(_choice(place, plan))
+    say(_choice(place, plan))
     line = [*torchrun_line(nodes), *request.arguments()]
-    typer.echo(plan_text(plan, shlex.join(line)))
+    say(plan_text(plan, shlex.join(line)))
     _refuse_nothing(plan)
 
 
@@ -95,7 +97,7 @@ def _launch(request: Request, place: Place, plan: Plan, nodes: Nodes) -> None:
 
     _refuse_nothing(plan)
     _say(_choice(place, plan))
-    writes = nodes.rank == 0
+    writes, began = nodes.rank == 0, time.monotonic()
     folder = create_folder(request.output or new_folder(request.name)) if writes else RESULTS
     try:
         if request.launcher == "torchrun":
@@ -104,14 +106,16 @@ def _launch(request: Request, place: Place, plan: Plan, nodes: Nodes) -> None:
         else:
             task = Task(plan=plan, label=request.name, folder=folder)
             for number in range(plan.launches):
+                began = time.monotonic()
                 _say(f"launch {number + 1} of {plan.launches}", plan.launches > 1)
                 method, why = start_method(plan.device, nodes)
                 _say(f"ranks are {method}ed by torchrun's agent: {why}", request.verbose)
                 launch(replace(task, launch=number), nodes, method)
-    except CommbenchError as error:
+    except (CommbenchError, OSError, MemoryError, ImportError) as error:
+        trouble = error if isinstance(error, CommbenchError) else of_system(error)
         if writes:
-            _give_up(folder, error)
-        raise
+            _give_up(folder, trouble, time.monotonic() - began)
+        raise trouble from error
     if writes:
         _report(read_run(folder), request)
 
@@ -153,7 +157,7 @@ def _report(run: Run, request: Request) -> None:
     """Table, plots and where everything is; raises WrongResultError if anything was wrong."""
     from commbench.cli.look import text_of
 
-    typer.echo(text_of(run, request.format, request.peak))
+    say(text_of(run, request.format, request.peak))
     for file in _plots(run) if request.plots else ():
         _say(str(file))
     _say(f"results are in {run.path}")
@@ -175,13 +179,14 @@ def _plots(run: Run) -> list[Path]:
     return draw([run], Path(run.path))
 
 
-def _give_up(folder: Path, error: CommbenchError) -> None:
-    """Show and keep what there is of a run that did not end well."""
+def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
+    """Show and keep what there is of a run that did not end well, `elapsed_s` after its ranks were
+    started."""
     from rich.console import Console
 
     from commbench.analysis.rows import rows_of
     from commbench.errors import Interrupted
-    from commbench.records.journal import Journal, read_run
+    from commbench.records.journal import Journal, forget_empty, read_run
     from commbench.records.schema import End
     from commbench.report.results_csv import ResultsCsv
     from commbench.report.tables import run_text
@@ -192,15 +197,19 @@ def _give_up(folder: Path, error: CommbenchError) -> None:
     try:
         run = read_run(folder)
     except RecordsError:
-        (folder / "run.jsonl").unlink(missing_ok=True)
-        folder.rmdir()
+        forget_empty(folder)
         return
     status = "interrupted" if isinstance(error, Interrupted) else "failed"
-    end = End(status=status, reason=error.message)
-    Journal(folder).end(end)
+    reason = error.message[:LONGEST_TEXT]
+    end = End(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
+    try:
+        Journal(folder).end(end)
+        if run.measurements:
+            ResultsCsv(folder).add(*rows_of(run))  # with what cases that were cut off had given
+    except RecordsError as trouble:
+        _say(f"how the run ended is not written down: {trouble.message}")
     if run.measurements:
-        ResultsCsv(folder).add(*rows_of(run))  # with what cases that were cut off had given
-        typer.echo(run_text(run._replace(end=end)))
+        say(run_text(run._replace(end=end)))
     _say(f"finished cases are kept in {folder}")
 
 
@@ -254,4 +263,4 @@ def import_torch() -> None:
 
 def _say(line: str, condition: bool = True) -> None:
     if condition:
-        typer.echo(line, err=True)
+        tell(line)

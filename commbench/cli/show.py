@@ -38,7 +38,8 @@ def show(
     commbench show results/20261121-120000-all_reduce --peak nvlink4
     """
     from commbench.cli.look import refuse_unknown_look, text_of
+    from commbench.cli.speak import say
     from commbench.records.opening import Untold, open_run
 
     refuse_unknown_look(format_, peak)
-    typer.echo(text_of(open_run(path, Untold(ranks, op, dtype)), format_, peak))
+    say(text_of(open_run(path, Untold(ranks, op, dtype)), format_, peak))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from commbench.analysis.rows import COLUMNS, Row
@@ -35,9 +36,14 @@ class ResultsCsv:
             new.write_text(text, encoding="utf-8")
             os.replace(new, self._path)  # noqa: PTH105 - atomic, and says so
         except OSError as error:
+            with suppress(OSError):
+                new.unlink()  # half of a file helps nobody
+            gone = not self._path.parent.exists()
             raise RecordsError(
                 f"cannot write {self._path}: {error.strerror}",
-                "every finished case is in run.jsonl beside it",
+                "the folder was removed or moved while the run went on"
+                if gone
+                else "every finished case is in run.jsonl beside it",
             ) from None
 
 
