@@ -68,7 +68,10 @@ def is_modest(value: Any) -> bool:
 
 def brief(value: Any) -> str:
     """A value of any size and depth in at most 40 characters."""
-    return shortened(value)[:40]
+    try:
+        return shortened(value)[:40]
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number without end"
 
 
 def _wanted(value: Any, annotation: str) -> str:

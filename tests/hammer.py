@@ -3,6 +3,7 @@ than with an answer, or with two lines and an exit code.
 
     python hammer.py files FOLDER SEED COUNT EACH     EACH commands on each of COUNT damaged files
     python hammer.py lines FOLDER SEED COUNT          COUNT command lines
+    python hammer.py these FOLDER                     the command lines of a JSON list on stdin
     python hammer.py one FOLDER SEED NUMBER EACH      one damaged file again, left in FOLDER
 
 It is a program of its own, for what it calls ends processes. Prints a JSON object: how often there
@@ -46,14 +47,9 @@ HOSTILE = (
 )  # fmt: skip
 INTEGERS = ("-1", "0", "1", "2", "3", "10000001", str(2**31), str(2**53))
 BIG_INTEGERS = (
-    str(2**53 + 1),
-    str(2**63 - 1),
-    "9" * 400,
-    "-" + "9" * 400,
-    str(2**63),
-    str(2**64),
+    str(2**53 + 1), str(2**63 - 1), "9" * 400, "-" + "9" * 400, str(2**63), str(2**64),
     str(-(2**63) - 1),
-)
+)  # fmt: skip
 NUMBERS = (*INTEGERS, *BIG_INTEGERS, "1e400", "1e308", "-1e308", "1e300", "1e7", "5e-324", "1e-320",
            "1e-300", "1e-16", "1e-15", "-0.0", "0.5", "-1.5")  # fmt: skip
 RAW = (
@@ -402,6 +398,10 @@ if __name__ == "__main__":
         from hammer_lines import hammer_lines
 
         told = hammer_lines(place, *map(int, numbers))
+    elif what == "these":
+        from hammer_lines import call_these
+
+        told = call_these(place, json.load(sys.stdin))
     elif what == "one":
         first, number, each = map(int, numbers)
         told = hammer_files(place, first, 0, each, number)

@@ -221,6 +221,16 @@ def _prepare() -> None:
     gc.freeze()
 
 
+def call_these(folder: Path, lines: list[list[str]]) -> dict[str, Any]:
+    """How command lines ended that import no torch: codes, and what was said."""
+    fixtures(folder)
+    signal.signal(signal.SIGALRM, hung)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    began = time.monotonic()
+    ended = [call([as_argument(word) for word in line]) for line in lines]
+    return {"ended": [(e.code, e.err) for e in ended], "seconds": time.monotonic() - began}
+
+
 def as_argument(word: str) -> str:
     """A word as a program can be given it: without a NUL, and of bytes."""
     return word.replace("\0", "0").replace("\ud800", "\udcff")

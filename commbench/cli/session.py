@@ -131,6 +131,8 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat) -> None:
     speaks = seat.rank == 0
     desk = Path(os.environ[ERROR_DESK]) if ERROR_DESK in os.environ else None
     seat = replace(seat, desk=desk)
+    if desk and seat.one_host:
+        seat = replace(seat, meeting_point=f"file:{desk / 'ranks'}")
     folder = request.output or new_folder(request.name)
     task = Task(plan=plan, label=request.name, folder=folder, folder_exists=bool(desk))
     if speaks and not desk:

@@ -42,7 +42,7 @@ def add_summary(text: str, environment: Mapping[str, str] = os.environ) -> None:
     if not path:
         return
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError as error:
         raise RecordsError(

@@ -33,7 +33,7 @@ class ResultsCsv:
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         new = self._path.with_suffix(".csv.new")
         try:
-            new.write_text(text, encoding="utf-8")
+            new.write_text(text, encoding="utf-8", errors="replace")
             os.replace(new, self._path)  # noqa: PTH105 - atomic, and says so
         except OSError as error:
             with suppress(OSError):

@@ -153,7 +153,12 @@ def run_once(
         "--no-plots", "--output", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
     try:
         _, said = process.communicate()
