@@ -26,7 +26,17 @@ from commbench.records.files import new_file
 from commbench.records.journal import Journal, create_folder, forget_empty, read_run
 from commbench.records.schema import End, Measurement, Visit
 
-LONG = ["--sizes", "1K-64K", "--iters", "800", "--no-plots", "--output", "run"]
+LONG = [
+    "--sizes",
+    "1K-64K",
+    "--iters",
+    "500",
+    "--order",
+    "ascending",
+    "--no-plots",
+    "--output",
+    "run",
+]
 
 
 def ended_of(process: subprocess.Popen[str], where: Path) -> Ended:
@@ -130,7 +140,7 @@ def test_a_new_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) ->
 
 def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
     began = time.monotonic()
-    ended = ended_of(start(tmp_path, "run", *LONG, limits="ulimit -f 24"), tmp_path)
+    ended = ended_of(start(tmp_path, "run", *LONG, limits="ulimit -f 8"), tmp_path)
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == "error: cannot write run/run.jsonl: File too large"
     assert_kept(tmp_path, ended.folder)
@@ -218,7 +228,7 @@ def test_a_taken_port_is_told_in_two_lines(tmp_path: Path) -> None:
 def test_a_real_disk_that_is_full_or_takes_no_new_file(tmp_path: Path, how: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    size = "size=16k" if how == "full" else "size=1m"
+    size = "size=12k" if how == "full" else "size=1m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
     try:
         process = start(tmp_path, "run", *(word.replace("run", "disk/run") for word in LONG))
