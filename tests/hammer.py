@@ -373,7 +373,7 @@ def hammer_files(folder: Path, seed: int, count: int, each: int, only: int = -1)
             other.unlink()
         (Path("x") / name).write_bytes(content)
         lines = commands(number)
-        chosen = [lines[0], *chance.sample(lines[1:], each - 1)] if each < len(lines) else lines
+        chosen = chance.sample(lines, min(each, len(lines)))
         for line in chosen:
             ended = call(line)
             codes[str(ended.code)] += 1

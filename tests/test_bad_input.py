@@ -29,16 +29,16 @@ def hammer(what: str, where: Path, *numbers: int, told: str = "") -> dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("files", "each"), [(300, 2), pytest.param(5000, 4, marks=pytest.mark.full)]
+    ("files", "each"), [(300, 1), pytest.param(5000, 4, marks=pytest.mark.full)]
 )
 def test_damaged_files_give_an_answer_or_two_lines(tmp_path: Path, files: int, each: int) -> None:
     found = hammer("files", tmp_path, SEED, files, each)
     assert not found["failures"], json.dumps(found["failures"], indent=1)
     assert sum(found["codes"].values()) == files * each
-    assert min(found["codes"]["0"], found["codes"]["6"]) > files * each // 10
+    assert min(found["codes"]["0"], found["codes"]["6"]) > files * each // 12
 
 
-@pytest.mark.parametrize("lines", [300, pytest.param(5000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("lines", [200, pytest.param(5000, marks=pytest.mark.full)])
 def test_random_command_lines_end_as_they_should(tmp_path: Path, lines: int) -> None:
     found = hammer("lines", tmp_path, SEED, lines)
     assert not found["failures"], json.dumps(found["failures"], indent=1)
@@ -74,7 +74,7 @@ OTHERS = {
     ("export", "latin.csv"): (6, "latin.csv is not text"),
     ("export", "a", "--output", "fifo"): (6, "fifo exists"),
     ("export", "a", "--output", "x" * 300): (6, "File name too long"),
-    ("explain", "all_reduce", "--ranks", "9" * 40, "--size", "1K", "--time", "1s"): (2, "at most"),
+    ("explain", "barrier", "--ranks", "9" * 40, "--time", "1s"): (2, "world size is 9"),
     ("explain", "all_reduce", "--ranks", "2", "--size", "9" * 50, "--time", "1s"): (2, "range"),
 }
 

@@ -104,7 +104,7 @@ def test_a_secret_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path) -> N
     assert ended.journal()[0]["environment"]["variables"]["NCCL_IB_TIMEOUT"] == "23"
 
 
-@pytest.mark.parametrize("launcher", ["agent", "torchrun"])
+@pytest.mark.parametrize("launcher", ["agent", pytest.param("torchrun", marks=pytest.mark.full)])
 def test_on_one_host_nothing_listens_to_other_hosts(tmp_path: Path, launcher: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "commbench", "run", "--sizes", "1K,4K", "--iters", "100",
@@ -158,8 +158,9 @@ def test_a_hostile_text_is_shown_and_not_obeyed(
     assert "::" not in shown
     assert "##[" not in shown
     monkeypatch.delenv("GITHUB_ACTIONS")
-    for file in draw([run, read_run(tmp_path / "y")], tmp_path / "plots"):
-        assert file.read_bytes()[:4] == b"\x89PNG"
+    if set(hostile) & set("$_\ud800") or len(hostile) > 1000:  # drawing takes its time
+        for file in draw([run, read_run(tmp_path / "y")], tmp_path / "plots"):
+            assert file.read_bytes()[:4] == b"\x89PNG"
     marked = escape(hostile)
     assert not re.search(r"[<>|`*\[\]\\~$\n]|://|www\.|@\w", marked)
     lines = openmetrics(load(tmp_path / "x")).splitlines()
