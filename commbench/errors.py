@@ -14,6 +14,8 @@ trouble is found and printed in one place, `commbench.cli.main`, as two lines.
 
 from __future__ import annotations
 
+import errno
+
 
 class CommbenchError(Exception):
     """Something a person can act on: what is wrong, and a hint what to do about it.
@@ -84,6 +86,33 @@ ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {
         UsageError, UnavailableError, RankError, WrongResultError, RecordsError, Interrupted,
     )
 }  # fmt: skip
+
+
+_OF_ENVIRONMENT = {
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.ENFILE: "this host has too many open files",
+    errno.ENOMEM: "there is not enough memory",
+    errno.EAGAIN: "allow more processes: ulimit -u",
+}
+"""Errors of the system that concern no file, each with what to do."""
+
+
+def of_system(error: OSError | MemoryError | ImportError) -> CommbenchError:
+    """What is told of an error of the system that nobody has expected where it came up."""
+    if isinstance(error, MemoryError):
+        return UnavailableError("there is not enough memory", "ask for less at a time")
+    if isinstance(error, ImportError):
+        return UnavailableError(
+            f"cannot import {error.name or 'a library'}: {first_line(error)}",
+            "`pip install commbench` brings what it needs; see also ulimit -n",
+        )
+    why = error.strerror or first_line(error)
+    what = f"{why}: {error.filename}" if error.filename is not None else why
+    if error.errno in _OF_ENVIRONMENT:
+        return UnavailableError(what, _OF_ENVIRONMENT[error.errno])
+    return RecordsError(
+        what, "make room or name another place; COMMBENCH_TRACEBACK=1 shows where it happened"
+    )
 
 
 def first_line(error: BaseException) -> str:

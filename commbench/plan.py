@@ -17,8 +17,8 @@ from commbench.dtypes import DTYPES, Dtype
 from commbench.errors import UsageError, name_error
 from commbench.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE, Extent, Operation
 from commbench.reductions import REDUCTIONS
-from commbench.typed import build
-from commbench.units import format_bytes
+from commbench.typed import LARGEST_INTEGER, build
+from commbench.units import LARGEST_SIZE, format_bytes
 
 NATURAL = "natural"
 PLACEMENT_CHOICES = (NATURAL, IN_PLACE, OUT_OF_PLACE, "both")
@@ -37,6 +37,9 @@ NCCL_TESTS_CHUNK = 16
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 MOST_CASES = 100_000
+MOST_RANKS = 1 << 20
+MOST_ITERATIONS = 10_000_000
+"""Of one case: every sample is kept, and a visit makes one line of the journal."""
 
 READY = "ready"
 UNSUPPORTED = "unsupported"
@@ -169,6 +172,10 @@ class Plan:
         _refuse_below(1, world_size=self.world_size, launches=self.launches)
         _refuse_below(1, iterations=self.iterations, **{f"size {s}": s for s in self.sizes})
         _refuse_below(0, warmup=self.warmup, root=self.root, seed=self.seed)
+        _refuse_above(MOST_RANKS, world_size=self.world_size, launches=self.launches)
+        _refuse_above(MOST_ITERATIONS, iterations=self.iterations, warmup=self.warmup)
+        _refuse_above(LARGEST_SIZE, **{f"size {s}": s for s in self.sizes if s > LARGEST_SIZE})
+        _refuse_above(LARGEST_INTEGER, seed=self.seed)
         self._refuse_extremes()
         if self.peak:
             from commbench.links import parse_peak
@@ -336,3 +343,9 @@ def _refuse_below(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < limit:
             raise UsageError(f"{name.replace('_', ' ')} is {value}", f"it must be at least {limit}")
+
+
+def _refuse_above(limit: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value > limit:
+            raise UsageError(f"{name.replace('_', ' ')} is {value}", f"it must be at most {limit}")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from math import isfinite
+from reprlib import repr as shortened
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+LONGEST_TEXT = 10_000
+LARGEST_INTEGER = 1 << 53
+"""Up to this every integer is a float too, and JSON means the same to everybody (RFC 8259)."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -19,9 +24,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def build(record: type[T], values: dict[str, Any]) -> T:
     """A record (named tuple or dataclass) of `values`; lists become tuples where it wants them.
 
-    Checks the annotations made of str, int, bool, float (finite), None, tuple and dict, and
-    leaves others alone. Raises ValueError for a wrong type, TypeError for a missing or unknown
-    name.
+    Checks the annotations made of str (not endless), int (up to 2**53), bool, float (finite), None,
+    tuple and dict, and leaves others alone. Raises ValueError for a wrong type, TypeError for a
+    missing or unknown name.
     """
     arguments = {}
     for name, value in values.items():
@@ -29,7 +34,7 @@ def build(record: type[T], values: dict[str, Any]) -> T:
         # As written: named tuples wrap the text.
         annotation = str(getattr(annotation, "__forward_arg__", annotation))
         if not _fits(value, annotation):
-            raise ValueError(f"{name} is {value!r:.40}, not {annotation}")
+            raise ValueError(f"{name} is {brief(value)}, not {_wanted(value, annotation)}")
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return record(**arguments)
 
@@ -37,7 +42,7 @@ def build(record: type[T], values: dict[str, Any]) -> T:
 def _fits(value: Any, annotation: str) -> bool:
     kinds = _KINDS.get(annotation)
     if kinds and type(value) in kinds:  # the usual case, fast
-        return type(value) is not float or isfinite(value)
+        return isfinite(value) if type(value) is float else is_modest(value)
     return any(_fits_one(value, option) for option in annotation.split(" | "))
 
 
@@ -49,4 +54,27 @@ def _fits_one(value: Any, option: str) -> bool:
         return isinstance(value, dict)
     if option not in _KINDS:
         return True
-    return type(value) in _KINDS[option] and (option != "float" or isfinite(value))
+    return type(value) in _KINDS[option] and is_modest(value)
+
+
+def is_modest(value: Any) -> bool:
+    """Whether a number is finite, an integer exact as a float, and a text is not endless."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_TEXT
+    if isinstance(value, float):
+        return isfinite(value)
+    return not isinstance(value, int) or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+
+
+def brief(value: Any) -> str:
+    """A value of any size and depth in at most 40 characters."""
+    try:
+        return shortened(value)[:40]
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number without end"
+
+
+def _wanted(value: Any, annotation: str) -> str:
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return f"at most {LONGEST_TEXT} characters"
+    return annotation

@@ -50,7 +50,8 @@ def test_a_record_is_built_of_values_of_its_types() -> None:
         ("maybe", "none"), ("maybe", float("nan")), ("maybe", [1.0]),
         ("several", 1.0), ("several", None), ("several", {"0": 1.0}), ("several", "12"),
         ("several", [1.0, "2"]), ("several", [float("inf")]), ("several", [None]),
-        ("facts", None), ("facts", []),
+        ("facts", None), ("facts", []), ("number", 2**53 + 1), ("number", -(10**400)),
+        ("ratio", 10**400), ("several", [10**400]), ("text", "x" * 10_001),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused_by_its_name(name: str, value: Any) -> None:

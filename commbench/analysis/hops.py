@@ -29,6 +29,8 @@ def slow_hops(hops: Sequence[Hop]) -> tuple[SlowHop, ...]:
         return ()
     ordered = sorted(hop.seconds for hop in hops)
     usual = ordered[0] if len(hops) == 2 else median(ordered)
+    if not usual:
+        return ()
     slow = [hop for hop in hops if hop.seconds > SLOWER * usual]
     receivers = {hop.receiver for hop in slow}
     both = {hop.sender for hop in slow} & receivers

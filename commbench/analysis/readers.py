@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis.columns import settle
 from commbench.analysis.results_file import read_results
 from commbench.analysis.rows import COLUMNS, rows_of
+from commbench.records.files import is_file, is_folder
 from commbench.records.journal import JOURNAL, read_run
 from commbench.records.opening import Untold, open_run
 from commbench.records.schema import Header, Run
@@ -57,12 +58,12 @@ def source_of(run: Run, columns: Sequence[str] = COLUMNS) -> Source:
 
 def holds_run(folder: Path) -> bool:
     """Whether a folder is that of a run."""
-    return (folder / JOURNAL).is_file() or (folder / RESULTS_CSV).is_file()
+    return is_file(folder / JOURNAL) or is_file(folder / RESULTS_CSV)
 
 
 def _is_journal(path: Path, head: bytes) -> bool:
-    if path.is_dir():
-        return (path / JOURNAL).is_file()
+    if is_folder(path):
+        return is_file(path / JOURNAL)
     return path.name == JOURNAL or head.startswith(b'{"kind"')
 
 
@@ -71,14 +72,14 @@ def _load_journal(path: Path, columns: Sequence[str], _: Untold) -> Source:
 
 
 def _is_results(path: Path, head: bytes) -> bool:
-    if path.is_dir():
-        return (path / RESULTS_CSV).is_file()
+    if is_folder(path):
+        return is_file(path / RESULTS_CSV)
     first = head.split(b"\n")[0].split(b",")
     return path.name == RESULTS_CSV or (b"operation" in first and b"size_bytes" in first)
 
 
 def _load_results(path: Path, columns: Sequence[str], _: Untold) -> Source:
-    file = path / RESULTS_CSV if path.is_dir() else path
+    file = path / RESULTS_CSV if is_folder(path) else path
     frame = read_results(file, columns)
     labels = [label for label in frame["label"].unique() if label] if "label" in frame else []
     folder = file.absolute().parent.name
@@ -93,6 +94,6 @@ def _load_foreign(path: Path, columns: Sequence[str], untold: Untold) -> Source:
 READERS: tuple[Reader, ...] = (
     Reader("run folder or run.jsonl", _is_journal, _load_journal),
     Reader("results.csv", _is_results, _load_results),
-    Reader("another tool's file", lambda path, _: path.is_file(), _load_foreign),
+    Reader("another tool's file", lambda path, _: is_file(path), _load_foreign),
 )
 """Tried in this order."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from commbench.analysis.columns import INTEGERS, NEEDED, TEXTS, TIMES, settle
 from commbench.analysis.rows import COLUMNS
 from commbench.errors import RecordsError
+from commbench.records.files import why_unreadable
+from commbench.typed import LONGEST_TEXT, brief
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,6 +27,8 @@ _FILLED = ("operation", "size_bytes", "status")
 _LARGEST = 1 << 53
 """Whole numbers up to this are exact as floats."""
 _BLOCK_BYTES = 1 << 20
+_LONGEST_HEAD = 1 << 16
+_LARGEST_BYTES = 1 << 31
 
 
 def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> DataFrame:
@@ -53,16 +57,18 @@ def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> DataFrame:
         raise _located(path, str(error)) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    if not (_sound(frame) and _even(path, len(names))):
+    if not (_sound(frame) and _plain(path, len(names))):
         _refuse_damaged(path)
     return settle(frame, columns)
 
 
 def _names(path: Path) -> list[str]:
     """The names in the first line, once each."""
+    if why := why_unreadable(path, _LARGEST_BYTES):
+        raise _unreadable(path, why)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
+            names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
     except UnicodeDecodeError:
         raise _not_text(path) from None
     except (OSError, csv.Error) as error:
@@ -84,6 +90,9 @@ def _sound(frame: DataFrame) -> bool:
     filled = (frame[name] for name in _FILLED)
     if any((values.isna() | (values == "")).any() for values in filled):
         return False
+    texts = (text for name in frame if name in TEXTS for text in frame[name].cat.categories)
+    if any(len(str(text)) > LONGEST_TEXT for text in texts):
+        return False
     for name in (name for name in frame if name not in TEXTS):
         numbers = frame[name].to_numpy()
         if (numbers < 0).any() or (numbers > _LARGEST).any():
@@ -94,14 +103,18 @@ def _sound(frame: DataFrame) -> bool:
     return not ((low > time) | (time > high)).any()
 
 
-def _even(path: Path, columns: int) -> bool:
-    """Whether there are as many commas as so many columns make; pandas lets too many pass."""
+def _plain(path: Path, columns: int) -> bool:
+    """Whether there are as many commas as so many columns make, and nothing that says NaN: pandas
+    lets too many of the former pass, and takes the latter for an empty field."""
     commas = lines = 0
     last = b"\n"
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
-            commas, lines, last = commas + block.count(b","), lines + block.count(b"\n"), block[-1:]
-    return commas == (lines + (last != b"\n")) * (columns - 1)
+            commas, lines = commas + block.count(b","), lines + block.count(b"\n")
+            if b"nan" in (last + block).lower():
+                return False
+            last = block[-2:]
+    return commas == (lines + (last[-1:] != b"\n")) * (columns - 1)
 
 
 def _located(path: Path, why: str) -> RecordsError:
@@ -128,6 +141,8 @@ def _refuse_damaged(path: Path) -> None:
         raise _not_text(path) from None
     except csv.Error as error:
         raise _damaged(path, lines.line_num, error) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def _fault(names: Sequence[str], values: Sequence[str]) -> str:
@@ -138,13 +153,15 @@ def _fault(names: Sequence[str], values: Sequence[str]) -> str:
     for name in _FILLED:
         if not row[name]:
             return f"{name} is empty"
+    for name in (name for name in TEXTS if len(row.get(name, "")) > LONGEST_TEXT):
+        return f"{name} is longer than {LONGEST_TEXT} characters"
     known = {name: row[name] for name in COLUMNS if name in row and name not in TEXTS}
     for name, text in known.items():
         if text and not (_is_amount(text) and (name not in INTEGERS or _is_whole(text))):
-            return f"{name} is {text!r:.40}"
+            return f"{name} is {brief(text)}"
     time, low, high = (float(row[name]) if row[name] else None for name in TIMES)
     if time is not None and not (low or 0) <= time <= (time if high is None else high):
-        return f"time_us {row['time_us']} lies outside its interval"
+        return f"time_us {row['time_us']:.40} lies outside its interval"
     return ""
 
 
@@ -168,6 +185,6 @@ def _not_text(path: Path) -> RecordsError:
     return RecordsError(f"{path} is not text", "give a run folder or its results.csv")
 
 
-def _unreadable(path: Path, error: Exception) -> RecordsError:
+def _unreadable(path: Path, error: object) -> RecordsError:
     why = getattr(error, "strerror", None) or error
     return RecordsError(f"cannot read {path}: {why}", "give a run folder or its results.csv")

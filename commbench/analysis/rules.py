@@ -8,6 +8,7 @@ from commbench.analysis.limits import LIMITS, Limit
 from commbench.dtypes import find_dtype
 from commbench.errors import UsageError
 from commbench.operations import find_operation
+from commbench.typed import brief, is_modest
 from commbench.units import LARGEST_SIZE, format_size, parse_size
 
 
@@ -91,6 +92,6 @@ def as_text(key: str, value: Any) -> str:
     """A value as an option would have it; a number stands for itself where it has no unit."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_modest(value):
         return repr(value)
-    raise UsageError(f"{key} is {value!r:.40}", "write it as text, in quotation marks")
+    raise UsageError(f"{key} is {brief(value)}", "write it as text, in quotation marks")

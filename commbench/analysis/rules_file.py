@@ -10,9 +10,12 @@ from typing import Any
 from commbench.analysis.limits import LIMITS
 from commbench.analysis.rules import Rule, as_text, make_rule
 from commbench.errors import UsageError, name_error
+from commbench.records.files import why_unreadable
+from commbench.typed import brief
 
 _SELECTORS = ("operation", "sizes", "dtype")
 _KEYS = (*_SELECTORS, *LIMITS, "optional")
+_LARGEST_BYTES = 1 << 20
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
@@ -41,7 +44,7 @@ def _rules_of(table: Any) -> list[Rule]:
             raise name_error("key", key, list(_KEYS))
     optional = table.get("optional", False)
     if not isinstance(optional, bool):
-        raise UsageError(f"optional is {optional!r}", "write true or false")
+        raise UsageError(f"optional is {brief(optional)}", "write true or false")
     limits = [key for key in table if key in LIMITS]
     if not limits:
         raise UsageError("it has no limit", f"give it one of {', '.join(LIMITS)}")
@@ -54,6 +57,8 @@ def _rules_of(table: Any) -> list[Rule]:
 
 def _toml(path: Path) -> dict[str, Any]:
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    if why := why_unreadable(path, _LARGEST_BYTES):
+        raise UsageError(f"cannot read {path}: {why}", "give a TOML file")
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

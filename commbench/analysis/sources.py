@@ -11,6 +11,7 @@ from typing import NamedTuple
 from commbench.analysis.readers import READERS, Source, holds_run
 from commbench.analysis.rows import COLUMNS
 from commbench.errors import RecordsError, UsageError
+from commbench.records.files import is_file, is_folder, is_something, why_unreadable
 from commbench.records.journal import JOURNAL
 from commbench.records.opening import NOTHING_UNTOLD, Untold
 
@@ -18,7 +19,9 @@ RESULTS = Path("results")
 """Where `commbench run` puts its folders."""
 _STAMPED = re.compile(r"\d{8}-\d{6}-(.+)")
 _MOST_NAMED = 8
+_WHAT_TO_GIVE = "give a run folder, its run.jsonl or results.csv, or a label under results/"
 _HEAD_BYTES = 4096
+_LONGEST_HEADER = 1 << 24
 
 
 class Kept(NamedTuple):
@@ -37,7 +40,7 @@ def find_source(text: str, say: Callable[[str], None] = lambda _: None) -> Path:
     that several labels have, RecordsError where there is no such run.
     """
     path = Path(text)
-    if path.is_file() or (path.is_dir() and holds_run(path)):
+    if is_file(path) or (is_folder(path) and holds_run(path)):
         return path
     runs = _kept()
     exact = [run for run in runs if run.folder.name == text]
@@ -91,7 +94,7 @@ def _first_line(folder: Path) -> tuple[str, Path, str]:
     started, label = "", stamped[1] if stamped else folder.name
     try:
         with (folder / JOURNAL).open(encoding="utf-8") as file:
-            header = json.loads(file.readline())
+            header = json.loads(file.readline(_LONGEST_HEADER))
         started, label = str(header.get("started") or ""), str(header.get("label") or label)
     except (OSError, ValueError, AttributeError, RecursionError):
         pass  # a journal that cannot be read is refused when it is loaded
@@ -101,15 +104,17 @@ def _first_line(folder: Path) -> tuple[str, Path, str]:
 def _not_found(text: str, path: Path, runs: list[Kept]) -> RecordsError:
     import difflib
 
-    if path.is_dir():
+    if is_folder(path):
         return RecordsError(
             f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
-    hint = "give a run folder, its run.jsonl or results.csv, or a label under results/"
+    hint = _WHAT_TO_GIVE
     if close:
         hint = f"did you mean {' or '.join(close)}?"
+    if is_something(path):
+        return RecordsError(f"cannot read {text}: {why_unreadable(path)}", hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)
 
 
@@ -120,13 +125,13 @@ def _listed(labels: list[str]) -> str:
 
 def _head(path: Path) -> bytes:
     """The first bytes of a file; none of a folder."""
-    if path.is_dir():
+    if is_folder(path):
         return b""
+    why = why_unreadable(path)
     try:
-        with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+        if not why:
+            with path.open("rb") as file:
+                return file.read(_HEAD_BYTES)
     except OSError as error:
-        raise RecordsError(
-            f"cannot read {path}: {error.strerror}",
-            "give a run folder, its run.jsonl or results.csv, or a label under results/",
-        ) from None
+        why = error.strerror or str(error)
+    raise RecordsError(f"cannot read {path}: {why}", _WHAT_TO_GIVE)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
 
 from commbench import __version__
 from commbench.cli.lazy import LazyGroup
-from commbench.errors import CommbenchError, Interrupted
+from commbench.cli.speak import say, tell
+from commbench.errors import CommbenchError, Interrupted, of_system
+
+LONGEST_LINE = 4000
+"""Characters of what is said of an error."""
 
 app = typer.Typer(
     name="commbench",
@@ -42,12 +48,13 @@ def commbench(
     commbench doctor                               what is in the way of measuring here
     """
     if version:
-        typer.echo(f"commbench {__version__}")
+        say(f"commbench {__version__}")
         raise typer.Exit
 
 
 def main() -> NoReturn:
     """Run the command line; every error becomes two lines and an exit code."""
+    _prepare_streams()
     try:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
@@ -59,14 +66,41 @@ def main() -> NoReturn:
         code = Interrupted("").exit_code
     except BrokenPipeError:
         # Whoever read our output has gone, as `| head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         code = 128 + signal.SIGPIPE
     except CommbenchError as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         say_error(error.message, error.hint, error.details)
         code = error.exit_code
+    except (OSError, MemoryError, ImportError) as error:
+        if os.environ.get("COMMBENCH_TRACEBACK") == "1":
+            raise
+        trouble = of_system(error)
+        say_error(trouble.message, trouble.hint)
+        code = trouble.exit_code
+        _give_up_output()
     _leave(code if isinstance(code, int) else 0)
+
+
+def _prepare_streams() -> None:
+    """Make both streams take any text; a character that a terminal has not becomes a question mark,
+    and what is said to a closed stream is lost."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - for good
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _give_up_output() -> None:
+    """Lead standard output into the void if it cannot be written, so that nobody fails again at the
+    end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(code: int) -> NoReturn:
@@ -81,21 +115,19 @@ def _leave(code: int) -> NoReturn:
 def say_error(message: str, hint: str, details: str = "") -> None:
     """Print what is wrong and what to do about it, a line each, on standard error; before them
     details, if any."""
-    for line in details.splitlines():
-        typer.echo(_printable(line), err=True)
-    if message:
-        typer.echo(f"error: {_one_line(message)}", err=True)
-    if hint:
-        typer.echo(f"hint: {_one_line(hint)}", err=True)
+    with suppress(OSError):  # nobody hears it
+        if details:
+            tell(details)
+        if message:
+            tell(f"error: {_one_line(message)}")
+        if hint:
+            tell(f"hint: {_one_line(hint)}")
 
 
 def _one_line(text: str) -> str:
-    """Text from outside may hold anything; printed, it is one line without control characters."""
-    return _printable(" ".join(text.split()))
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in line)
+    """Text from outside may hold anything, and be of any length; printed, it is one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"
 
 
 def _help_hint(error: Exception) -> str:

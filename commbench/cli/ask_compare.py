@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from commbench.analysis.compare import Comparison
 
 T = TypeVar("T")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def choose(kind: str, name: str, table: Mapping[str, T]) -> T:
@@ -36,9 +34,3 @@ def allowed(comparisons: Sequence[Comparison], force: bool) -> None:
                 f"{found.a.name} and {found.b.name} have no row in common",
                 "rows match by operation, dtype, reduce op, root, placement, timing and size",
             )
-
-
-def printable(text: str) -> str:
-    """Text of several lines, safe to print: from files may come what a terminal obeys, and halves
-    of characters, which UTF-8 cannot hold."""
-    return _CONTROL.sub(" ", text)

@@ -66,12 +66,14 @@ def check(
     from commbench.analysis.rules_file import read_rules
     from commbench.analysis.sources import find_source, load
     from commbench.cli.ask_compare import allowed, choose
+    from commbench.cli.speak import command, say, tell
     from commbench.errors import UsageError
     from commbench.records.opening import Untold
     from commbench.report import github
     from commbench.report.files import write_new
     from commbench.report.gate import gate_markdown, gate_text
     from commbench.report.gate_junit import gate_junit
+    from commbench.report.terminal import runs_in_actions
 
     undecided_fails = choose("--undecided", undecided, {"pass": False, "fail": True})
     said = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
@@ -83,28 +85,22 @@ def check(
         raise UsageError(
             "there is no rule", "--against BASELINE, --min-busbw, --max-time or --rules make one"
         )
-    run_path = find_source(run, _say)
-    baseline_path = find_source(against, _say) if against is not None else None
+    run_path = find_source(run, tell)
+    baseline_path = find_source(against, tell) if against is not None else None
     untold = Untold(ranks, op, dtype)
     baseline = load(baseline_path, untold=untold) if baseline_path else None
     gate = check_rules(load(run_path, untold=untold), baseline, wanted, allow_unmatched)
     if gate.comparison:
         allowed([gate.comparison], force)
-    here = github.runs_here()
-    text = gate_text(gate)
-    typer.echo(github.defused(text) if here else text)
+    say(gate_text(gate))
     failed = gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails)
     if gate.outcome == "undecided":
-        _say(f"undecided rows {undecided} (--undecided {undecided})")
+        tell(f"undecided rows {undecided} (--undecided {undecided})")
     if junit:
         write_new(junit, gate_junit(gate, undecided_fails))
-    if here:
+    if runs_in_actions():
         for line in github.annotations_of(gate, undecided_fails):
-            typer.echo(line)
+            command(line)
         github.add_summary(gate_markdown(gate))
     if failed:
         raise typer.Exit(1)
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

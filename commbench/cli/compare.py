@@ -54,7 +54,8 @@ def compare(
     from commbench.analysis.compare import COMPARED
     from commbench.analysis.compare import compare as compare_two
     from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import allowed, choose, printable
+    from commbench.cli.ask_compare import allowed, choose
+    from commbench.cli.speak import say, tell
     from commbench.records.opening import Untold
     from commbench.report.comparison_formats import FORMATS
     from commbench.units import parse_percentage
@@ -62,23 +63,19 @@ def compare(
     untold = Untold(ranks, op, dtype)
     within = parse_percentage(tolerance, "--tolerance")
     form = choose("format", format_, FORMATS)
-    sources = [load(find_source(t, _say), COMPARED, untold) for t in (first, *others)]
+    sources = [load(find_source(t, tell), COMPARED, untold) for t in (first, *others)]
     found = [compare_two(sources[0], other, within) for other in sources[1:]]
     allowed(found, force)
-    typer.echo(printable(form(found)), nl=False)
+    say(form(found), end="")
     if plot or output:
         from commbench.report.comparison_plot import draw_all, draw_one
 
         if plot:
             draw_one(found, plot)
-            _say(str(plot))
+            tell(plot)
         for file in draw_all(found, output) if output else ():
-            _say(str(file))
+            tell(file)
     slower = sum(comparison.counts["slower"] for comparison in found)
     if fail_if_slower and slower:
-        _say(f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {sources[0].name}")
+        tell(f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {sources[0].name}")
         raise typer.Exit(1)
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

@@ -32,15 +32,16 @@ def doctor(
     """
     began = time.monotonic()
     from commbench.cli.session import import_torch
+    from commbench.cli.speak import say, tell
     from commbench.doctor.checkup import Request, examine
     from commbench.report.doctor import doctor_text
     from commbench.report.doctor_json import doctor_json
 
     request = Request(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
     import_torch()
-    checkup = examine(request, began, lambda line: typer.echo(line, err=True))
+    checkup = examine(request, began, tell)
     text = json.dumps(doctor_json(checkup), indent=1) if as_json else doctor_text(checkup)
     if text:
-        typer.echo(text)
+        say(text)
     if checkup.trouble:
         raise checkup.trouble

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 
 def env() -> None:
     """Print what was found: torch, backends, devices, host, and the variables that matter.
@@ -11,6 +9,7 @@ def env() -> None:
     \b
     commbench env
     """
+    from commbench.cli.speak import say
     from commbench.launch.places import find_offer
     from commbench.records.environment import device_names, gather_facts
     from commbench.report.tables import facts_text
@@ -18,4 +17,4 @@ def env() -> None:
     devices = find_offer().devices
     gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
     gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
-    typer.echo(facts_text(gather_facts() | {"devices": gpus or "no GPU"}))
+    say(facts_text(gather_facts() | {"devices": gpus or "no GPU"}))

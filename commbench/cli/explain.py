@@ -63,8 +63,9 @@ def explain(
     commbench explain results/reference --op all_reduce --size 1M
     """
     from commbench.cli import question
+    from commbench.cli.speak import say, tell
 
     of_claim = question.Claim(
         ranks=ranks, size=size, time=time, dtype=dtype, timing=timing, nodes=nodes
     )
-    typer.echo(question.answer(what, of_claim, op, peak, lambda line: typer.echo(line, err=True)))
+    say(question.answer(what, of_claim, op, peak, tell))

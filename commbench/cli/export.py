@@ -32,13 +32,14 @@ def export(
     commbench export mine --format openmetrics --output commbench.prom
     """
     from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import choose, printable
+    from commbench.cli.ask_compare import choose
+    from commbench.cli.speak import say, tell
     from commbench.errors import UsageError
     from commbench.report.exports import EXPORTERS
     from commbench.report.files import write_new
 
     exporter = choose("format", format_, EXPORTERS)
-    source = load(find_source(run, lambda line: typer.echo(line, err=True)))
+    source = load(find_source(run, tell))
     if exporter.needs_run and source.run is None:
         raise UsageError(
             f"{format_} needs more than {source.path} holds", "give the run folder or its run.jsonl"
@@ -46,8 +47,8 @@ def export(
     content = exporter.export(source)
     if output is not None:
         write_new(output, content)
-        typer.echo(output)
+        say(output)
     elif isinstance(content, str):
-        typer.echo(printable(content), nl=False)
+        say(content, end="")
     else:
         raise UsageError(f"{format_} is no text", "name a file: --output FILE")

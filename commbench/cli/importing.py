@@ -42,6 +42,7 @@ def importing(
     from commbench.analysis.rows import rows_of
     from commbench.cli.ask import refuse_bad_label
     from commbench.cli.session import new_folder
+    from commbench.cli.speak import say, tell
     from commbench.records.importers.read import read_foreign
     from commbench.records.importers.run import run_of
     from commbench.records.journal import create_folder, write_run
@@ -56,7 +57,7 @@ def importing(
     folder = create_folder(output or new_folder(label or "imported"))
     write_run(folder, run)
     ResultsCsv(folder).add(*rows_of(run))
-    typer.echo(run_text(run))
+    say(run_text(run))
     for note in foreign.notes:
-        typer.echo(f"note: {' '.join(note.split())}", err=True)
-    typer.echo(f"results are in {folder}", err=True)
+        tell(f"note: {' '.join(note.split())}")
+    tell(f"results are in {folder}")

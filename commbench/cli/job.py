@@ -157,10 +157,12 @@ def kubernetes(
 
 def _give(text: str, output: Path | None) -> None:
     """Print it, or write it where nothing is yet."""
+    from commbench.cli.speak import say
+
     if output is None:
-        typer.echo(text, nl=False)
+        say(text, end="")
         return
     from commbench.report.files import write_new
 
     write_new(output, text)
-    typer.echo(output)
+    say(output)

@@ -23,14 +23,15 @@ def links(
     commbench links --published
     """
     from commbench import links as table
+    from commbench.cli.speak import say
     from commbench.report import link_tables
 
     if name is None and not published:
-        typer.echo(link_tables.links_text())
+        say(link_tables.links_text())
         return
     link = None if name is None else table.find_link(name)
     if link and not published:
-        typer.echo(link_tables.link_text(link))
+        say(link_tables.link_text(link))
         return
     figures = [one for one in table.published() if link is None or one.link == link.name]
-    typer.echo(link_tables.published_text(figures))
+    say(link_tables.published_text(figures))

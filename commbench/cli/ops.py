@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 
 def ops() -> None:
     """Print the operations: what each does, what its size means, how bus bandwidth follows.
@@ -11,6 +9,7 @@ def ops() -> None:
     \b
     commbench ops
     """
+    from commbench.cli.speak import say
     from commbench.report.tables import operations_text
 
-    typer.echo(operations_text())
+    say(operations_text())

@@ -30,11 +30,13 @@ def plot(
     commbench plot ring tree --output plots             runs by label, under results/
     """
     from commbench.analysis.sources import find_source
+    from commbench.cli.speak import say, tell
+    from commbench.records.files import is_folder
     from commbench.records.opening import Untold, open_run
     from commbench.report.plots import draw
 
-    paths = [find_source(text, lambda line: typer.echo(line, err=True)) for text in runs]
+    paths = [find_source(text, tell) for text in runs]
     found = [open_run(path, Untold(ranks, op, dtype)) for path in paths]
     first = Path(found[0].path)
-    for file in draw(found, output or (first if first.is_dir() else first.parent)):
-        typer.echo(file)
+    for file in draw(found, output or (first if is_folder(first) else first.parent)):
+        say(file)

@@ -13,6 +13,7 @@ from commbench.errors import RecordsError, UsageError, name_error
 from commbench.links import Peak, parse_peak
 from commbench.operations import Operation, find_operation
 from commbench.plan import ISOLATED
+from commbench.records.files import is_something
 from commbench.records.journal import read_run
 from commbench.report.explained_run import explain_run
 from commbench.report.explanation import TIMINGS, explain
@@ -39,7 +40,7 @@ def answer(
     of a label it is.
     """
     against = parse_peak(peak) if peak is not None else None
-    found = None if Path(what).exists() else _operation_or_run(what, say)
+    found = None if is_something(Path(what)) else _operation_or_run(what, say)
     if isinstance(found, Operation):
         return _of_claim(found, claim, op, against)
     return _of_run(found or Path(what), claim, op, against)

@@ -7,9 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from commbench.cli.ask import Request
+from commbench.cli.speak import tell
 from commbench.errors import RecordsError, UsageError
 from commbench.plan import Plan
 from commbench.records.journal import JOURNAL, Journal, Progress, read_progress, read_run
@@ -82,7 +81,7 @@ def go_on(text: str, request: Request, said: Collection[str]) -> None:
         session.run(_as_planned(request, header), before)
     elif session.speaks(request):
         _finish(before)
-        typer.echo(f"{folder} is complete: there is nothing to resume", err=True)
+        tell(f"{folder} is complete: there is nothing to resume")
         session.report(read_run(folder), replace(request, plots=False))
 
 

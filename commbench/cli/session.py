@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,9 +13,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-import typer
-
 from commbench.cli.ask import Request
+from commbench.cli.speak import say, tell
 from commbench.errors import (
     CommbenchError,
     RankError,
@@ -23,8 +23,10 @@ from commbench.errors import (
     UsageError,
     WrongResultError,
     first_line,
+    of_system,
 )
 from commbench.plan import READY, Plan
+from commbench.typed import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from commbench.launch.local import Nodes
@@ -67,9 +69,9 @@ def rehearse(request: Request) -> None:
     from commbench.report.tables import plan_text
 
     place, plan, nodes = _plan(request, find_seat(request.master_addr, request.master_port))
-    typer.echo(_choice(place, plan))
+    say(_choice(place, plan))
     line = [*torchrun_line(nodes), *request.arguments()]
-    typer.echo(plan_text(plan, shlex.join(line)))
+    say(plan_text(plan, shlex.join(line)))
     refuse_nothing(plan)
 
 
@@ -112,7 +114,7 @@ def _launch(
 
     refuse_nothing(plan)
     _say(_choice(place, plan))
-    writes = nodes.rank == 0
+    writes, began = nodes.rank == 0, time.monotonic()
     tasks = _tasks(request, plan, writes, before)
     folder = tasks[0].folder
     had_bytes = (folder / JOURNAL).stat().st_size if writes else 0
@@ -123,15 +125,16 @@ def _launch(
             launch_with_torchrun([*request.arguments(), *place_of_run], torchrun_line(nodes))
         else:
             for task in tasks:
+                began = time.monotonic()
                 _say(f"launch {task.launch + 1} of {plan.launches}", plan.launches > 1)
                 method, why = start_method(plan.device, nodes)
                 _say(f"ranks are {method}ed by torchrun's agent: {why}", request.verbose)
                 launch(task, nodes, method)
-    except CommbenchError as error:
-        began = writes and (folder / JOURNAL).stat().st_size > had_bytes
-        if began or (writes and not before):
-            _give_up(folder, error)
-        raise
+    except (CommbenchError, OSError, MemoryError, ImportError) as error:
+        trouble = error if isinstance(error, CommbenchError) else of_system(error)
+        if writes and (not before or _has_grown(folder / JOURNAL, had_bytes)):
+            _give_up(folder, trouble, time.monotonic() - began)
+        raise trouble from error
     if writes:
         report(read_run(folder), request)
 
@@ -162,6 +165,8 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progre
     speaks = seat.rank == 0
     desk = Path(os.environ[ERROR_DESK]) if ERROR_DESK in os.environ else None
     seat = replace(seat, desk=desk)
+    if desk and seat.one_host:
+        seat = replace(seat, meeting_point=f"file:{desk / 'ranks'}")
     if before:
         from commbench.cli.resuming import progress_text, tasks_left
 
@@ -216,7 +221,7 @@ def report(run: Run, request: Request) -> None:
     """Table, plots and where everything is; raises WrongResultError if anything was wrong."""
     from commbench.cli.look import text_of
 
-    typer.echo(text_of(run, request.format, request.peak))
+    say(text_of(run, request.format, request.peak))
     for file in _plots(run) if request.plots else ():
         _say(str(file))
     _say(f"results are in {run.path}")
@@ -238,13 +243,14 @@ def _plots(run: Run) -> list[Path]:
     return draw([run], Path(run.path))
 
 
-def _give_up(folder: Path, error: CommbenchError) -> None:
-    """Show and keep what there is of a run that did not end well."""
+def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
+    """Show and keep what there is of a run that did not end well, `elapsed_s` after its ranks were
+    started."""
     from rich.console import Console
 
     from commbench.analysis.rows import rows_of
     from commbench.errors import Interrupted
-    from commbench.records.journal import JOURNAL, Journal, read_run
+    from commbench.records.journal import Journal, forget_empty, read_run
     from commbench.records.schema import End
     from commbench.report.results_csv import ResultsCsv
     from commbench.report.tables import run_text
@@ -255,17 +261,28 @@ def _give_up(folder: Path, error: CommbenchError) -> None:
     try:
         run = read_run(folder)
     except RecordsError:
-        if b"\n" not in (folder / JOURNAL).read_bytes():  # it ended before it began
-            (folder / JOURNAL).unlink()
-            folder.rmdir()
+        forget_empty(folder)
         return
     status = "interrupted" if isinstance(error, Interrupted) else "failed"
-    end = End(status=status, reason=error.message)
-    Journal(folder).end(end)
+    reason = error.message[:LONGEST_TEXT]
+    end = End(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
+    try:
+        Journal(folder).end(end)
+        if run.measurements:
+            ResultsCsv(folder).add(*rows_of(run))  # with what cases that were cut off had given
+    except RecordsError as trouble:
+        _say(f"how the run ended is not written down: {trouble.message}")
     if run.measurements:
-        ResultsCsv(folder).add(*rows_of(run))  # with what cases that were cut off had given
-        typer.echo(run_text(run._replace(end=end)))
+        say(run_text(run._replace(end=end)))
     _say(f"what was measured is kept; `commbench run --resume {folder}` goes on with it")
+
+
+def _has_grown(journal: Path, from_bytes: int) -> bool:
+    """Whether ranks wrote to a journal; not if it is gone."""
+    try:
+        return journal.stat().st_size > from_bytes
+    except OSError:
+        return False
 
 
 def refuse_nothing(plan: Plan) -> None:
@@ -318,4 +335,4 @@ def import_torch() -> None:
 
 def _say(line: str, condition: bool = True) -> None:
     if condition:
-        typer.echo(line, err=True)
+        tell(line)

@@ -31,8 +31,9 @@ def show(
     """
     from commbench.analysis.sources import find_source
     from commbench.cli.look import refuse_unknown_look, text_of
+    from commbench.cli.speak import say, tell
     from commbench.records.opening import Untold, open_run
 
     refuse_unknown_look(format_, peak)
-    path = find_source(run, lambda line: typer.echo(line, err=True))
-    typer.echo(text_of(open_run(path, Untold(ranks, op, dtype)), format_, peak))
+    path = find_source(run, tell)
+    say(text_of(open_run(path, Untold(ranks, op, dtype)), format_, peak))

@@ -7,9 +7,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
-from commbench.errors import CommbenchError, RecordsError, UnavailableError, WrongResultError
+from commbench.cli.speak import say
+from commbench.errors import (
+    CommbenchError,
+    RecordsError,
+    UnavailableError,
+    UsageError,
+    WrongResultError,
+)
 from commbench.operations import OPERATIONS
 from commbench.plan import Plan
 from commbench.records.schema import OK, WRONG, Measurement
@@ -36,6 +41,8 @@ def run(
     from commbench.cli.session import import_torch
 
     began = time.monotonic()
+    if ranks is not None and ranks < 1:
+        raise UsageError(f"ranks per node is {ranks}", "it must be at least 1")
     if junit:
         write_junit(junit, SUITE, (), 0.0)  # so that it is known to be writable
     import_torch()
@@ -55,7 +62,7 @@ def run(
         order="ascending",
         timeout_s=timeout_s,
     )
-    typer.echo(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({place.why})")
+    say(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({place.why})")
     ended: CommbenchError | None = None
     try:
         measurements = _measure(plan)
@@ -64,8 +71,8 @@ def run(
     trials = [_trial(name, measurements) for name in OPERATIONS]
     seconds = time.monotonic() - began
     for trial in trials:
-        typer.echo(_line(trial))
-    typer.echo(f"{sum(not t.failure for t in trials)} of {len(trials)} work; {seconds:.1f} s")
+        say(_line(trial))
+    say(f"{sum(not t.failure for t in trials)} of {len(trials)} work; {seconds:.1f} s")
     if junit:
         write_junit(junit, SUITE, trials, seconds)
     _judge(trials, measurements, ended)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from commbench.cli.ask import Request
+from commbench.cli.ask import Request, refuse_bad_label
+from commbench.cli.speak import say, tell
 from commbench.errors import UnavailableError, UsageError, WrongResultError
-from commbench.sweep.settings import Setting, settings_of, unread
+from commbench.sweep.settings import MOST_ROUNDS, Setting, settings_of, unread
 from commbench.units import parse_percentage
 
 if TYPE_CHECKING:
@@ -38,6 +37,10 @@ class Ask:
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise UsageError(f"rounds is {self.rounds}", "it must be at least 1; 3 or more compare")
+        if self.rounds > MOST_ROUNDS:
+            raise UsageError(f"rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
+        if self.label is not None:
+            refuse_bad_label(self.label)
         if self.export not in (None, TUNER):
             raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")
         parse_percentage(self.tolerance, "--tolerance")
@@ -142,8 +145,8 @@ def _finish(sweep: Sweep, folder: Path, ask: Ask) -> None:
     from commbench.sweep.runner import carry_out, outcomes
 
     tolerance = parse_percentage(ask.tolerance)
-    _say(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
-    carry_out(sweep, folder, _say)
+    tell(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
+    carry_out(sweep, folder, tell)
     found = tuple(outcomes(sweep, folder))
     measured = [outcome for outcome in found if outcome.run]
     if not measured:
@@ -156,9 +159,9 @@ def _finish(sweep: Sweep, folder: Path, ask: Ask) -> None:
         from commbench.sweep.choices import learn_choices
 
         learn_choices(sweep, folder)
-    typer.echo(sweep_text(found, tolerance, folder if uses_nccl else None))
+    say(sweep_text(found, tolerance, folder if uses_nccl else None))
     _leave_files(measured, found, folder, ask, tolerance)
-    _say(f"results are in {folder}")
+    tell(f"results are in {folder}")
     _refuse_wrong(measured)
 
 
@@ -170,14 +173,14 @@ def _leave_files(
     runs = [outcome.run for outcome in measured if outcome.run]
     if has_curve(runs):
         for file in draw(runs, folder):
-            _say(str(file))
+            tell(str(file))
     if ask.export:
         from commbench.sweep.choices import export_tuner
         from commbench.sweep.verdict import places_of
 
         header = runs[0].header
         places = places_of(found, tolerance)
-        _say(str(export_tuner(places, folder, header.num_nodes, header.plan.world_size)))
+        tell(str(export_tuner(places, folder, header.num_nodes, header.plan.world_size)))
 
 
 def _refuse_wrong(measured: Sequence[Outcome]) -> None:
@@ -190,7 +193,3 @@ def _refuse_wrong(measured: Sequence[Outcome]) -> None:
                     f"{measurement.reason}",
                     "never use this setting; the table leaves such rows out",
                 )
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

@@ -36,6 +36,7 @@ PROGRESS = re.compile(r"\[\d+/\d+\] ")
 DESK, LOCK = "commbench", "lock"
 NEW_S = 60.0
 """A desk is left alone for so long: its lock may be about to be taken."""
+ALONE = "--standalone"
 ERROR_DESK = "COMMBENCH_ERROR_DESK"
 """Variable that tells ranks under the plain torchrun command where to leave their errors."""
 
@@ -144,10 +145,18 @@ def launch_with_torchrun(arguments: list[str], line: list[str]) -> None:
     `line` is the torchrun command up to its module; `arguments` follow `commbench run`.
     """
     with _desk() as desk:
-        command = [sys.executable, "-m", "torch.distributed.run", *line[1:], *arguments]
+        # On one host all meet in files: what --standalone opens listens on every interface.
+        in_file = ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", "--rdzv-id=commbench",
+                   f"--rdzv-endpoint={desk / 'agent'}", "--nnodes=1"]  # fmt: skip
+        words = [part for word in line[1:] for part in (in_file if word == ALONE else [word])]
+        command = [sys.executable, "-m", "torch.distributed.run", *words, *arguments]
         environment = os.environ | {ERROR_DESK: str(desk), "LOGLEVEL": "CRITICAL"}
+        if ALONE in line:
+            environment.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
         environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun sets it, without its warning
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
         assert process.stderr is not None
         last_words = "none"
         for text in process.stderr:
@@ -167,7 +176,7 @@ def launch_with_torchrun(arguments: list[str], line: list[str]) -> None:
 def torchrun_line(nodes: Nodes) -> list[str]:
     """The torchrun command that starts the same ranks, up to `commbench run`."""
     meeting = (
-        ["--standalone"]
+        [ALONE]
         if nodes.count == 1
         else [
             f"--nnodes={nodes.count}",

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
-from commbench.plan import Case
+from commbench.plan import MOST_CASES, Case
+from commbench.records.files import is_folder, why_unreadable
 from commbench.records.schema import (
     CUT_OFF,
     OK,
@@ -32,17 +37,30 @@ from commbench.records.schema import (
     outcome,
     visit_of,
 )
+from commbench.typed import brief
 
 JOURNAL = "run.jsonl"
+LONGEST_LINE = 1 << 28
+"""Bytes; no run writes such a line, and a file without line ends is not read as a whole."""
+_BLOCK = 1 << 16
 
 
 class Journal:
-    """The journal of a running measurement, one flushed line at a time."""
+    """The journal of a running measurement: every line is written whole, or not at all.
+
+    Nothing is buffered. A line of which only a part could be written, because the disk is full or
+    the process was killed, is taken back, so that the next one does not continue it.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._file: IO[str] = _open(folder / JOURNAL, "a")
+        self._path = folder / JOURNAL
+        try:
+            self._file = self._path.open("a+b", buffering=0)
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
         _lock(self._file)
-        _cut_half_line(folder / JOURNAL)
+        self._sound = _sound_bytes(self._file.fileno())
+        self._take_back()
 
     def header(self, header: Header) -> None:
         """Write what is measured, and where."""
@@ -58,17 +76,46 @@ class Journal:
 
     def end(self, end: End) -> None:
         """Write how the run ended, and close."""
-        self._write(line_of("end", end))
+        try:
+            self._write(line_of("end", end))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close without a word on how the run ended."""
         self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
+        rest = text = (json.dumps(line, allow_nan=False) + "\n").encode()
         try:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+            if not os.fstat(self._file.fileno()).st_nlink:
+                raise FileNotFoundError(0, "it was removed meanwhile")
+            while rest:
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
+            self._take_back()
             raise RecordsError(
-                f"cannot write {self._file.name}: {error.strerror}", "earlier lines are kept"
+                f"cannot write {self._path}: {error.strerror}", "lines written earlier are kept"
             ) from None
+        self._sound += len(text)
+
+    def _take_back(self) -> None:
+        """Cut off what follows the last whole line."""
+        with suppress(OSError):
+            if os.fstat(self._file.fileno()).st_size > self._sound:
+                self._file.truncate(self._sound)
+
+
+def _sound_bytes(file: int) -> int:
+    """The size of a journal up to its last line's end."""
+    end = os.fstat(file).st_size
+    while end:
+        begin = max(0, end - _BLOCK)
+        found = os.pread(file, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def write_run(folder: Path, run: Run) -> None:
@@ -87,8 +134,23 @@ def create_folder(folder: Path) -> Path:
 
     Raises RecordsError where it cannot be made, or exists and is not empty.
     """
-    _open(empty_folder(folder) / JOURNAL, "x").close()
+    path = empty_folder(folder) / JOURNAL
+    try:
+        path.open("x").close()
+    except OSError as error:
+        raise _unwritable(path, error) from None
     return folder
+
+
+def forget_empty(folder: Path) -> None:
+    """Remove a run folder in which not even a header was written; one that holds more is left."""
+    journal = folder / JOURNAL
+    with suppress(OSError):
+        with journal.open("rb") as file:
+            empty = not _sound_bytes(file.fileno())
+        if empty:
+            journal.unlink()
+            folder.rmdir()
 
 
 def empty_folder(folder: Path) -> Path:
@@ -123,6 +185,12 @@ class Progress(NamedTuple):
         return f"{self.launch}-{zlib.crc32(repr(sorted(self.finished)).encode()):08x}"
 
 
+def _unwritable(path: Path, error: OSError) -> RecordsError:
+    return RecordsError(
+        f"cannot write {path}: {error.strerror}", "choose a writable place with --output"
+    )
+
+
 def read_run(path: Path) -> Run:
     """The run whose folder or journal is `path`; RecordsError says what is wrong and in which line.
 
@@ -133,21 +201,16 @@ def read_run(path: Path) -> Run:
 
 def read_progress(path: Path) -> Progress:
     """As read_run, and how far the run has come."""
-    journal = path / JOURNAL if path.is_dir() else path
-    try:
-        text = journal.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise RecordsError(f"{journal} is not text", "give a run folder or its run.jsonl") from None
-    except OSError as error:
-        raise RecordsError(
-            f"cannot read {journal}: {error.strerror}", "give a run folder or its run.jsonl"
-        ) from None
+    journal = path / JOURNAL if is_folder(path) else path
     reader = _Reader()
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
+    for number, line in _lines(journal):
         values = _parse(journal, number, line, reader.header.schema if reader.header else None)
         try:
             reader.take(values)
-        except (LookupError, TypeError, ValueError, AttributeError, CommbenchError) as error:
+        except (
+            LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
+            CommbenchError,
+        ) as error:  # fmt: skip
             raise _damaged(journal, number, error) from None
     if reader.header is None:
         raise RecordsError(f"{journal} holds no complete header", "the run ended before it began")
@@ -159,6 +222,30 @@ def read_progress(path: Path) -> Progress:
         resumed=reader.resumed,
     )
     return Progress(run, reader.launch, frozenset(reader.finished))
+
+
+def _lines(journal: Path) -> Iterator[tuple[int, str]]:
+    """The whole lines of a journal with their numbers; what follows the last line's end was cut
+    off while it was being written."""
+    hint = "give a run folder or its run.jsonl"
+    try:
+        if why := why_unreadable(journal):
+            raise RecordsError(f"cannot read {journal}: {why}", hint)
+        with journal.open("rb") as file:
+            for number in count(1):
+                line = file.readline(LONGEST_LINE)
+                if len(line) == LONGEST_LINE:
+                    raise _damaged(journal, number, "it has no end")
+                whole = line.endswith(b"\n")
+                if whole or number == 1:
+                    text = line.decode()
+                if not whole:
+                    return
+                yield number, text
+    except UnicodeDecodeError:
+        raise RecordsError(f"{journal} is not text", hint) from None
+    except OSError as error:
+        raise RecordsError(f"cannot read {journal}: {error.strerror}", hint) from None
 
 
 class _Reader:
@@ -177,7 +264,7 @@ class _Reader:
     def take(self, values: dict[str, Any]) -> None:
         kind = values.pop("kind", None)
         if self.header is None and kind != "header":
-            raise ValueError(f"a journal begins with a header, not with {kind!r}")
+            raise ValueError(f"a journal begins with a header, not with {brief(kind)}")
         if kind == "header":
             self._take_header(header_of(values)._replace(schema=SCHEMA))
         elif kind == "visit":
@@ -188,7 +275,7 @@ class _Reader:
         elif kind == "end":
             self.end = end_of(values)
         else:
-            raise ValueError(f"unknown kind of line {kind!r}")
+            raise ValueError(f"unknown kind of line {brief(kind)}")
 
     def _take_header(self, header: Header) -> None:
         if self.header is None:
@@ -205,9 +292,7 @@ class _Reader:
 
     def _take_visit(self, index: int, visit: Visit) -> None:
         if not 0 <= index < len(self._cases):
-            raise ValueError(f"the plan has no case {index}")
-        if not visit.samples_s or visit.calls < 1:
-            raise ValueError("a visit to a case has at least one iteration, of at least one call")
+            raise ValueError(f"the plan has no case {brief(index)}")
         assert self.header is not None
         ranks = self.header.plan.world_size
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
@@ -217,6 +302,8 @@ class _Reader:
 
     def _take_measurement(self, measurement: Measurement) -> None:
         index = measurement.case.index
+        if not 0 <= index < MOST_CASES:  # an imported file's cases may be others than its plan's
+            raise ValueError(f"no plan has a case {brief(index)}")
         self._found[index] = outcome(self._found.get(index), measurement)
         self.finished.add(index)
 
@@ -240,11 +327,11 @@ def _parse(journal: Path, number: int, line: str, schema: int | None) -> dict[st
     except (ValueError, RecursionError) as error:
         raise _damaged(journal, number, error) from None
     version = schema if schema is not None else values.get("schema")
-    if not isinstance(version, int) or version < 1:
-        raise _damaged(journal, number, f"schema {version!r} is not a version")
+    if type(version) is not int or version < 1:
+        raise _damaged(journal, number, f"schema {brief(version)} is not a version")
     if version > SCHEMA:
         raise RecordsError(
-            f"{journal} was written by a newer commbench: its schema is {version}",
+            f"{journal} was written by a newer commbench: its schema is {brief(version)}",
             f"this one reads up to {SCHEMA}; upgrade commbench to read it",
         )
     upgraded: dict[str, Any] = values
@@ -264,7 +351,7 @@ def _damaged(journal: Path, number: int, why: object) -> RecordsError:
     )
 
 
-def _lock(file: IO[str]) -> None:
+def _lock(file: IO[bytes]) -> None:
     """Keep the journal to this process until it closes or ends; RecordsError where another has it.
 
     Where the file system has no locks, nothing is kept.
@@ -277,19 +364,3 @@ def _lock(file: IO[str]) -> None:
         ) from None
     except OSError:
         pass
-
-
-def _cut_half_line(journal: Path) -> None:
-    """Remove a last line that was cut off in the middle of writing: the next begins a line."""
-    with journal.open("rb+") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
-
-
-def _open(path: Path, mode: str) -> IO[str]:
-    try:
-        return path.open(mode, encoding="utf-8")
-    except OSError as error:
-        raise RecordsError(
-            f"cannot write {path}: {error.strerror}", "choose a writable place with --output"
-        ) from None

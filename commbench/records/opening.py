@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.records.files import is_file
 from commbench.records.journal import JOURNAL, read_run
 from commbench.records.schema import Run
 
@@ -26,7 +27,7 @@ def open_run(path: Path, untold: Untold = NOTHING_UNTOLD) -> Run:
     RecordsError where it cannot be read, UsageError where something is missing that `untold` can
     add.
     """
-    if path.is_dir() or path.name == JOURNAL or not path.exists() or _is_journal(path):
+    if path.name == JOURNAL or not is_file(path) or _is_journal(path):
         return read_run(path)
     from commbench.records.importers.read import read_foreign
     from commbench.records.importers.run import run_of

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from commbench.dtypes import DTYPES
 from commbench.operations import OPERATIONS
 from commbench.plan import Case, Plan
-from commbench.typed import build
+from commbench.typed import brief, build, is_modest
+from commbench.units import LARGEST_SIZE
 
 SCHEMA = 1
 
@@ -25,6 +26,14 @@ WRONG = "wrong"
 FAILED = "failed"
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
+
+LONGEST_S = 1e7
+SHORTEST_S = 1e-15
+"""No measurement lasts longer, or shorter without being 0: what says so is damaged, and its
+bandwidth would have no end."""
+DEEPEST_FACT = 4
+LONGEST_FACT = 1 << 17
+"""Most characters of a fact of the environment: those of a variable."""
 
 
 class Rank(NamedTuple):
@@ -180,6 +189,7 @@ class End(NamedTuple):
     """`complete`, `interrupted` or `failed`."""
     reason: str = ""
     elapsed_s: float = 0.0
+    """From the header; of a launch that did not end well, from the start of its ranks."""
 
 
 class Run(NamedTuple):
@@ -220,21 +230,35 @@ def header_of(line: dict[str, Any]) -> Header:
     values["plan"] = Plan.from_json(values["plan"])
     values["ranks"] = tuple(build(Rank, rank) for rank in values["ranks"])
     values["hops"] = tuple(build(Hop, hop) for hop in values.get("hops", ()))
-    return build(Header, values)
+    header = build(Header, values)
+    _refuse_beyond(header, 1, LARGEST_SIZE, "num_nodes")
+    _refuse_beyond(header, 0, LARGEST_SIZE, "launch")
+    _refuse_durations(header, "overhead_s", "resolution_s")
+    for hop in header.hops:
+        _refuse_beyond(hop, 0, LARGEST_SIZE, "size_bytes", "sender", "receiver")
+        _refuse_durations(hop, "seconds")
+    _refuse_odd_facts("environment", header.environment, DEEPEST_FACT)
+    return header
 
 
 def measurement_of(line: dict[str, Any]) -> Measurement:
     """The measurement that a journal's case line stands for; its visits have lines of their own."""
     values = dict(line)
     case = values["case"] = build(Case, values["case"])
-    for name, table in ((case.operation, OPERATIONS), (case.dtype, DTYPES)):
-        if name and name not in table:
-            raise ValueError(f"{name!r} is unknown")
+    if case.operation not in OPERATIONS:
+        raise ValueError(f"operation {brief(case.operation)} is unknown")
+    if case.dtype and case.dtype not in DTYPES:
+        raise ValueError(f"dtype {brief(case.dtype)} is unknown")
+    _refuse_beyond(case, 0, LARGEST_SIZE, "size_bytes", "count", "root")
     if values.get("first_wrong"):
         values["first_wrong"] = build(WrongElement, values["first_wrong"])
     if values.get("reported"):
-        values["reported"] = build(Reported, values["reported"])
-    return build(Measurement, values)
+        told = values["reported"] = build(Reported, values["reported"])
+        _refuse_beyond(told, 0, LARGEST_SIZE, "iterations")
+        _refuse_durations(told, *(name for name in Reported._fields if name.endswith("_s")))
+    measurement = build(Measurement, values)
+    _refuse_beyond(measurement, 0, None, "wrong")
+    return measurement
 
 
 def visit_of(line: dict[str, Any]) -> tuple[int, Visit]:
@@ -242,10 +266,53 @@ def visit_of(line: dict[str, Any]) -> tuple[int, Visit]:
     values = dict(line)
     index = values.pop("case")
     if type(index) is not int:
-        raise ValueError(f"case is {index!r:.40}, not int")
-    return index, build(Visit, values)
+        raise ValueError(f"case is {brief(index)}, not int")
+    visit = build(Visit, values)
+    if not visit.samples_s or visit.calls < 1:
+        raise ValueError("a visit to a case has at least one iteration, of at least one call")
+    _refuse_beyond(visit, 0, None, "warmup", "launch", "last_in", "switches")
+    _refuse_durations(visit, *(name for name in Visit._fields if name.endswith("_s")))
+    return index, visit
 
 
 def end_of(line: dict[str, Any]) -> End:
     """The end that a journal's last line stands for."""
-    return build(End, line)
+    end = build(End, line)
+    _refuse_beyond(end, 0, None, "elapsed_s")
+    return end
+
+
+def _refuse_beyond(record: Any, low: float, high: float | None, *names: str) -> None:
+    """Raise ValueError where a number, or one of several, lies outside; None is none."""
+    for name in names:
+        value = getattr(record, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not low <= number <= (number if high is None else high):
+                raise ValueError(f"{name} is {brief(number)}")
+
+
+def _refuse_durations(record: Any, *names: str) -> None:
+    """Raise ValueError where seconds cannot be the length of anything."""
+    for name in names:
+        value = getattr(record, name)
+        several = value if isinstance(value, tuple) else () if value is None else (value,)
+        if not several:
+            continue
+        shortest = min(several)
+        if shortest < SHORTEST_S:
+            shortest = min((s for s in several if s), default=SHORTEST_S)
+        if shortest < SHORTEST_S or max(several) > LONGEST_S:
+            wrong = shortest if shortest < SHORTEST_S else max(several)
+            raise ValueError(f"{name} is {brief(wrong)}")
+
+
+def _refuse_odd_facts(name: str, value: Any, depth: int) -> None:
+    """Raise ValueError for facts that could not be shown or written again."""
+    if isinstance(value, dict | list):
+        if not depth:
+            raise ValueError(f"{name} is nested deeper than {DEEPEST_FACT} levels")
+        inner = value.items() if isinstance(value, dict) else ((name, item) for item in value)
+        for key, item in inner:
+            _refuse_odd_facts(str(key)[:40], item, depth - 1)
+    elif not (len(value) <= LONGEST_FACT if isinstance(value, str) else is_modest(value)):
+        raise ValueError(f"{name} is {brief(value)}")

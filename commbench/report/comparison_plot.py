@@ -14,8 +14,7 @@ from commbench.analysis.ratio import NOT_COMPARED
 from commbench.errors import UnavailableError, UsageError
 from commbench.report.comparison import names_of
 from commbench.report.files import write_new
-from commbench.report.layout import clean
-from commbench.report.plots import COLOURS, MARKERS
+from commbench.report.plots import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
 from commbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -42,9 +41,14 @@ def draw_all(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     """Draw every kind of case that has a curve into a file of its own; their paths."""
     paths = []
     for kind in _drawable(comparisons):
-        paths.append(folder / f"compare-{re.sub(r'[^A-Za-z0-9]+', '-', kind).strip('-')}.png")
+        paths.append(folder / f"compare-{_as_file_name(kind)}.png")
         _draw(comparisons, kind, paths[-1])
     return paths
+
+
+def _as_file_name(kind: str) -> str:
+    """A kind as part of a file's name, of letters, digits and dashes, and not too long for one."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", kind).strip("-")[:100]
 
 
 def _drawable(comparisons: Sequence[Comparison]) -> list[str]:
@@ -94,7 +98,7 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
                colour, marker)  # fmt: skip
         _paint(ratios, rows, "ratio", ("ratio_ci_low", "ratio_ci_high"), _tag(name), colour, marker)
         _mark_crossovers(ratios, found, kind, colour)
-    times.set_title(clean(kind), fontsize=10)
+    times.set_title(plain(kind), fontsize=10)
     _dress(times, ratios, comparisons[0].tolerance)
     _write(canvas, path)
 
@@ -184,13 +188,11 @@ def _ticks(low: float, high: float) -> Any:
 
 
 def _tag(name: str) -> str:
-    """A name in a legend: matplotlib hides those that begin with an underscore."""
-    shown = clean(name).replace("$", r"\$")
-    shown = shown if len(shown) <= 40 else shown[:39] + "…"
-    return f" {shown}" if shown.startswith("_") else shown
+    return tag(name, 40)
 
 
 def _write(canvas: Any, path: Path) -> None:
     picture = BytesIO()
-    canvas.print_png(picture)
+    with quiet_about_glyphs():
+        canvas.print_png(picture)
     write_new(path, picture.getvalue())

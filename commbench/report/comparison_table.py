@@ -21,10 +21,9 @@ from commbench.report.comparison import (
     sides,
     verdict_line,
 )
-from commbench.report.layout import BOLD, RED, clean, style, table
+from commbench.report.layout import BOLD, GREEN, RED, clean, style, table
 
 WIDTH = 100
-GREEN = "\x1b[32m"
 STYLES = {SLOWER: RED, FASTER: GREEN}
 MOST_ROWS = 1000
 """Rows of one comparison that are printed; nobody reads more, and --format csv has them all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commbench.errors import RecordsError
+from commbench.records.files import new_file
 
 
 def write_new(path: Path, content: str | bytes) -> None:
@@ -12,7 +13,7 @@ def write_new(path: Path, content: str | bytes) -> None:
     encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
+        with new_file(path) as file:
             file.write(encoded)
     except FileExistsError:
         raise RecordsError(

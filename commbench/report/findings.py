@@ -26,7 +26,7 @@ def both_ways_text(rows: Sequence[Row]) -> str:
     lines = [
         (title, format_bytes(size) if size else "", *_both_ways(found))
         for (title, size), found in times.items()
-        if len(found) > 1
+        if ISOLATED in found and PIPELINED in found
     ]
     if not lines:
         return ""

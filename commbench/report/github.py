@@ -1,7 +1,7 @@
 """What GitHub Actions is told of a gate: annotations on its output, and the step's summary.
 
 A line that begins with `::` is a command to the runner, also after blanks, and so is `##[` within a
-line. So text from files is escaped in the commands, and defused everywhere else.
+line. So text from files is escaped in the commands, and defused everywhere else (see terminal).
 Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
 """
 
@@ -21,11 +21,6 @@ _MOST_ROWS = 5
 """Rows named in one annotation. GitHub shows ten annotations of a step: one per rule is enough."""
 
 
-def runs_here(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this is a step of GitHub Actions."""
-    return environment.get("GITHUB_ACTIONS") == "true"
-
-
 def annotations_of(gate: Gate, undecided_fails: bool) -> list[str]:
     """A command for each rule that is broken or undecided, and one for the whole."""
     title = title_of(gate)
@@ -41,18 +36,13 @@ def annotations_of(gate: Gate, undecided_fails: bool) -> list[str]:
     return lines or [_command("notice", title, summary_of(gate))]
 
 
-def defused(text: str) -> str:
-    """Text in which no line is a command to the runner."""
-    return text.replace("::", ": :").replace("##[", "## [")
-
-
 def add_summary(text: str, environment: Mapping[str, str] = os.environ) -> None:
     """Append Markdown to the step's summary, where there is one."""
     path = environment.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError as error:
         raise RecordsError(

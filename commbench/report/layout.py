@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
 
-BOLD, RED, PLAIN = "\x1b[1m", "\x1b[31;1m", "\x1b[0m"
+BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
@@ -40,8 +40,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
 
 
 def clean(text: str) -> str:
-    """Text from a file, safe to print: control characters become blanks."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    """Text from a file on one line, safe to print: control characters become blanks."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def width(text: str) -> int:

@@ -12,13 +12,18 @@ _ENTITIES = str.maketrans(
     | {"@": "@&#8203;", "#": "#&#8203;"}  # a zero-width blank: nobody is called, nothing is linked
 )
 
+_LINK = re.compile(r"(?i)(://|www\.)")
+"""GitHub makes links of bare addresses."""
 _LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Within a word an underscore is one; elsewhere it may begin emphasis."""
 
 
 def escape(text: str) -> str:
     """Text on one line that Markdown shows as it is."""
-    return _LOOSE_UNDERSCORE.sub("&#95;", clean(text).translate(_ENTITIES))
+    unlinked = _LINK.sub(
+        lambda found: f"{found[0][:-1]}&#{ord(found[0][-1])};", clean(text).translate(_ENTITIES)
+    )
+    return _LOOSE_UNDERSCORE.sub("&#95;", unlinked)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:

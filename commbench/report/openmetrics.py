@@ -14,6 +14,7 @@ from commbench.analysis.columns import KEY
 from commbench.analysis.matching import match
 from commbench.analysis.readers import Source
 from commbench.records.schema import OK
+from commbench.report.layout import clean
 from commbench.units import GB, MICRO
 
 
@@ -97,4 +98,6 @@ def _number(value: float) -> str:
 
 
 def _escaped(text: str) -> str:
+    """A label's value: line feeds have an escape of their own, other control characters none."""
+    text = "\n".join(map(clean, text.split("\n")))
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, filterwarnings
 
 from commbench.analysis.rows import Row, rows_of
 from commbench.errors import RecordsError, UnavailableError
+from commbench.records.files import new_file
 from commbench.records.schema import Run
+from commbench.report.layout import clean
 from commbench.units import GB, MICRO, format_bytes
 
 if TYPE_CHECKING:
@@ -16,10 +21,34 @@ if TYPE_CHECKING:
 Curve = list[dict[str, float]]
 """Points of one line, by ascending size."""
 
+MOST_TITLES = 6
+LONGEST_TITLE = 140
+LONGEST_TAG = 80
 MORE_SIZES_NEEDED = "no plot: a curve needs at least two sizes"
 # Okabe and Ito's colours, which stay apart for colour-blind eyes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def plain(text: str, longest: int = LONGEST_TITLE) -> str:
+    """Text from a file as matplotlib shows it: not too long, and nothing in it is a formula."""
+    shown = clean(text)
+    shown = shown if len(shown) <= longest else shown[: longest - 1] + "…"
+    return shown.replace("$", r"\$")
+
+
+def tag(name: str, longest: int = LONGEST_TAG) -> str:
+    """A name in a legend: matplotlib hides those that begin with an underscore."""
+    shown = plain(name, longest)
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+@contextmanager
+def quiet_about_glyphs() -> Iterator[None]:
+    """Without a warning for each character of a name that the font lacks: it is drawn as a box."""
+    with catch_warnings():
+        filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def has_curve(runs: list[Run]) -> bool:
@@ -36,7 +65,9 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     files = []
-    titles = list(dict.fromkeys(_title(run) for run in runs))
+    titles = list(dict.fromkeys(plain(_title(run)) for run in runs))
+    if len(titles) > MOST_TITLES:
+        titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
     for quantity, paint in (("busbw", _paint_busbw), ("time", _paint_time)):
         figure = Figure(figsize=(9, 5.4), dpi=120)
         figure.subplots_adjust(left=0.09, right=0.98, bottom=0.16, top=0.93 - 0.03 * len(titles))
@@ -44,12 +75,12 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
         axes = figure.add_subplot()
         styles = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
         for (name, curve), (colour, marker) in zip(curves.items(), styles, strict=False):
-            paint(axes, name, curve, colour, marker)
+            paint(axes, tag(name), curve, colour, marker)
         _dress(axes, titles, log=any(max(_column(c, quantity)) > 0 for c in curves.values()))
         path = _free_path(folder, quantity)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as file:
+            with new_file(path) as file, quiet_about_glyphs():
                 canvas.print_png(file)  # draws once; savefig would draw twice
         except OSError as error:
             raise RecordsError(

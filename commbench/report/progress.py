@@ -11,6 +11,8 @@ from rich.text import Text
 from commbench.analysis.rows import Row
 from commbench.plan import Case
 from commbench.records.schema import OK
+from commbench.report.layout import clean
+from commbench.report.terminal import safe
 from commbench.units import format_GBps, format_time
 
 
@@ -68,7 +70,8 @@ class Lines:
         case = row.measurement.case
         self._finished += 1
         number = f"[{self._finished}/{self._cases}]"
-        self._console.print(Text(f"{number} {case.name}  {outcome(row)}"), soft_wrap=True)
+        line = safe(clean(f"{number} {case.name}  {outcome(row)}"))
+        self._console.print(Text(line), soft_wrap=True)
 
     def close(self) -> None:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from commbench.analysis.rows import COLUMNS, Row
@@ -32,12 +33,17 @@ class ResultsCsv:
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         new = self._path.with_suffix(".csv.new")
         try:
-            new.write_text(text, encoding="utf-8")
+            new.write_text(text, encoding="utf-8", errors="replace")
             os.replace(new, self._path)  # noqa: PTH105 - atomic, and says so
         except OSError as error:
+            with suppress(OSError):
+                new.unlink()  # half of a file helps nobody
+            gone = not self._path.parent.exists()
             raise RecordsError(
                 f"cannot write {self._path}: {error.strerror}",
-                "every finished case is in run.jsonl beside it",
+                "the folder was removed or moved while the run went on"
+                if gone
+                else "every finished case is in run.jsonl beside it",
             ) from None
 
 

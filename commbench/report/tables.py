@@ -45,7 +45,7 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
     if run.end is None:
         parts.append("This run has not ended: it still goes on, or was cut off.")
     elif run.end.status != "complete":
-        parts.append(f"This run is {run.end.status}: {clean(run.end.reason)}")
+        parts.append(clean(f"This run is {run.end.status}: {run.end.reason}"))
     return "\n\n".join(parts)
 
 
@@ -64,14 +64,14 @@ def _head(run: Run) -> str:
     where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     told = {m.reported.statistic for m in run.measurements if m.reported}
-    how = clean("; ".join(sorted(told))) or HOW.get(plan.timing, "slowest rank, median")
+    how = "; ".join(sorted(told)) or HOW.get(plan.timing, "slowest rank, median")
     if not where:
         where = "hosts unknown"
-    return (
-        f"{clean(run.name)}\n"
-        f"{plan.world_size} {plan.backend} ranks on {clean(where)}, {plan.device}, "
+    line = (
+        f"{plan.world_size} {plan.backend} ranks on {where}, {plan.device}, "
         f"cpu mode {plan.cpu_mode}; {how}{launches}"
     )
+    return f"{clean(run.name)}\n{clean(line)}"
 
 
 def _kind_text(title: str, rows: list[Row], peak: Peak | None) -> str:
@@ -91,7 +91,7 @@ def _kind_text(title: str, rows: list[Row], peak: Peak | None) -> str:
     body = [
         style(line, RED) if bad else line for line, bad in zip(lines[head:], wrong, strict=True)
     ]
-    return "\n".join([style(title, BOLD), *lines[:head], *body])
+    return "\n".join([style(clean(title), BOLD), *lines[:head], *body])
 
 
 def _of(row: Row, peak: Peak) -> str:
@@ -197,4 +197,4 @@ def facts_text(facts: Mapping[str, Any]) -> str:
             text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             flat[name.replace("_", " ")] = text
     widest = max(map(len, flat), default=0)
-    return "\n".join(f"{name:<{widest}}  {clean(text)}" for name, text in flat.items())
+    return "\n".join(clean(f"{name:<{widest}}  {text}") for name, text in flat.items())

@@ -9,6 +9,7 @@ from pathlib import Path
 from commbench.errors import RecordsError, UnavailableError
 from commbench.operations import OPERATIONS
 from commbench.plan import Case
+from commbench.records.files import new_file
 from commbench.sweep.nccl import LOG_VARIABLES, Choice, Win, read_choices, tuner_lines
 from commbench.sweep.runner import Sweep, run_once
 from commbench.sweep.settings import Setting
@@ -90,8 +91,8 @@ def export_tuner(places: Sequence[Place], folder: Path, nodes: int, ranks: int) 
         )
     path = folder / TUNER_FILE
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write("\n".join(tuner_lines(wins, nodes, ranks)) + "\n")
+        with new_file(path) as file:
+            file.write("".join(f"{line}\n" for line in tuner_lines(wins, nodes, ranks)).encode())
     except OSError as error:
         raise RecordsError(f"cannot write {path}: {error.strerror}", "move it away") from None
     return path

@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import Interrupted, RecordsError
+from commbench.records.files import why_unreadable
 from commbench.records.journal import read_run
 from commbench.records.schema import Run
-from commbench.sweep.settings import UNSET, Setting, rounds_of
+from commbench.sweep.settings import (
+    MOST_ROUNDS,
+    MOST_SETTINGS,
+    NAME,
+    UNSET,
+    Setting,
+    rounds_of,
+)
+from commbench.typed import brief
 
 DESCRIPTION = "sweep.json"
 FORMAT = 1
+LARGEST_BYTES = 1 << 24
 FAILURE = "failure.txt"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 
@@ -61,11 +71,13 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 def read_sweep(folder: Path) -> Sweep:
     """The sweep that is described in a folder. Raises RecordsError where there is none."""
     path = folder / DESCRIPTION
+    if why := why_unreadable(path, LARGEST_BYTES):
+        raise RecordsError(f"cannot read {path}: {why}", "name the folder of a sweep")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("format") != FORMAT:
             raise ValueError("it is of another format")
-        return Sweep(
+        sweep = Sweep(
             settings=tuple(
                 Setting(_pairs(s["variables"]), _pairs(s["options"])) for s in values["settings"]
             ),
@@ -75,12 +87,31 @@ def read_sweep(folder: Path) -> Sweep:
             seed=int(values["seed"]),
             label=str(values["label"]),
         )
+        _refuse_odd(sweep)
+        return sweep
     except OSError as error:
         raise RecordsError(
             f"cannot read {path}: {error.strerror}", "name the folder of a sweep"
         ) from None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (
+        LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
+    ) as error:  # fmt: skip
         raise RecordsError(f"{path} describes no sweep: {error}", "begin a new one") from None
+
+
+def _refuse_odd(sweep: Sweep) -> None:
+    """Raise ValueError for what no sweep is, and no process can be started with."""
+    if not 1 <= sweep.rounds <= MOST_ROUNDS:
+        raise ValueError(f"rounds is {brief(sweep.rounds)}")
+    if not 1 <= len(sweep.settings) <= MOST_SETTINGS:
+        raise ValueError(f"it has {len(sweep.settings)} settings")
+    if not len(sweep.settings) == len(sweep.arguments) == len(sweep.environments):
+        raise ValueError("it has not one line of arguments and variables for each setting")
+    for name, value in (pair for each in sweep.environments for pair in each):
+        if not NAME.fullmatch(name) or "\0" in value:
+            raise ValueError(f"{brief(name)} is no variable")
+    if any("\0" in word for each in sweep.arguments for word in each):
+        raise ValueError("an argument holds a NUL byte")
 
 
 def _pairs(values: list[list[str]]) -> tuple[tuple[str, str], ...]:
@@ -122,7 +153,12 @@ def run_once(
         "--no-plots", "--output", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
     try:
         _, said = process.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from itertools import product
 from random import Random
@@ -15,7 +16,8 @@ UNSET = "-"
 VARIED_OPTIONS = ("nproc-per-node", "dtype", "backend", "cpu-mode", "timing", "placement")
 """Options of `commbench run` that can be varied like a variable."""
 MOST_SETTINGS = 256
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MOST_ROUNDS = 1000
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("TORCH_NCCL_", ("nccl",)),
@@ -45,8 +47,13 @@ class Setting(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """Its name as that of a folder: letters, digits, `.`, `_`, `=`, `+` and `-`."""
-        return re.sub(r"[^A-Za-z0-9._=+-]+", "+", self.name)[:120] or "as-it-is"
+        """Its name as that of a folder: letters, digits, `.`, `_`, `=`, `+` and `-`. Where it
+        holds anything else, or is long, a sum of it follows, so that no two share a folder."""
+        parts = [f"{name}={value}" for name, value in self.variables + self.options]
+        plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
+        if plain != "+".join(parts) or any("+" in part for part in parts):
+            return f"{plain}-{zlib.crc32(self.name.encode('utf-8', 'surrogateescape')):08x}"
+        return plain or "as-it-is"
 
 
 def settings_of(variables: Sequence[str], options: Sequence[str]) -> tuple[Setting, ...]:
@@ -91,7 +98,7 @@ def _choices(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
         whole = name.endswith(":")
         name = name.removesuffix(":").strip()
         fits = name.replace("-", "_") if option == "vary" else name
-        if not equals or not _NAME.fullmatch(fits) or not values:
+        if not equals or not NAME.fullmatch(fits) or not values:
             raise UsageError(
                 f"--{option} {text!r} does not say which values to try",
                 "write NAME=VALUE,VALUE; '-' leaves a variable unset; NAME:=VALUE keeps its commas",

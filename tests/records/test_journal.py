@@ -19,7 +19,9 @@ from commbench.plan import Case, Plan
 from commbench.records.journal import JOURNAL, Journal, create_folder, read_run
 from commbench.records.schema import (
     CUT_OFF,
+    LONGEST_S,
     SCHEMA,
+    SHORTEST_S,
     End,
     Header,
     Hop,
@@ -265,7 +267,7 @@ def test_a_journal_that_is_opened_again_keeps_what_it_has(tmp_path: Path) -> Non
     assert read_run(path).end == END
 
 
-seconds = st.floats(0, 1e9, allow_nan=False) | st.floats(1e-9, 1)
+seconds = st.just(0.0) | st.floats(SHORTEST_S, LONGEST_S) | st.floats(1e-9, 1)
 per_rank = st.sampled_from([0, 2]).flatmap(
     lambda ranks: st.lists(seconds, min_size=ranks, max_size=ranks).map(tuple)
 )
@@ -292,7 +294,7 @@ measurements = st.builds(
     status=st.sampled_from(["ok", "wrong", "unsupported", "skipped", "failed"]),
     reason=st.text(max_size=30),
     stop_reason=st.sampled_from(["", "fixed", "precision", "budget", "cap"]),
-    wrong=st.none() | st.integers(0, 2**70),
+    wrong=st.none() | st.integers(0, 2**53),
     first_wrong=st.none()
     | st.builds(WrongElement, st.integers(0, 9), st.integers(0, 2**40), st.text(), st.text()),
     visits=st.lists(visits, max_size=4).map(tuple),
@@ -442,7 +444,7 @@ def test_a_journal_of_a_newer_schema_is_refused_with_advice(
     assert refused.value.hint == f"this one reads up to {SCHEMA}; upgrade commbench to read it"
 
 
-@pytest.mark.parametrize("schema", [0, -1, "1", None, 1.5])
+@pytest.mark.parametrize("schema", [0, -1, "1", None, 1.5, True, [[]]])
 def test_a_schema_that_is_no_version_is_refused(
     schema: Any, lines: list[str], tmp_path: Path
 ) -> None:
@@ -507,6 +509,14 @@ def test_a_damaged_line_in_the_middle_is_named_by_its_number(
         ("first_wrong", {"rank": 1}),
         ("reported", {"time_s": "soon", "statistic": ""}),
         ("surprise", 1),
+        ("case.operation", ""),
+        ("case.size_bytes", -1),
+        ("case.size_bytes", 10**400),
+        ("case.index", 10**9),
+        ("case.index", -1),
+        ("wrong", -1),
+        ("reason", "x" * 10_001),
+        ("reported", {"time_s": -1.0, "statistic": ""}),
     ],
 )
 def test_a_value_that_is_none_of_a_measurement_is_refused_with_its_line(
@@ -543,6 +553,14 @@ def test_a_value_that_is_none_of_a_measurement_is_refused_with_its_line(
         ("switches", "many"),
         ("launch", "first"),
         ("surprise", 1),
+        ("samples_s", [10**400]),
+        ("samples_s", [-1e-4]),
+        ("samples_s", [5e-324]),
+        ("samples_s", [1e8]),
+        ("calls", 2**53 + 1),
+        ("switches", -1),
+        ("last_in", [3, -3]),
+        ("queued_s", 1e300),
     ],
 )
 def test_a_value_that_is_none_of_a_visit_is_refused_with_its_line(
@@ -560,6 +578,9 @@ def test_a_value_that_is_none_of_a_visit_is_refused_with_its_line(
         ("plan", {}), ("plan", None), ("ranks", None), ("ranks", [{"rank": 0}]), ("ranks", [5]),
         ("label", 5), ("environment", None), ("environment", {"load": float("nan")}),
         ("surprise", 1), ("launch", "first"), ("overhead_s", "little"), ("hops", [{"sender": 0}]),
+        ("num_nodes", 0), ("environment", {"load": 10**20}), ("label", "x" * 10_001),
+        ("environment", {"a": [[[[[1]]]]]}), ("environment", {"a": "x" * 200_000}),
+        ("hops", [{"sender": 0, "receiver": 1, "size_bytes": 1, "seconds": -1.0}]),
     ],
 )  # fmt: skip
 def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(

@@ -115,9 +115,13 @@ def test_the_rows_read_back_under_the_documented_columns(tmp_path: Path) -> None
 def test_a_file_that_cannot_be_written_is_refused_with_where_the_results_are(
     tmp_path: Path,
 ) -> None:
-    file = ResultsCsv(tmp_path / "absent")
-    with pytest.raises(RecordsError) as refused:
-        file.write()
     path = tmp_path / "absent" / "results.csv"
+    with pytest.raises(RecordsError) as refused:
+        ResultsCsv(path.parent).write()
     assert refused.value.message == f"cannot write {path}: No such file or directory"
+    assert refused.value.hint == "the folder was removed or moved while the run went on"
+    (tmp_path / "results.csv.new").mkdir()
+    with pytest.raises(RecordsError) as refused:
+        ResultsCsv(tmp_path).write()
+    assert refused.value.message.endswith("results.csv: Is a directory")
     assert refused.value.hint == "every finished case is in run.jsonl beside it"

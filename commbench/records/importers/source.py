@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import RecordsError
+from commbench.records.files import why_unreadable
 
 LARGEST_FILE_BYTES = 1 << 28
 
@@ -57,12 +58,12 @@ class Source(NamedTuple):
 
 def read_source(path: Path) -> Source:
     """The text of a file; RecordsError where there is none."""
+    if why := why_unreadable(path, LARGEST_FILE_BYTES):
+        hint = "give a file that another tool wrote"
+        if "larger" in why:
+            hint = "cut out the lines with the results"
+        raise RecordsError(f"cannot read {path}: {why}", hint)
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise RecordsError(
-                f"{path} is larger than {LARGEST_FILE_BYTES >> 20} MiB",
-                "cut out the lines with the results",
-            )
         raw = path.read_bytes()
     except OSError as error:
         raise RecordsError(

@@ -1,0 +1,93 @@
+"""Whatever is given: an answer, or two lines and an exit code; never a traceback or a hang."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import clean_environment
+
+HAMMER = Path(__file__).with_name("hammer.py")
+SEED = 2026
+LONGEST_S = 3600
+
+
+def hammer(what: str, where: Path, *numbers: int, told: str = "") -> dict[str, Any]:
+    """What hammer.py says of what it did; its failures are shown with what was given."""
+    ended = subprocess.run(
+        [sys.executable, str(HAMMER), what, str(where), *map(str, numbers)],
+        env=clean_environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"),
+        input=told, capture_output=True, text=True, timeout=LONGEST_S,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("files", "each"), [(300, 1), pytest.param(5000, 4, marks=pytest.mark.full)]
+)
+def test_damaged_files_give_an_answer_or_two_lines(tmp_path: Path, files: int, each: int) -> None:
+    found = hammer("files", tmp_path, SEED, files, each)
+    assert not found["failures"], json.dumps(found["failures"], indent=1)
+    assert sum(found["codes"].values()) == files * each
+    assert min(found["codes"]["0"], found["codes"]["6"]) > files * each // 12
+
+
+@pytest.mark.parametrize("lines", [200, pytest.param(5000, marks=pytest.mark.full)])
+def test_random_command_lines_end_as_they_should(tmp_path: Path, lines: int) -> None:
+    found = hammer("lines", tmp_path, SEED, lines)
+    assert not found["failures"], json.dumps(found["failures"], indent=1)
+    assert sum(found["codes"].values()) == lines
+    assert min(found["codes"][code] for code in "026") > lines // 100
+
+
+UNREADABLE = {
+    "fifo": "cannot read fifo: it is a FIFO, not a file",
+    "zero": "cannot read zero: it is a device, not a file",
+    "socket": "cannot read socket: it is a socket, not a file",
+    "loop": "cannot read loop: Too many levels of symbolic links",
+    "huge": "huge",
+    "huge.csv": "huge.csv",
+    "binary": "binary",
+    "dir": "dir",
+    "x" * 5000: "",
+    "unnamed\udcff": "unnamed",
+}
+READERS = (
+    ["show", "FILE"], ["plot", "FILE"], ["explain", "FILE"], ["compare", "FILE", "a"],
+    ["compare", "a", "FILE"], ["check", "FILE", "--max-time", "1s"], ["export", "FILE"],
+    ["check", "a", "--against", "FILE"], ["import", "FILE", "--output", "new"],
+)  # fmt: skip
+OTHERS = {
+    ("check", "a", "--rules", "fifo"): (2, "cannot read fifo: it is a FIFO, not a file"),
+    ("check", "a", "--rules", "zero"): (2, "cannot read zero: it is a device, not a file"),
+    ("check", "a", "--rules", "huge"): (2, "cannot read huge: it is larger than 1 MiB"),
+    ("check", "a", "--rules", "dir"): (2, "cannot read dir: Is a directory"),
+    ("check", "a", "--rules", "deep.toml"): (2, "deep.toml is no TOML"),
+    ("check", "a", "--rules", "bad.toml"): (2, "bad.toml, rule 1: max_time is "),
+    ("show", "latin.csv"): (6, "latin.csv is no output of a tool that commbench knows"),
+    ("export", "latin.csv"): (6, "latin.csv is not text"),
+    ("export", "a", "--output", "fifo"): (6, "fifo exists"),
+    ("export", "a", "--output", "x" * 300): (6, "File name too long"),
+    ("explain", "barrier", "--ranks", "9" * 40, "--time", "1s"): (2, "world size is 9"),
+    ("explain", "all_reduce", "--ranks", "2", "--size", "9" * 50, "--time", "1s"): (2, "range"),
+}
+
+
+def test_what_is_no_file_is_told_at_once(tmp_path: Path) -> None:
+    lines: dict[tuple[str, ...], tuple[int | None, str]] = dict(OTHERS)
+    for name, words in UNREADABLE.items():
+        lines |= {tuple(w.replace("FILE", name) for w in line): (None, words) for line in READERS}
+    told = hammer("these", tmp_path, told=json.dumps(list(lines)))
+    assert told["seconds"] < 60
+    for (line, (code, words)), (found, err) in zip(lines.items(), told["ended"], strict=True):
+        assert found in ((2, 3, 6) if code is None else (code,)), (line, found, err)
+        first, second = err.splitlines()
+        assert (first[:7], second[:6]) == ("error: ", "hint: "), line
+        assert words in first, line
+        assert len(err) < 9000

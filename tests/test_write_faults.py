@@ -1,0 +1,243 @@
+"""A disk that is full, a folder that goes away, no file left to open: two lines and an exit code,
+and what was written before stays whole."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
+from made_up import header, plan
+
+from commbench.errors import RecordsError
+from commbench.records.files import new_file
+from commbench.records.journal import Journal, create_folder, forget_empty, read_run
+from commbench.records.schema import End, Measurement, Visit
+
+LONG = [
+    "--sizes",
+    "1K-64K",
+    "--iters",
+    "500",
+    "--order",
+    "ascending",
+    "--no-plots",
+    "--output",
+    "run",
+]
+
+
+def ended_of(process: subprocess.Popen[str], where: Path) -> Ended:
+    out, err = process.communicate(timeout=START_TIMEOUT_S)
+    return Ended(process.returncode, out, err, where / "run")
+
+
+def start(where: Path, *arguments: str, limits: str = ":") -> subprocess.Popen[str]:
+    """Start commbench with some of bash's `ulimit`s."""
+    line = [sys.executable, "-m", "commbench", *arguments]
+    return subprocess.Popen(
+        ["bash", "-c", f'{limits}; exec "$@"', "-", *line],
+        cwd=where, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+
+
+def assert_two_lines(ended: Ended, *codes: int) -> None:
+    assert ended.code in codes, ended.err
+    assert [line.split(":")[0] for line in ended.err.splitlines()[-2:]] == ["error", "hint"]
+
+
+def assert_kept(where: Path, folder: Path) -> None:
+    """Every line of the journal is whole, and what it holds can be shown."""
+    lines = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
+    assert lines[0]["kind"] == "header"
+    shown = run_commbench(where, "show", str(folder))
+    assert shown.code == 0, shown.err
+    with (folder / "results.csv").open() as file:
+        assert all(row["status"] for row in csv.DictReader(file))
+
+
+@contextmanager
+def file_size(limit: int) -> Iterator[None]:
+    """No file of this process can grow beyond so many bytes; a disk that is full does the same."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
+    tmp_path: Path,
+) -> None:
+    asked = plan(sizes=(1024,))
+    (case,) = asked.cases()
+
+    def write(folder: Path) -> None:
+        with closing(Journal(folder)) as journal:
+            journal.header(header(asked, "x"))
+            journal.visit(case, Visit((1e-4,) * 3))
+            journal.measurement(Measurement(case, "ok"))
+
+    write(create_folder(tmp_path / "whole"))
+    whole = (tmp_path / "whole" / "run.jsonl").read_bytes()
+    ends = [at + 1 for at, byte in enumerate(whole) if byte == 10]
+    for limit in sorted({1, *range(7, len(whole), 61), *(end - 1 for end in ends), *ends[:-1]}):
+        folder = create_folder(tmp_path / str(limit))
+        with file_size(limit), pytest.raises(RecordsError, match="File too large"):
+            write(folder)
+        left = (folder / "run.jsonl").read_bytes()
+        assert left == whole[: max([0, *(end for end in ends if end <= limit)])]
+        if left:
+            Journal(folder).end(End("failed", "the disk is full", 1.0))
+            run = read_run(folder)
+            assert run.end == End("failed", "the disk is full", 1.0)
+            assert len(run.measurements) == (limit >= ends[1])
+        else:
+            forget_empty(folder)
+            assert not folder.exists()
+
+
+def test_half_a_line_of_a_killed_run_is_taken_back_before_the_next(tmp_path: Path) -> None:
+    asked = plan(sizes=(1024,))
+    folder = create_folder(tmp_path / "run")
+    with closing(Journal(folder)) as journal:
+        journal.header(header(asked, "x"))
+    with (folder / "run.jsonl").open("a") as file:
+        file.write('{"kind": "visit", "samples_s": [0.00')
+    Journal(folder).end(End("interrupted"))
+    assert read_run(folder).end == End("interrupted")
+
+
+def test_a_journal_that_holds_anything_is_never_removed(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
+    (folder / "run.jsonl").write_text("damaged\n")
+    forget_empty(folder)
+    assert (folder / "run.jsonl").read_text() == "damaged\n"
+
+
+def test_a_new_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> None:
+    too_large = pytest.raises(OSError, match="File too large")
+    with file_size(10), too_large, new_file(tmp_path / "new") as file:
+        file.write(b"x" * 100)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
+    began = time.monotonic()
+    ended = ended_of(start(tmp_path, "run", *LONG, limits="ulimit -f 8"), tmp_path)
+    assert_two_lines(ended, 6)
+    assert ended.err.splitlines()[-2] == "error: cannot write run/run.jsonl: File too large"
+    assert_kept(tmp_path, ended.folder)
+    last = ended.journal()[-1]
+    assert (last["kind"], last["status"]) == ("end", "failed")
+    assert 0.1 < last["elapsed_s"] < time.monotonic() - began
+
+
+def await_lines(journal: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until the run has written something."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 2):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def block(folder: Path) -> None:
+    (folder / "results.csv.new").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (remove, "error: cannot write run/run.jsonl: it was removed meanwhile"),
+        (block, "error: cannot write run/results.csv: Is a directory"),
+    ],
+)
+def test_a_folder_that_is_lost_in_mid_run_ends_it(
+    tmp_path: Path, harm: Callable[[Path], None], message: str
+) -> None:
+    process = start(tmp_path, "run", *LONG)
+    await_lines(tmp_path / "run" / "run.jsonl", process)
+    harm(tmp_path / "run")
+    ended = ended_of(process, tmp_path)
+    assert_two_lines(ended, 6)
+    assert ended.err.splitlines()[-2] == message
+    if harm is block:
+        assert_kept(tmp_path, ended.folder)
+
+
+@pytest.mark.parametrize("files", [8, 20])
+def test_too_few_files_end_it_with_two_lines(tmp_path: Path, files: int) -> None:
+    run = ("run", "--sizes", "1K", "--iters", "2", "--output", "run")
+    ended = ended_of(start(tmp_path, *run, limits=f"ulimit -n {files}"), tmp_path)
+    assert_two_lines(ended, 3, 4, 6)
+    assert not ended.folder.exists()
+
+
+@pytest.mark.parametrize("command", [("ops",), ("run", "--dry-run")])
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, command: tuple[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "commbench", *command],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=START_TIMEOUT_S,
+        )  # fmt: skip
+    assert ended.returncode == 6
+    assert ended.stderr.splitlines()[-2] == "error: No space left on device"
+
+
+def test_any_text_goes_to_a_terminal_of_few_characters(tmp_path: Path) -> None:
+    ended = run_commbench(tmp_path, "links", PYTHONIOENCODING="ascii")
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.full
+def test_a_taken_port_is_told_in_two_lines(tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = run_commbench(
+            tmp_path, "run", "--sizes", "1K", "--nnodes", "2", "--nproc-per-node", "1",
+            "--master-addr", "127.0.0.1", "--master-port", port,
+        )  # fmt: skip
+    assert_two_lines(ended, 3)
+    assert "address already in use" in ended.err
+    assert not ended.folder.exists()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+@pytest.mark.parametrize("how", ["full", "immutable"])
+def test_a_real_disk_that_is_full_or_takes_no_new_file(tmp_path: Path, how: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = "size=12k" if how == "full" else "size=1m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
+    try:
+        process = start(tmp_path, "run", *(word.replace("run", "disk/run") for word in LONG))
+        if how == "immutable":
+            await_lines(disk / "run" / "run.jsonl", process)
+            subprocess.run(["chattr", "+i", str(disk / "run")], check=True)
+        ended = ended_of(process, tmp_path)
+        assert_two_lines(ended, 6)
+        assert_kept(tmp_path, disk / "run")
+    finally:
+        subprocess.run(["chattr", "-f", "-i", str(disk / "run")], check=False)
+        subprocess.run(["umount", "-l", str(disk)], check=True)
