@@ -134,6 +134,8 @@ def _launch(
         trouble = error if isinstance(error, CommbenchError) else of_system(error)
         if writes and (not before or _has_grown(folder / JOURNAL, had_bytes)):
             _give_up(folder, trouble, time.monotonic() - began)
+        if trouble is error:
+            raise
         raise trouble from error
     if writes:
         report(read_run(folder), request)
@@ -185,6 +187,8 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progre
             leave_error(desk, seat.rank, told)
         if desk or not (told.speaks if isinstance(told, RankError) else speaks):
             sys.exit(told.exit_code)
+        if told is error:
+            raise
         raise told from error
     if speaks and not desk:
         report(read_run(task.folder), request)

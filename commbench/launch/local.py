@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,8 +33,6 @@ MONITOR_INTERVAL_S = 0.02
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
 """How lines begin that tell of progress; torchrun's own are not shown."""
 DESK, LOCK = "commbench", "lock"
-NEW_S = 60.0
-"""A desk is left alone for so long: its lock may be about to be taken."""
 ALONE = "--standalone"
 ERROR_DESK = "COMMBENCH_ERROR_DESK"
 """Variable that tells ranks under the plain torchrun command where to leave their errors."""
@@ -199,21 +196,23 @@ def _desk() -> Iterator[Path]:
     parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     for desk in parent.glob(f"{DESK}-*"):
         _clear_away(desk)
-    desk = Path(tempfile.mkdtemp(prefix=f"{DESK}-{os.getpid()}-", dir=parent))
+    unlocked = Path(tempfile.mkdtemp(prefix=f"{DESK}.", dir=parent))
+    desk = parent / f"{DESK}-{os.getpid()}-{unlocked.suffix[1:]}"
     try:
-        with (desk / LOCK).open("w") as lock:
+        with (unlocked / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            unlocked.rename(desk)
             yield desk
     finally:
-        shutil.rmtree(desk, ignore_errors=True)
+        for left in (unlocked, desk):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _clear_away(desk: Path) -> None:
     """Remove the desk of a launcher that is no more: the kernel has taken back its lock."""
     with suppress(OSError), (desk / LOCK).open() as lock:
-        if time.time() - os.fstat(lock.fileno()).st_mtime > NEW_S:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(desk, ignore_errors=True)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(desk, ignore_errors=True)
 
 
 @contextmanager

@@ -369,6 +369,7 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
         world_size=2,
         iterations=3,
         warmup=1,
+        timeout_s=300.0,
     )
     assert run.header.hosts == ("example",)
     assert [rank.rank for rank in run.header.ranks] == [0, 1]
