@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -161,7 +162,8 @@ def one_run(kind: str, random: Random, folder: Path) -> tuple[list[str] | None, 
             if process.poll() is not None:
                 return None, 0.0
             began = time.monotonic()
-            strike(process, fault, guilty)
+            with suppress(ProcessLookupError):  # it has just ended
+                strike(process, fault, guilty)
         limit = ENDS_WITHIN_S + HANGS_FOR_S * fault.hangs + 60.0 * bool(fault.inside)
         _, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

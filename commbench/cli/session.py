@@ -118,6 +118,11 @@ def _launch(
     tasks = _tasks(request, plan, writes, before)
     folder = tasks[0].folder
     had_bytes = (folder / JOURNAL).stat().st_size if writes else 0
+
+    def give_up(error: CommbenchError) -> None:
+        if writes and (not before or _has_grown(folder / JOURNAL, had_bytes)):
+            _give_up(folder, error, time.monotonic() - began)
+
     try:
         if request.launcher == "torchrun":
             _say("ranks are started by the torchrun command", request.verbose)
@@ -130,12 +135,12 @@ def _launch(
                 method, why = start_method(plan.device, nodes)
                 _say(f"ranks are {method}ed by torchrun's agent: {why}", request.verbose)
                 launch(task, nodes, method)
-    except (CommbenchError, OSError, MemoryError, ImportError) as error:
-        trouble = error if isinstance(error, CommbenchError) else of_system(error)
-        if writes and (not before or _has_grown(folder / JOURNAL, had_bytes)):
-            _give_up(folder, trouble, time.monotonic() - began)
-        if trouble is error:
-            raise
+    except CommbenchError as error:
+        give_up(error)
+        raise
+    except (OSError, MemoryError, ImportError) as error:
+        trouble = of_system(error)
+        give_up(trouble)
         raise trouble from error
     if writes:
         report(read_run(folder), request)
