@@ -9,14 +9,13 @@ from typing import Any
 
 from commbench.cli.ask import Request
 from commbench.cli.speak import tell
+from commbench.cli.unfinished import COMPLETE, tasks_left
 from commbench.errors import RecordsError, UsageError
 from commbench.plan import Plan
 from commbench.records.journal import JOURNAL, Journal, Progress, read_progress, read_run
 from commbench.records.schema import End, Header
 from commbench.units import format_sizes
-from commbench.worker.task import Task
 
-COMPLETE = "complete"
 _OPTIONS = {
     "op": ("--op", "operations"),
     "sizes": ("--sizes", "sizes"),
@@ -96,38 +95,6 @@ def _find(text: str, request: Request) -> Path:
         raise RecordsError(
             error.message, "every node reads the run that is resumed: copy its folder to this one"
         ) from None
-
-
-def tasks_left(before: Progress) -> list[Task]:
-    """The launches that are still to be made, the first one perhaps begun; none of a whole run."""
-    header = before.run.header
-    task = Task(
-        plan=header.plan,
-        label=header.label,
-        folder=Path(before.run.path),
-        launch=before.launch,
-        began=header,
-        journal=before.digest,
-    )
-    begun = [] if _is_finished(before) else [replace(task, finished=before.finished)]
-    return begun + [
-        replace(task, launch=number) for number in range(before.launch + 1, header.plan.launches)
-    ]
-
-
-def progress_text(before: Progress) -> str:
-    """One line that says how far a run has come."""
-    plan = before.run.header.plan
-    launch = f" of launch {before.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
-    of_all = f"{len(before.finished)} of {len(plan.cases())} cases{launch}"
-    return f"resuming {before.run.path}: {of_all} are finished"
-
-
-def _is_finished(before: Progress) -> bool:
-    """Whether the last launch has done all it had to."""
-    end = before.run.end
-    whole = len(before.finished) == len(before.run.header.plan.cases())
-    return whole or (end is not None and end.status == COMPLETE)
 
 
 def _finish(before: Progress) -> None:

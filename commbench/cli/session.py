@@ -152,7 +152,7 @@ def _tasks(request: Request, plan: Plan, writes: bool, before: Progress | None) 
     from commbench.worker.task import Task
 
     if before:
-        from commbench.cli.resuming import progress_text, tasks_left
+        from commbench.cli.unfinished import progress_text, tasks_left
 
         _say(progress_text(before))
         return tasks_left(before)
@@ -175,7 +175,7 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progre
     if desk and seat.one_host:
         seat = replace(seat, meeting_point=f"file:{desk / 'ranks'}")
     if before:
-        from commbench.cli.resuming import progress_text, tasks_left
+        from commbench.cli.unfinished import progress_text, tasks_left
 
         _say(progress_text(before), speaks and not desk)
         (task,) = tasks_left(before)
