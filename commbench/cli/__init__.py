@@ -22,7 +22,6 @@ LONGEST_LINE = 4000
 app = typer.Typer(
     name="commbench",
     cls=LazyGroup,
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -34,6 +33,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 @app.callback(invoke_without_command=True)
 def commbench(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Benchmark the collectives of torch.distributed: latency, algorithm and bus bandwidth.
@@ -50,6 +50,9 @@ def commbench(
     if version:
         say(f"commbench {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+        raise typer.Exit(2)
 
 
 def main() -> NoReturn:

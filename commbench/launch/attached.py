@@ -80,7 +80,8 @@ def find_seat(
     UnavailableError where nothing tells the ranks where to meet.
     """
     for starter in STARTERS:
-        if starter.rank in environment and starter.world_size in environment:
+        # srun sets PMI_RANK too where its --mpi is pmi2, but no local rank beside it.
+        if {starter.rank, starter.world_size, starter.local_rank} <= environment.keys():
             alone = _number(environment, starter.world_size) == 1
             if not alone or starter.master in environment:
                 return _seat(starter, environment, master_addr, master_port)

@@ -108,6 +108,12 @@ def test_a_bad_request_is_two_lines_and_an_exit_code(commbench: Commbench, line:
     assert not ended.folder.exists()
 
 
+def test_without_a_command_the_help_is_printed(commbench: Commbench) -> None:
+    alone, asked = commbench(), commbench("--help")
+    assert (alone.code, alone.err) == (2, "")
+    assert alone.out.strip() == asked.out.strip()
+
+
 def test_a_folder_in_use_is_not_overwritten(commbench: Commbench, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").write_text("data")

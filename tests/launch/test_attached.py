@@ -121,6 +121,10 @@ def test_torchrun_started_within_a_slurm_step_is_torchrun() -> None:
     assert seat(SRUN | OPENMPI, "node0").launcher == "mpirun"
 
 
+def test_srun_that_speaks_pmi2_is_srun() -> None:
+    assert seat(SRUN | {"PMI_RANK": "2", "PMI_SIZE": "5"}, port=29500) == seat(SRUN, port=29500)
+
+
 def test_one_task_launches_as_usual() -> None:
     alone = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}
     assert find_seat(None, None, SRUN | alone) is None
