@@ -15,6 +15,7 @@ trouble is found and printed in one place, `commbench.cli.main`, as two lines.
 from __future__ import annotations
 
 import errno
+import signal
 
 
 class CommbenchError(Exception):
@@ -78,6 +79,15 @@ class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an err
     ) -> None:
         super().__init__(message, hint, details)
         self.exit_code = 128 + signal_number
+
+
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ignore_interruptions() -> None:
+    """Have no signal cut off what is left to do at the end, which is short."""
+    for number in INTERRUPTIONS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {

@@ -14,7 +14,7 @@ import typer
 from commbench import __version__
 from commbench.cli.lazy import LazyGroup
 from commbench.cli.speak import say, tell
-from commbench.errors import CommbenchError, Interrupted, of_system
+from commbench.errors import CommbenchError, Interrupted, ignore_interruptions, of_system
 
 LONGEST_LINE = 4000
 """Characters of what is said of an error."""
@@ -72,6 +72,8 @@ def main() -> NoReturn:
         _give_up_output()
         code = 128 + signal.SIGPIPE
     except CommbenchError as error:
+        if isinstance(error, Interrupted):
+            ignore_interruptions()
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         say_error(error.message, error.hint, error.details)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -16,13 +17,16 @@ from typing import TYPE_CHECKING
 from commbench.cli.ask import Request
 from commbench.cli.speak import say, tell
 from commbench.errors import (
+    INTERRUPTIONS,
     CommbenchError,
+    Interrupted,
     RankError,
     RecordsError,
     UnavailableError,
     UsageError,
     WrongResultError,
     first_line,
+    ignore_interruptions,
     of_system,
 )
 from commbench.plan import READY, Plan
@@ -51,6 +55,8 @@ def run(request: Request, before: Progress | None = None) -> None:
             f"{request.launches} launches need commbench to launch the ranks itself",
             "leave out --launches here, and give several runs to `commbench compare`",
         )
+    if not seat:
+        _be_interruptible()
     place, plan, nodes = _plan(request, seat)
     if before:
         plan = _plan_of(before, plan)
@@ -95,6 +101,20 @@ def _plan(request: Request, seat: Seat | None) -> tuple[Place, Plan, Nodes]:
     return place, request.plan(place.backend, place.device, world_size), nodes
 
 
+def _be_interruptible() -> None:
+    """End in two lines at a signal, also while no agent listens to it."""
+
+    def stop(number: int, _: object) -> None:
+        raise Interrupted(
+            f"stopped by {signal.Signals(number).name}",
+            "`commbench show` prints what there is of a run",
+            signal_number=number,
+        )
+
+    for number in INTERRUPTIONS:
+        signal.signal(number, stop)
+
+
 def _plan_of(before: Progress, asked: Plan) -> Plan:
     """The plan of a run that is taken up again, if there are as many ranks again."""
     plan = before.run.header.plan
@@ -120,6 +140,7 @@ def _launch(
     had_bytes = (folder / JOURNAL).stat().st_size if writes else 0
 
     def give_up(error: CommbenchError) -> None:
+        ignore_interruptions()
         if writes and (not before or _has_grown(folder / JOURNAL, had_bytes)):
             _give_up(folder, error, time.monotonic() - began)
 
@@ -258,7 +279,6 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     from rich.console import Console
 
     from commbench.analysis.rows import rows_of
-    from commbench.errors import Interrupted
     from commbench.records.journal import Journal, forget_empty, read_run
     from commbench.records.schema import End
     from commbench.report.results_csv import ResultsCsv

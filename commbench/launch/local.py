@@ -7,11 +7,12 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from commbench.errors import (
     RankError,
     UnavailableError,
     first_line,
+    ignore_interruptions,
 )
 from commbench.launch.aftermath import what_happened
 from commbench.plan import READY
@@ -30,6 +32,8 @@ from commbench.worker.entry import Errand, enter
 from commbench.worker.task import Task
 
 MONITOR_INTERVAL_S = 0.02
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals at which the agent ends its ranks."""
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
 """How lines begin that tell of progress; torchrun's own are not shown."""
 DESK, LOCK = "commbench", "lock"
@@ -90,9 +94,12 @@ def _run_agent(config: Any, errand: Errand) -> None:
         prepare(cases, errand.task.plan.world_size)
         gc.collect()
         gc.freeze()
+    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOPPING}
     try:
         elastic_launch(config, enter)(errand)
     except SignalException as signalled:
+        handlers = dict.fromkeys(STOPPING, signal.SIG_IGN)
+        ignore_interruptions()
         raise Interrupted(
             f"stopped by {signalled.sigval.name}",
             f"finished cases are kept in {errand.task.folder}",
@@ -107,6 +114,12 @@ def _run_agent(config: Any, errand: Errand) -> None:
         ) from error
     finally:
         gc.unfreeze()
+        _handle(handlers)  # the agent leaves its own
+
+
+def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
