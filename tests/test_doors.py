@@ -170,7 +170,11 @@ def test_a_hostile_text_is_shown_and_not_obeyed(
         assert re.fullmatch(r'# .*|commbench_\w+\{(\w+="([^"\\]|\\["\\n])*",?)*\} \S+', line)
 
 
-@pytest.mark.parametrize("hostile", [3, 9, 13], indirect=True)
+@pytest.mark.parametrize(
+    "hostile",
+    [9, *(pytest.param(which, marks=pytest.mark.full) for which in (3, 13))],
+    indirect=True,
+)
 def test_commands_show_hostile_text_and_do_not_obey_it(hostile: str, tmp_path: Path) -> None:
     here = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     for line in (

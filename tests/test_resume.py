@@ -129,6 +129,7 @@ def finished_in(content: bytes) -> list[int]:
     return [line["case"]["index"] for line in lines if line["kind"] == "case"]
 
 
+@pytest.mark.full
 def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
     journal = tmp_path / "run" / JOURNAL
     arguments = [

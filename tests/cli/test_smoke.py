@@ -27,7 +27,7 @@ OPERATIONS["gather"] = OPERATIONS["gather"]._replace(
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_everything_works_with_gloo(commbench: Commbench, tmp_path: Path, ranks: int) -> None:
     ended = commbench("smoke", "--junit", "report.xml", "--nproc-per-node", str(ranks))
     assert (ended.code, ended.err) == (0, "")

@@ -274,6 +274,7 @@ def operators_variables(kind: str, node: int, port: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_pods_measure_together(tmp_path: Path, kind: str) -> None:
     words = ("--sizes", "1K,64K", "--iters", "5", "--no-plots", "--backend", "gloo",
