@@ -30,7 +30,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ende
                 tmp_path_factory.mktemp(f"ranks{ranks}"), "run", "--op", "all",
                 "--dtype", "all" if ranks == 2 else SOME_DTYPES,
                 "--reduce-op", "all", "--placement", "both", "--iters", "1", "--warmup", "0",
-                "--sizes", ",".join(map(str, FEW_SIZES if ranks in (2, 4) else SIZES)), "--root", str(ranks - 1),
+                "--sizes", ",".join(map(str, SIZES if ranks % 2 else FEW_SIZES)),
+                "--root", str(ranks - 1),
                 "--nproc-per-node", str(ranks), "--no-plots",
             )  # fmt: skip
         return ended[ranks]
