@@ -34,7 +34,7 @@ from commbench.records.journal import read_run
 MARK, SPEC = "COMMBENCH_FAULT_RUN", "COMMBENCH_FAULT"
 STRUCK = "struck"
 """File in which a planted fault notes the monotonic time at which it struck."""
-TIMEOUT_S = 2
+TIMEOUT_S = 4
 ENDS_WITHIN_S = 10.0
 HANGS_FOR_S = TIMEOUT_S + 5.0
 """What --timeout allows, the next beat of a watch, and listening to the others."""

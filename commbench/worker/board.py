@@ -21,7 +21,7 @@ from commbench.worker.position import Position, read_positions
 from commbench.worker.seat import Seat
 
 STORE_TIMEOUT_S = 5.0
-KEY = "commbench/post/"
+KEY, POSTED = "commbench/post/", "commbench/posted/"
 
 
 class Post(NamedTuple):
@@ -106,21 +106,23 @@ class StoreBoard:
         while True:
             self._changed.wait()
             self._changed.clear()
+            asked = self._asked.is_set()
             try:
                 store = store or _own_connection(self._seat)
                 if self._mine:
                     store.set(f"{KEY}{self._seat.rank}", json.dumps(self._mine))
-                if self._asked.is_set():
+                    store.add(f"{POSTED}{self._seat.rank}", 1)
+                if asked:
                     self._read_all(store)
             except (RuntimeError, ValueError, OSError):
                 store = None  # not there yet, gone, or cut off: try again with the next post
-            self._asked.clear()
+            if asked:
+                self._asked.clear()
 
     def _read_all(self, store: Any) -> None:
         for rank in range(self._seat.world_size):
-            key = f"{KEY}{rank}"
-            if store.check([key]):
-                host, position, stack, word = json.loads(store.get(key))
+            if store.add(f"{POSTED}{rank}", 0):  # getting what is not there would wait for it
+                host, position, stack, word = json.loads(store.get(f"{KEY}{rank}"))
                 self._found[rank] = Post(host, Position(*position), tuple(stack), word)
 
 

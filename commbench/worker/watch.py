@@ -85,7 +85,6 @@ class Watch:
         """What the other ranks' positions tell of a connection that was lost: which of them ended,
         and what it was doing; empty where none did. And whether this rank speaks for all, as the
         first that is left. Takes `patience_s`."""
-        self._board.read()
         first = self._board.read()
         time.sleep(patience_s)
         second = self._board.read()
