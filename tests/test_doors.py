@@ -18,7 +18,7 @@ from conftest import Commbench, clean_environment, run_commbench
 from listening import listening_while
 from made_up import header, made_up_run, plan, steady
 
-from commbench.analysis.compare import compare
+from commbench.analysis.comparison.compare import compare
 from commbench.analysis.sources import load
 from commbench.records.journal import read_run
 from commbench.records.schema import Measurement

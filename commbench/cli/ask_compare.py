@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from commbench.errors import UsageError, name_error
 
 if TYPE_CHECKING:
-    from commbench.analysis.compare import Comparison
+    from commbench.analysis.comparison.compare import Comparison
 
 T = TypeVar("T")
 

@@ -60,10 +60,10 @@ def check(
     commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
     commbench check new --against old --rules limits.toml --junit report.xml
     """
-    from commbench.analysis.gate import check as check_rules
-    from commbench.analysis.limits import DEFAULT_SLOWDOWN
-    from commbench.analysis.rules import parse_rule
-    from commbench.analysis.rules_file import read_rules
+    from commbench.analysis.gating.gate import check as check_rules
+    from commbench.analysis.gating.limits import DEFAULT_SLOWDOWN
+    from commbench.analysis.gating.rules import parse_rule
+    from commbench.analysis.gating.rules_file import read_rules
     from commbench.analysis.sources import find_source, load
     from commbench.cli.ask_compare import allowed, choose
     from commbench.cli.speak import command, say, tell

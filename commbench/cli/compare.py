@@ -51,8 +51,8 @@ def compare(
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
     """
-    from commbench.analysis.compare import COMPARED
-    from commbench.analysis.compare import compare as compare_two
+    from commbench.analysis.comparison.compare import COMPARED
+    from commbench.analysis.comparison.compare import compare as compare_two
     from commbench.analysis.sources import find_source, load
     from commbench.cli.ask_compare import allowed, choose
     from commbench.cli.speak import say, tell

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.compare import Comparison
-from commbench.analysis.crossovers import Crossover
-from commbench.analysis.ratio import FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
+from commbench.analysis.comparison.compare import Comparison
+from commbench.analysis.comparison.crossovers import Crossover
+from commbench.analysis.comparison.ratio import FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
+from commbench.analysis.comparison.reasons import CHANCE, OVERLAP
 from commbench.analysis.readers import Source
-from commbench.analysis.reasons import CHANCE, OVERLAP
 from commbench.units import GB, MICRO, format_bytes, format_GBps, format_ratio, format_time
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.columns import KEY, whole
-from commbench.analysis.compare import Comparison
+from commbench.analysis.comparison.compare import Comparison
 from commbench.analysis.readers import Source
 
 if TYPE_CHECKING:

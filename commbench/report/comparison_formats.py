@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from commbench.analysis.compare import Comparison
+from commbench.analysis.comparison.compare import Comparison
 from commbench.report.comparison_data import comparisons_csv, comparisons_json
 from commbench.report.comparison_markdown import comparisons_markdown
 from commbench.report.comparison_table import comparisons_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.analysis.compare import Comparison
-from commbench.analysis.ratio import FASTER, SLOWER
+from commbench.analysis.comparison.compare import Comparison
+from commbench.analysis.comparison.ratio import FASTER, SLOWER
 from commbench.report.comparison import (
     HEADINGS,
     Line,

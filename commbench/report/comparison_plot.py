@@ -9,8 +9,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.compare import Comparison
-from commbench.analysis.ratio import NOT_COMPARED
+from commbench.analysis.comparison.compare import Comparison
+from commbench.analysis.comparison.ratio import NOT_COMPARED
 from commbench.errors import UnavailableError, UsageError
 from commbench.report.comparison import names_of
 from commbench.report.files import write_new

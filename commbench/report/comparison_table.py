@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import fill
 
-from commbench.analysis.compare import Comparison
-from commbench.analysis.facts import Fact
-from commbench.analysis.ratio import FASTER, SLOWER
+from commbench.analysis.comparison.compare import Comparison
+from commbench.analysis.comparison.facts import Fact
+from commbench.analysis.comparison.ratio import FASTER, SLOWER
 from commbench.report.comparison import (
     HEADINGS,
     Line,

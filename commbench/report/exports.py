@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import whole
-from commbench.analysis.matching import case_of
+from commbench.analysis.comparison.matching import case_of
 from commbench.analysis.readers import Source
 from commbench.errors import UnavailableError
 from commbench.report.comparison_data import records

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import fill
 
-from commbench.analysis.gate import Finding, Gate, Verdict
-from commbench.analysis.limits import FAIL, PASS, SKIPPED, UNDECIDED
+from commbench.analysis.gating.gate import Finding, Gate, Verdict
+from commbench.analysis.gating.limits import FAIL, PASS, SKIPPED, UNDECIDED
 from commbench.report.comparison import launches_note
 from commbench.report.comparison_table import WIDTH, clip, facts_text
 from commbench.report.layout import BOLD, RED, clean, style, table

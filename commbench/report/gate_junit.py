@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from commbench.analysis.gate import Finding, Gate, Verdict
-from commbench.analysis.limits import FAIL, SKIPPED, UNDECIDED
+from commbench.analysis.gating.gate import Finding, Gate, Verdict
+from commbench.analysis.gating.limits import FAIL, SKIPPED, UNDECIDED
 from commbench.report.gate import row_of, title_of
 from commbench.report.layout import clean
 

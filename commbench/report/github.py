@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from commbench.analysis.gate import Gate
-from commbench.analysis.limits import FAIL, UNDECIDED
+from commbench.analysis.gating.gate import Gate
+from commbench.analysis.gating.limits import FAIL, UNDECIDED
 from commbench.errors import RecordsError
 from commbench.report.gate import noteworthy, row_of, summary_of, title_of, verdict_line
 from commbench.report.layout import clean

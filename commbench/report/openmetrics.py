@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY
-from commbench.analysis.matching import match
+from commbench.analysis.comparison.matching import match
 from commbench.analysis.readers import Source
 from commbench.records.schema import OK
 from commbench.report.layout import clean

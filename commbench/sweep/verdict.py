@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, log
 from typing import Any, NamedTuple
 
-from commbench.analysis.ratio import SLOWER, Times, ratio_of, verdicts_of
+from commbench.analysis.comparison.ratio import SLOWER, Times, ratio_of, verdicts_of
 from commbench.analysis.rows import Row, rows_of
 from commbench.plan import Case
 from commbench.sweep.runner import Outcome

@@ -145,7 +145,7 @@ def _introduce(
 
 def _refuse_changes(began: Header | None, now: Header) -> None:
     """Raise UnavailableError where a run that is taken up again would mix two environments."""
-    from commbench.analysis.facts import changes
+    from commbench.analysis.comparison.facts import changes
 
     if began and (changed := changes(began, now)):
         told = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)

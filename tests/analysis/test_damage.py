@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from made_up import made_up_run, plan, steady
 
-from commbench.analysis.compare import compare
-from commbench.analysis.gate import check
-from commbench.analysis.rules import parse_rule
+from commbench.analysis.comparison.compare import compare
+from commbench.analysis.gating.gate import check
+from commbench.analysis.gating.rules import parse_rule
 from commbench.analysis.sources import load
 from commbench.errors import CommbenchError
 from commbench.report.comparison_formats import FORMATS

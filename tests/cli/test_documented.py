@@ -10,7 +10,7 @@ import pytest
 from conftest import Commbench
 from made_up import made_up_run, plan, steady
 
-from commbench.analysis.rules_file import read_rules
+from commbench.analysis.gating.rules_file import read_rules
 
 ROOT = Path(__file__).parents[2]
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/comparing.md")]

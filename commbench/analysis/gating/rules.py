@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from commbench.analysis.limits import LIMITS, Limit
+from commbench.analysis.gating.limits import LIMITS, Limit
 from commbench.dtypes import find_dtype
 from commbench.errors import UsageError
 from commbench.operations import find_operation

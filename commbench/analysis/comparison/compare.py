@@ -1,6 +1,6 @@
 """Two sets of results, row by row: which is faster, by how much, and how sure that is.
 
-The ratio is time of B over time of A: above 1 B is slower. analysis.ratio gives its interval and
+The ratio is time of B over time of A: above 1 B is slower. analysis.comparison.ratio gives its interval and
 the verdict; where both sides hold samples, a rank test has its say too.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.columns import KEY, TIMES
-from commbench.analysis.crossovers import Crossover, crossovers_of
-from commbench.analysis.facts import NEEDED_FACTS, Fact, differences, mismatches
-from commbench.analysis.matching import Match, case_of, key_codes, match
-from commbench.analysis.rank_tests import rank_tests
-from commbench.analysis.ratio import (
+from commbench.analysis.comparison.crossovers import Crossover, crossovers_of
+from commbench.analysis.comparison.facts import NEEDED_FACTS, Fact, differences, mismatches
+from commbench.analysis.comparison.matching import Match, case_of, key_codes, match
+from commbench.analysis.comparison.rank_tests import rank_tests
+from commbench.analysis.comparison.ratio import (
     NOT_COMPARED,
     TOLERANCE,
     VERDICTS,
@@ -21,8 +21,8 @@ from commbench.analysis.ratio import (
     ratio_of,
     verdicts_of,
 )
+from commbench.analysis.comparison.reasons import choose, doubts, unusable
 from commbench.analysis.readers import Source
-from commbench.analysis.reasons import choose, doubts, unusable
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.limits import LIMITS
-from commbench.analysis.rules import Rule, as_text, make_rule
+from commbench.analysis.gating.limits import LIMITS
+from commbench.analysis.gating.rules import Rule, as_text, make_rule
 from commbench.errors import UsageError, name_error
 from commbench.records.files import why_unreadable
 from commbench.typed import brief

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.ratio import FASTER, SLOWER
+from commbench.analysis.comparison.ratio import FASTER, SLOWER
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import isnan
 from typing import Any, NamedTuple
 
-from commbench.analysis.mann_whitney import SIGNIFICANCE
+from commbench.analysis.comparison.mann_whitney import SIGNIFICANCE
 from commbench.units import (
     GB,
     MICRO,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.mann_whitney import SIGNIFICANCE
+from commbench.analysis.comparison.mann_whitney import SIGNIFICANCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

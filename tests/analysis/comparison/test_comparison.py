@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from made_up import header, in_memory, made_up_run, noisy, plan, steady
 
-from commbench.analysis.compare import compare
-from commbench.analysis.crossovers import Crossover
-from commbench.analysis.facts import Fact
+from commbench.analysis.comparison.compare import compare
+from commbench.analysis.comparison.crossovers import Crossover
+from commbench.analysis.comparison.facts import Fact
 from commbench.analysis.readers import Source, source_of
 from commbench.analysis.sources import load
 from commbench.errors import RecordsError

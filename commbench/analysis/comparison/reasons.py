@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.ratio import UNDECIDED, Times
+from commbench.analysis.comparison.ratio import UNDECIDED, Times
 from commbench.records.schema import OK, WRONG
 
 if TYPE_CHECKING:

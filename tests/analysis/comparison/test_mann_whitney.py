@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from commbench.analysis.mann_whitney import mann_whitney
+from commbench.analysis.comparison.mann_whitney import mann_whitney
 
 # Mann and Whitney 1947, table I: P(U <= u) for sizes n, m; doubled here.
 EXACT = [

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.mann_whitney import mann_whitney
-from commbench.analysis.matching import Match
+from commbench.analysis.comparison.mann_whitney import mann_whitney
+from commbench.analysis.comparison.matching import Match
 from commbench.analysis.readers import Source
 from commbench.analysis.rows import Row
 from commbench.analysis.statistics import median

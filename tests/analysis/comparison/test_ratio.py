@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commbench.analysis.ratio import Times, ratio_of, verdicts_of
+from commbench.analysis.comparison.ratio import Times, ratio_of, verdicts_of
 
 
 def times(*rows: tuple[float, float, float]) -> Times:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commbench.analysis.rules import parse_rule
-from commbench.analysis.rules_file import read_rules
+from commbench.analysis.gating.rules import parse_rule
+from commbench.analysis.gating.rules_file import read_rules
 from commbench.errors import UsageError
 from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.compare import Comparison, compare
-from commbench.analysis.limits import FAIL, PASS, SKIPPED, UNDECIDED, Measured
-from commbench.analysis.matching import case_of
-from commbench.analysis.ratio import NOT_COMPARED
+from commbench.analysis.comparison.compare import Comparison, compare
+from commbench.analysis.comparison.matching import case_of
+from commbench.analysis.comparison.ratio import NOT_COMPARED
+from commbench.analysis.gating.limits import FAIL, PASS, SKIPPED, UNDECIDED, Measured
+from commbench.analysis.gating.rules import Rule
 from commbench.analysis.readers import Source
-from commbench.analysis.rules import Rule
 from commbench.errors import UsageError
 from commbench.plan import Case
 from commbench.records.schema import OK

@@ -1,0 +1,1 @@
+"""Two runs side by side: rows that go together, ratios with intervals, verdicts."""

@@ -1,0 +1,1 @@
+"""Limits that a run must keep: rules, and whether rows break them."""
