@@ -1,7 +1,7 @@
 """Two sets of results, row by row: which is faster, by how much, and how sure that is.
 
-The ratio is time of B over time of A: above 1 B is slower. analysis.comparison.ratio gives its interval and
-the verdict; where both sides hold samples, a rank test has its say too.
+The ratio is time of B over time of A: above 1 B is slower. analysis.comparison.ratio gives its
+interval and the verdict; where both sides hold samples, a rank test has its say too.
 """
 
 from __future__ import annotations
