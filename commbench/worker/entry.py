@@ -56,8 +56,10 @@ def enter(errand: Errand) -> None:
 
     if not any(name in os.environ for name in TALKATIVE):
         _write_to(log_of(errand.desk, seat.rank), speaks=not seat.rank)
-        # A crash writes its stack here and not over the two lines that people read.
-        faulthandler.enable((errand.desk / f"{STACK}-{seat.rank}").open("w"))
+        # A crash writes its stack here and not over the two lines that people read; that of its
+        # own thread alone, for reading others' while they run can take for ever.
+        stack = (errand.desk / f"{STACK}-{seat.rank}").open("w")
+        faulthandler.enable(stack, all_threads=False)
 
     def tell(error: RankError, speaks: bool) -> None:  # noqa: ARG001 - the launcher reads one
         leave_error(errand.desk, seat.rank, error)
