@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from commbench.worker.desk import LEFT, Failure, last_words, read_error, read_fa
 from commbench.worker.position import DONE, Position, read_positions
 
 KILLED = "if nobody killed it, look for the out-of-memory killer in dmesg"
+CRASHED = "the lines above, if there are any, show where; `commbench env` lists the versions in use"
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 FAILED = "COMMBENCH_TRACEBACK=1 shows where"
 
 
@@ -34,9 +37,15 @@ def what_happened(desk: Path, failures: Mapping[int, Any], plan: Plan) -> Commbe
     details = "\n".join([f"the last words of rank {rank}:", *(f"  {line}" for line in lines)])
     return RankError(
         f"rank {rank} on {socket.gethostname()} {_how(failure, doing, told.get(rank))}",
-        KILLED if failure.exitcode < 0 else FAILED,
+        _hint(-failure.exitcode),
         details if lines else "",
     )
+
+
+def _hint(signal_number: int) -> str:
+    if signal_number in CRASHES:
+        return CRASHED
+    return KILLED if signal_number > 0 else FAILED
 
 
 def _how(failure: Any, doing: str, told: Failure | None) -> str:
