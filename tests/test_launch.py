@@ -293,7 +293,7 @@ def test_a_rank_that_hangs_is_named_with_where_all_are(
     assert ended.code == 4
     error, hint = ended.err.splitlines()[-2:]
     host = socket.gethostname()
-    assert error.startswith(f"error: rank 1 on {host} {told}; rank 1 on {host} moved last ")
+    assert error.startswith(f"error: rank 1 on {host} {told}; rank 1 on {host} ")
     assert re.search(rf"; ranks 0, 2 on {host} moved last \d+ s ago, {ITERATION}$", error), error
     assert "--timeout (2 s)" in hint
     pids = ranks_of(ended.folder / "run.jsonl")
@@ -301,6 +301,25 @@ def test_a_rank_that_hangs_is_named_with_where_all_are(
     assert ("rank 1 on" in "\n".join(ended.err.splitlines()[:-2])) is (
         "stopped" not in told and "answers" not in told
     )
+
+
+@pytest.mark.full
+def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*RUN, *LONG, "--output", "run", "--timeout", "2"],
+        cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    journal = tmp_path / "run" / "run.jsonl"
+    while not journal.exists() or not journal.read_text().count("\n"):
+        time.sleep(0.05)
+    pids = ranks_of(journal)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert re.match(r"error: rank [01] on \S+ answers no more: nothing for", err.splitlines()[-2])
+    assert not any(map(is_alive, pids))
 
 
 def test_nothing_is_left_in_shared_memory(tmp_path: Path) -> None:

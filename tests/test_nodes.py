@@ -138,7 +138,8 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
     assert ended.code == 3
     assert ended.err.splitlines()[-2:] == [
         f"error: port {port} cannot be opened on this host: Address already in use",
-        "hint: choose another, the same on each node: --master-port PORT",
+        "hint: give each node its own --node-rank; or choose another port, the same on each: "
+        "--master-port PORT",
     ]
     assert not (tmp_path / "node0" / "run").exists()
 
@@ -147,7 +148,7 @@ def test_node_0_that_is_somewhere_else_is_refused_at_once() -> None:
     rendezvous = NodesRendezvous(
         RendezvousParameters(
             "commbench-nodes", f"no.such.host.invalid:{free_port()}", "commbench-0", 2, 2,
-            rank=0, timeout=60,
+            rank=0, timeout=60, guard=None,
         )
     )  # fmt: skip
     with pytest.raises(UnavailableError) as refused:

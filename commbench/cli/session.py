@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from commbench.worker.task import Task
 
 RESULTS = Path("results")
+QUIET = "ERROR"
+"""What torch's C++ warns of while nodes come and go is no news."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -355,6 +357,7 @@ def import_torch() -> None:
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", QUIET)
     gc.disable()
     try:
         import torch  # noqa: F401

@@ -102,7 +102,7 @@ def _run_agent(config: Any, errand: Errand) -> None:
         ignore_interruptions()
         raise Interrupted(
             f"stopped by {signalled.sigval.name}",
-            f"finished cases are kept in {errand.task.folder}",
+            "what was measured is kept: `commbench show` prints it, where node 0 runs",
             signal_number=signalled.sigval,
         ) from None
     except ChildFailedError as failed:
@@ -126,16 +126,15 @@ def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
+    from commbench.launch.guard import Guard
     from commbench.launch.rendezvous import register, register_nodes
 
+    told: dict[str, Any] = {"guard": Guard(errand.desk, errand.task.plan)}
     if nodes.count == 1:
-        meeting: dict[str, Any] = {"rdzv_backend": register(), "rdzv_endpoint": str(errand.desk)}
+        backend, endpoint = register(), str(errand.desk)
     else:
-        meeting = {
-            "rdzv_backend": register_nodes(),
-            "rdzv_endpoint": f"{nodes.master_addr}:{nodes.master_port}",
-            "rdzv_configs": {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s},
-        }
+        backend, endpoint = register_nodes(), f"{nodes.master_addr}:{nodes.master_port}"
+        told |= {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s}
     return LaunchConfig(
         min_nodes=nodes.count,
         max_nodes=nodes.count,
@@ -145,7 +144,9 @@ def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
         monitor_interval=MONITOR_INTERVAL_S,
         start_method=method,
         logs_specs=DefaultLogsSpecs(log_dir=str(errand.desk / "logs")),
-        **meeting,
+        rdzv_backend=backend,
+        rdzv_endpoint=endpoint,
+        rdzv_configs=told,
     )
 
 

@@ -25,6 +25,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from commbench.errors import UnavailableError, first_line
+from commbench.launch.guard import Guard
 
 NAME = "commbench-file"
 NODES_NAME = "commbench-nodes"
@@ -43,6 +44,7 @@ class FileRendezvous(RendezvousHandler):
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._folder = Path(parameters.endpoint)
         self._run_id = str(parameters.run_id)
+        self._guard: Guard = parameters.config["guard"]
 
     def get_backend(self) -> str:
         return NAME
@@ -59,6 +61,7 @@ class FileRendezvous(RendezvousHandler):
         pass
 
     def num_nodes_waiting(self) -> int:
+        self._guard.look()
         return 0
 
     def get_run_id(self) -> str:
@@ -82,6 +85,7 @@ class NodesRendezvous(RendezvousHandler):
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
         self._run_id = str(parameters.run_id)
+        self._guard: Guard = parameters.config["guard"]
 
     def get_backend(self) -> str:
         return NODES_NAME
@@ -103,6 +107,7 @@ class NodesRendezvous(RendezvousHandler):
         pass
 
     def num_nodes_waiting(self) -> int:
+        self._guard.look()
         return 0
 
     def get_run_id(self) -> str:
@@ -138,7 +143,8 @@ class NodesRendezvous(RendezvousHandler):
         except OSError as error:
             raise UnavailableError(
                 f"port {self._port} cannot be opened on this host: {_words(error)}",
-                "choose another, the same on each node: --master-port PORT",
+                "give each node its own --node-rank; or choose another port, the same on each: "
+                "--master-port PORT",
             ) from None
         try:
             socket.create_connection((self._host, self._port), OWN_PORT_S).close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commbench.analysis.comparison.compare import Comparison
-from commbench.analysis.comparison.ratio import FASTER, SLOWER
+from commbench.analysis.comparison.ratio import FASTER, SAME, SLOWER
 from commbench.report.comparison import (
     HEADINGS,
     Line,
@@ -61,8 +61,10 @@ def _headline(found: Comparison) -> str:
     if not counts[SLOWER]:
         words[FASTER] = f"faster than {first}"
     told = [f"{word} in {counts[verdict]}" for verdict, word in words.items() if counts[verdict]]
+    if not told and not counts[SAME]:
+        return f"Whether {second} differs from {first} cannot be told"
     if not told:
-        return f"{second} shows no difference from {first}"
+        return f"{second} is the same as {first} in {counts[SAME]} of {len(found.rows)} rows"
     return f"{second} is {' and '.join(told)} of {len(found.rows)} rows"
 
 

@@ -70,13 +70,18 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
         titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
     for quantity, paint in (("busbw", _paint_busbw), ("time", _paint_time)):
         figure = Figure(figsize=(9, 5.4), dpi=120)
-        figure.subplots_adjust(left=0.09, right=0.98, bottom=0.16, top=0.93 - 0.03 * len(titles))
+        figure.subplots_adjust(left=0.11, right=0.98, bottom=0.16, top=0.93 - 0.03 * len(titles))
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         styles = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
         for (name, curve), (colour, marker) in zip(curves.items(), styles, strict=False):
             paint(axes, tag(name), curve, colour, marker)
-        _dress(axes, titles, log=any(max(_column(c, quantity)) > 0 for c in curves.values()))
+        _dress(
+            axes,
+            titles,
+            _statistic(runs),
+            log=any(max(_column(c, quantity)) > 0 for c in curves.values()),
+        )
         path = _free_path(folder, quantity)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +137,7 @@ def _paint_busbw(axes: Axes, name: str, curve: Curve, colour: str, marker: str) 
 
 def _paint_time(axes: Axes, name: str, curve: Curve, colour: str, marker: str) -> None:
     _paint(axes, name, curve, "time", colour, marker)
-    axes.set_ylabel("time (us), slowest rank, median")
+    axes.set_ylabel("time (us)")
 
 
 def _paint(axes: Axes, name: str, curve: Curve, column: str, colour: str, marker: str) -> None:
@@ -150,7 +155,15 @@ def _column(curve: Curve, name: str) -> list[float]:
     return [point[name] for point in curve]
 
 
-def _dress(axes: Axes, titles: list[str], log: bool) -> None:
+def _statistic(runs: list[Run]) -> str:
+    """What the curves show: our median, or what another tool reported."""
+    reported = {m.reported.statistic for run in runs for m in run.measurements if m.reported}
+    ours = any(m.visits for run in runs for m in run.measurements)
+    own = ["median of the slowest rank; band: 10th to 90th percentile"] if ours else []
+    return "\n".join([*own, *map(plain, sorted(reported)[:2])])
+
+
+def _dress(axes: Axes, titles: list[str], statistic: str, log: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_xscale("log", base=2)
@@ -166,7 +179,7 @@ def _dress(axes: Axes, titles: list[str], log: bool) -> None:
     axes.grid(which="major", alpha=0.4)
     axes.grid(which="minor", alpha=0.15)
     axes.set_xlabel("size: the larger of what one rank sends and receives")
-    axes.legend(title="median; band: 10th to 90th percentile", fontsize=8, title_fontsize=8)
+    axes.legend(title=statistic, fontsize=8, title_fontsize=8)
     axes.set_title("\n".join(titles), fontsize=10)
 
 
@@ -176,10 +189,9 @@ def _title(run: Run) -> str:
     if plan.device == "cpu":
         device = run.header.environment.get("processor") or device
     shared = ", ranks share a GPU: not performance" if run.header.gpu_shared else ""
-    return (
-        f"{', '.join(run.header.hosts[:3])} ({device}), {plan.world_size} {plan.backend} ranks, "
-        f"cpu mode {plan.cpu_mode}{shared}"
-    )
+    where = f"{', '.join(run.header.hosts[:3]) or 'hosts unknown'} ({device})"
+    mode = f", cpu mode {plan.cpu_mode}" if plan.device == "cpu" else ""
+    return f"{where}, {plan.world_size} {plan.backend} ranks{mode}{shared}"
 
 
 def _free_path(folder: Path, name: str) -> Path:

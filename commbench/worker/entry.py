@@ -29,8 +29,7 @@ class Errand:
 
 
 TALKATIVE = (
-    "COMMBENCH_TRACEBACK", "NCCL_DEBUG", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG",
-    "TORCH_SHOW_CPP_STACKTRACES",
+    "COMMBENCH_TRACEBACK", "NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG", "TORCH_SHOW_CPP_STACKTRACES",
 )  # fmt: skip
 """Variables that ask for more words of ranks: where one is set, people see them at once."""
 PR_SET_PDEATHSIG = 1
@@ -54,7 +53,8 @@ def enter(errand: Errand) -> None:
     )
     from commbench.worker.rank import run_rank
 
-    if not any(name in os.environ for name in TALKATIVE):
+    verbose = os.environ.get("TORCH_CPP_LOG_LEVEL") in ("INFO", "WARNING")
+    if not verbose and not any(name in os.environ for name in TALKATIVE):
         _write_to(log_of(errand.desk, seat.rank), speaks=not seat.rank)
         # A crash writes its stack here and not over the two lines that people read; that of its
         # own thread alone, for reading others' while they run can take for ever.

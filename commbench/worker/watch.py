@@ -29,6 +29,7 @@ from commbench.worker.position import (
     Row,
     move,
     open_row,
+    read_positions,
     read_row,
 )
 from commbench.worker.seat import Seat
@@ -41,6 +42,7 @@ SLOWEST_BPS = 10e6
 LISTENING_BEATS = 3
 """How long a watch listens for the others' beats before it judges."""
 CALLS_SHOWN = 8
+STOPPED, STOPPED_ALL = "answers no more", "answer no more"
 
 Tell = Callable[[RankError, bool], None]
 """Tells people of an error; the second argument: this rank speaks for all."""
@@ -65,6 +67,7 @@ class Watch:
         self._timeout_s = timeout_s
         self._tell = tell
         self._host = socket.gethostname()
+        self._desk = seat.desk
         self._main = threading.main_thread().ident or 0
         self._over = threading.Event()
         row[PID] = os.getpid()
@@ -135,11 +138,17 @@ class Watch:
         self._tell(report(verdict, second, self.cases, self._timeout_s), speaks)
         for rank in silent:
             # A stopped rank would outlive the others: it does not even see that it is to end.
-            if rank != self._rank and second[rank].host == self._host:
+            if rank != self._rank and self._is_ours(rank, second[rank]):
                 _kill(second[rank].position.pid)
         if not speaks:
             time.sleep(BEAT_S)  # the first to end may end all
         os._exit(RankError.exit_code)
+
+    def _is_ours(self, rank: int, post: Post) -> bool:
+        """Whether to end that rank: one of the same launcher, whose guard ends all others."""
+        if self._desk:
+            return rank in read_positions(self._desk)
+        return post.host == self._host
 
 
 @contextmanager
@@ -171,7 +180,7 @@ def judge(first: Mapping[int, Post], second: Mapping[int, Post], ranks: int) -> 
     waiting = [rank for rank in second if second[rank].position.phase != DONE]
     silent = tuple(rank for rank in waiting if _is_silent(rank, first, second))
     if silent:
-        return Verdict(silent, "answers no more" if len(silent) == 1 else "answer no more")
+        return Verdict(silent, STOPPED if len(silent) == 1 else STOPPED_ALL)
     least = min((second[rank].position.progress for rank in waiting), default=(0, 0, 0))
     behind = tuple(rank for rank in waiting if second[rank].position.progress == least)
     busy = tuple(rank for rank in behind if second[rank].stack and not second[rank].waits)
@@ -193,8 +202,10 @@ def report(
     places: dict[tuple[bool, str], list[int]] = {}
     for rank, post in sorted(posts.items()):
         places.setdefault((rank not in guilty, post.position.told(cases)), []).append(rank)
-    for (_, told), ranks in sorted(places.items()):
-        words.append(f"{_named(ranks, posts)} moved last {longest_ms / 1000:.0f} s ago, {told}")
+    for (innocent, told), ranks in sorted(places.items()):
+        moved = f"moved last {longest_ms / 1000:.0f} s ago,"
+        seen = how in (STOPPED, STOPPED_ALL) and not innocent  # it may have moved since it said so
+        words.append(f"{_named(ranks, posts)} {'was last seen' if seen else moved} {told}")
     stacks = [
         f"rank {rank} on {posts[rank].host} is at:\n  " + "\n  ".join(posts[rank].stack)
         for rank in guilty
@@ -203,7 +214,7 @@ def report(
     return RankError(
         "; ".join(words),
         f"an operation may take --timeout ({timeout_s:g} s) and its bytes at "
-        f"{SLOWEST_BPS / 1e6:g} MB/s; look first at that rank's host and link",
+        f"{SLOWEST_BPS / 1e6:g} MB/s; look first at the host and the link of who is named first",
         "\n".join(stacks),
     )
 
