@@ -24,6 +24,7 @@ def test_ranks_are_forked_from_a_single_thread(commbench: Commbench) -> None:
     assert "ranks are forked by torchrun's agent: this process has a single thread" in ended.err
 
 
+@pytest.mark.full
 def test_with_another_thread_ranks_are_spawned_and_it_says_so(program: Commbench) -> None:
     thread = (
         "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
@@ -42,6 +43,7 @@ def test_the_plain_torchrun_command_can_be_used(commbench: Commbench) -> None:
     assert "OMP_NUM_THREADS" not in ended.err
 
 
+@pytest.mark.full
 def test_the_line_that_dry_run_prints_does_the_same(commbench: Commbench, tmp_path: Path) -> None:
     dry = commbench("run", "--sizes", "1K,2K", "--iters", "3", "--dry-run")
     line = dry.out.splitlines()[-1].replace(
@@ -106,7 +108,11 @@ def as_srun(rank: int, ranks: int, port: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("launcher", [as_mpirun, as_srun], ids=["mpirun", "srun"])
+@pytest.mark.parametrize(
+    "launcher",
+    [pytest.param(as_mpirun, marks=pytest.mark.full), as_srun],
+    ids=["mpirun", "srun"],
+)
 def test_under_another_launcher_it_joins(tmp_path: Path, launcher: object) -> None:
     port = free_port()
     variables = [launcher(rank, 2, port) for rank in range(2)]  # type: ignore[operator]

@@ -265,6 +265,7 @@ def test_text_from_files_cannot_do_anything(
         assert first["a"] == HOSTILE.replace("\x1b", " ")
 
 
+@pytest.mark.full
 def test_two_real_runs_compare(commbench: Commbench, tmp_path: Path) -> None:
     for name in ("one", "two"):
         run = commbench("run", "--sizes", "1K,64K", "--iters", "20", "--no-plots", "--label", name)

@@ -61,6 +61,7 @@ def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[End
     assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
 
 
+@pytest.mark.full
 def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
     commbench: Commbench,
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_short_check_says_everything_it_found(commbench: Commbench, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_as_json_it_is_one_document(commbench: Commbench) -> None:
     ended = commbench(*SHORT, "--json", "--nproc-per-node", "3")
     assert ended.code == 0, ended.err
