@@ -149,7 +149,7 @@ def check_memory(_: int) -> None:
             subprocess.run(
                 [sys.executable, str(probe), size], capture_output=True, text=True, check=True,
                 cwd=scratch(),
-            ).stdout.split("peak MiB ")[1].split()[0]
+            ).stderr.split("peak MiB ")[1].split()[0]
         )
         for size in ("4", "1G")
     )  # fmt: skip
