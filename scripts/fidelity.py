@@ -25,6 +25,7 @@ from commbench.worker.measure import Gathered, time_block
 from commbench.worker.quiet import settle
 from commbench.worker.strain import Strain
 from commbench.worker.timers import timer_for
+from commbench.worker.watch import watched
 
 
 def plain_loop(tensor: torch.Tensor, iterations: int) -> float:
@@ -45,7 +46,10 @@ def main() -> None:
     plan = Plan(operations=("all_reduce",), sizes=(size,), backend="gloo", device="cpu",
                 world_size=seat.world_size)  # fmt: skip
     settle(plan.cpu_mode, seat.local_rank)
-    with communicator(plan, seat) as comm:
+    with (
+        watched(plan, seat, lambda error, _: sys.exit(error.message)) as watch,
+        communicator(plan, seat, watch) as comm,
+    ):
         comm.shares_clock = True
         cases = plan.cases()
         buffers = Arena(comm, cases).buffers(cases[0])
@@ -54,7 +58,7 @@ def main() -> None:
         timer, strain = timer_for(comm), Strain()
         found = []
         for pair in range(pairs + 1):
-            gathered = comm.gather(time_block(timer, strain, call, iterations))
+            gathered = comm.gather(time_block(timer, strain, call, iterations, watch.row))
             theirs = plain_loop(buffers.receive, iterations)
             if seat.rank == 0 and pair:  # the first pair warms up
                 ours = Gathered(torch.stack(gathered), 1, True).slowest_s
