@@ -38,21 +38,12 @@ ANNOUNCED = "announced"
 """Key of a counter: whether it has said so. Asking by adding 0 works with any version of torch."""
 
 
-class FileRendezvous(RendezvousHandler):
-    """One node that meets itself in the file `agent` of the folder given as endpoint."""
+class OneMeeting(RendezvousHandler):
+    """A rendezvous that happens once. Where the agent asks who else waits, the guard looks."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
-        self._folder = Path(parameters.endpoint)
         self._run_id = str(parameters.run_id)
         self._guard: Guard = parameters.config["guard"]
-
-    def get_backend(self) -> str:
-        return NAME
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        store = FileStore(str(self._folder / "agent"), 1)
-        # Ranks meet in a file of their own; address and port are only for their variables.
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
 
     def is_closed(self) -> bool:
         return False
@@ -71,21 +62,36 @@ class FileRendezvous(RendezvousHandler):
         return True
 
 
-class NodesRendezvous(RendezvousHandler):
+class FileRendezvous(OneMeeting):
+    """One node that meets itself in the file `agent` of the folder given as endpoint."""
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        super().__init__(parameters)
+        self._folder = Path(parameters.endpoint)
+
+    def get_backend(self) -> str:
+        return NAME
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        store = FileStore(str(self._folder / "agent"), 1)
+        # Ranks meet in a file of their own; address and port are only for their variables.
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
+
+
+class NodesRendezvous(OneMeeting):
     """Several nodes that meet at node 0's store; raises UnavailableError that says who is missing.
 
     Its run id has to differ between launches: one may still be closing while the next begins.
     """
 
     def __init__(self, parameters: RendezvousParameters) -> None:
+        super().__init__(parameters)
         host, _, port = parameters.endpoint.rpartition(":")
         self._host, self._port = host, int(port)
         self._where = parameters.endpoint
         self._rank = int(parameters.config["rank"])
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
-        self._run_id = str(parameters.run_id)
-        self._guard: Guard = parameters.config["guard"]
 
     def get_backend(self) -> str:
         return NODES_NAME
@@ -99,22 +105,6 @@ class NodesRendezvous(RendezvousHandler):
         store = self._receive(deadline) if self._rank == 0 else self._visit(deadline)
         place = RendezvousStoreInfo(self._host, self._port)
         return RendezvousInfo(store, self._rank, self._count, place)
-
-    def is_closed(self) -> bool:
-        return False
-
-    def set_closed(self) -> None:
-        pass
-
-    def num_nodes_waiting(self) -> int:
-        self._guard.look()
-        return 0
-
-    def get_run_id(self) -> str:
-        return self._run_id
-
-    def shutdown(self) -> bool:
-        return True
 
     def _receive(self, deadline: float) -> Any:
         """Node 0: open the store, and wait for the others."""
