@@ -243,15 +243,15 @@ def test_a_killed_rank_ends_the_run_and_is_named(running) -> None:
     assert json.loads(journal.read_text().splitlines()[-1])["status"] == "failed"
 
 
-def crash(how: str, at: int = 30) -> str:
-    """A program in which rank 1 comes to grief in its `at`th all_reduce."""
+def crash(how: str, at: int = 30, rank: int = 1) -> str:
+    """A program in which a rank comes to grief in its `at`th all_reduce."""
     return f"""
 import os, signal, sys, time
 from commbench.operations import OPERATIONS
 healthy, calls = OPERATIONS["all_reduce"].call, []
 def crash(dist, b):
     calls.append(1)
-    if b.rank == 1 and len(calls) == {at}:
+    if b.rank == {rank} and len(calls) == {at}:
         {how}
     healthy(dist, b)
 OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=crash)

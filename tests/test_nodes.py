@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import START_TIMEOUT_S, Ended, clean_environment
-from test_launch import free_port
+from test_launch import ITERATION, crash, free_port
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from commbench.errors import UnavailableError
@@ -18,13 +20,19 @@ from commbench.launch.rendezvous import NodesRendezvous
 from commbench.records.journal import JOURNAL
 
 
-def start(where: Path, node: int, port: int, *arguments: str) -> subprocess.Popen[str]:
+def start(
+    where: Path,
+    node: int,
+    port: int,
+    *arguments: str,
+    program: tuple[str, ...] = ("-m", "commbench"),
+) -> subprocess.Popen[str]:
     """The launcher of a node of two, in a folder of its own."""
     own = where / f"node{node}"
     own.mkdir(exist_ok=True)
     return subprocess.Popen(
         [
-            sys.executable, "-m", "commbench", "run", "--no-plots", "--nnodes", "2",
+            sys.executable, *program, "run", "--no-plots", "--nnodes", "2",
             "--nproc-per-node", "1", "--node-rank", str(node), "--master-addr", "127.0.0.1",
             "--master-port", str(port), *arguments,
         ],
@@ -106,6 +114,77 @@ def test_launches_of_two_nodes_go_on_if_both_have_the_same_journal(tmp_path: Pat
     assert [row["iterations"] for row in first.rows()] == ["12", "12"]
 
 
+AT_THE_END = """
+import os
+from commbench.worker.watch import Watch
+healthy = Watch.end
+def end(self):
+    if self._rank == 1:
+        os._exit(9)
+    healthy(self)
+Watch.end = end
+"""
+"""A program in which rank 1 comes to grief when all is done."""
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (crash("os._exit(0)", rank=0), f"rank 0 on HOST ended with exit code 0 while {ITERATION}"),
+        pytest.param(
+            crash("os._exit(0)"), f"rank 1 on HOST ended with exit code 0 while {ITERATION}",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            crash("os.kill(os.getpid(), signal.SIGKILL)"),
+            f"rank 1 on HOST was killed by SIGKILL while {ITERATION}", marks=pytest.mark.full,
+        ),
+        pytest.param(
+            crash("raise ValueError('lost')", rank=0),
+            f"rank 0 on HOST ended with exit code 1 while {ITERATION}: ValueError: lost",
+            marks=pytest.mark.full,
+        ),
+        (AT_THE_END, "rank 1 on HOST ended with exit code 9"),
+    ],
+    ids=["rank 0 leaves", "rank 1 leaves", "killed", "raises", "at the end"],
+)  # fmt: skip
+def test_every_node_tells_how_a_rank_of_one_of_them_died(
+    tmp_path: Path, program: str, words: str
+) -> None:
+    # The ranks of several nodes are spawned: they read this file again, and find the change.
+    planted = tmp_path / "planted.py"
+    planted.write_text(
+        program + "if __name__ == '__main__':\n    from commbench.cli import main\n    main()\n"
+    )
+    port, began = free_port(), time.monotonic()
+    asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]
+    started = [start(tmp_path, n, port, *asked, program=(str(planted),)) for n in range(2)]
+    ended = [finish(process, tmp_path / "node0" / "run") for process in started]
+    assert time.monotonic() - began < START_TIMEOUT_S / 2  # torch's agents would wait 300 s
+    error = "error: " + words.replace("HOST", socket.gethostname())
+    for node in ended:
+        assert node.code == 4, node.err
+        assert re.fullmatch(error, node.err.splitlines()[-2]), node.err
+    assert ended[0].err.splitlines()[-2:] == ended[1].err.splitlines()[-2:]
+    assert ended[0].journal()[-1]["status"] == "failed"
+
+
+def test_a_node_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
+    port = free_port()
+    asked = ["--sizes", "1K-1M", "--iters", "3000", "--output", "run"]
+    first, second = (start(tmp_path, node, port, *asked) for node in range(2))
+    journal = tmp_path / "node0" / "run" / JOURNAL
+    while not journal.exists() or '"kind": "visit"' not in journal.read_text():
+        assert first.poll() is None
+        time.sleep(0.05)
+    second.send_signal(signal.SIGINT)
+    one, other = finish(first), finish(second)
+    assert (one.code, other.code) == (4, 130), one.err + other.err
+    who = f"node 1 on {socket.gethostname()}"
+    assert one.err.splitlines()[-2] == f"error: {who} was stopped by SIGINT"
+    assert other.err.splitlines()[-2] == "error: stopped by SIGINT"
+
+
 def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:
     port = free_port()
     began = time.monotonic()
@@ -148,7 +227,7 @@ def test_node_0_that_is_somewhere_else_is_refused_at_once() -> None:
     rendezvous = NodesRendezvous(
         RendezvousParameters(
             "commbench-nodes", f"no.such.host.invalid:{free_port()}", "commbench-0", 2, 2,
-            rank=0, timeout=60, guard=None,
+            rank=0, timeout=60, guard=None, farewell=None,
         )
     )  # fmt: skip
     with pytest.raises(UnavailableError) as refused:

@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RankError
 from commbench.plan import Plan
@@ -16,30 +16,48 @@ from commbench.worker.position import DONE, Position, read_positions
 KILLED = "if nobody killed it, look for the out-of-memory killer in dmesg"
 CRASHED = "the lines above, if there are any, show where; `commbench env` lists the versions in use"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+LEFT_EARLY = "something in it called exit: a library, or a handler of a signal"
 FAILED = "COMMBENCH_TRACEBACK=1 shows where"
 
 
-def what_happened(desk: Path, failures: Mapping[int, Any], plan: Plan) -> CommbenchError:
-    """The error of ranks that failed: what one of them reported, or how it died.
+class Ending(NamedTuple):
+    """How a launch ended, as one node sees it."""
+
+    error: CommbenchError | None = None
+    first_hand: bool = True
+    """It happened here, or was found out here; otherwise only an echo of it came here."""
+
+
+def what_happened(desk: Path, failures: Mapping[int, Any], plan: Plan) -> Ending:
+    """Why ranks failed: what one of them reported, or how it died.
 
     `failures` are torch's, by rank, of the ranks of this node that ended with another code than 0.
     """
     if error := read_error(desk):
-        return error
+        return Ending(error)
     told = read_failures(desk)
     guilty = [(r, f) for r, f in failures.items() if r not in told or not told[r].echo]
     if not guilty and (blames := [failure.blames for failure in told.values() if failure.blames]):
-        return RankError(blames[0], LEFT)
+        return Ending(RankError(blames[0], LEFT), first_hand=False)
     rank, failure = min(guilty or failures.items(), key=lambda item: item[1].timestamp or 0)
     position = read_positions(desk).get(rank, Position())
-    doing = "" if position.phase == DONE else f" while {position.told(plan.cases())}"
+    how = _how(failure, _doing(position, plan), told.get(rank))
+    return Ending(_died(desk, rank, how, _hint(-failure.exitcode)), bool(guilty))
+
+
+def left(desk: Path, rank: int, position: Position, plan: Plan) -> RankError:
+    """The error of a rank that ended with exit code 0 before it was done."""
+    return _died(desk, rank, f"ended with exit code 0{_doing(position, plan)}", LEFT_EARLY)
+
+
+def _died(desk: Path, rank: int, how: str, hint: str) -> RankError:
     lines = last_words(desk, rank)
     details = "\n".join([f"the last words of rank {rank}:", *(f"  {line}" for line in lines)])
-    return RankError(
-        f"rank {rank} on {socket.gethostname()} {_how(failure, doing, told.get(rank))}",
-        _hint(-failure.exitcode),
-        details if lines else "",
-    )
+    return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details if lines else "")
+
+
+def _doing(position: Position, plan: Plan) -> str:
+    return "" if position.phase == DONE else f" while {position.told(plan.cases())}"
 
 
 def _hint(signal_number: int) -> str:

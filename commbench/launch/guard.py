@@ -1,7 +1,8 @@
-"""What the launcher itself sees of its ranks: whether each one's watch still beats.
+"""What the launcher itself sees of its ranks: whether each one is there, and its watch beats.
 
-Where some ranks stop, the watches of the others say so. Where all of a node do, nobody is left to:
-the agent asks its rendezvous many times a second whether nodes wait, and that is when this looks.
+Where some ranks stop, the watches of the others say so. Where all of a node do, nobody is left to.
+And of a rank that ends with code 0 the agent thinks that it is only closing, for ever. The agent
+asks its rendezvous many times a second whether nodes wait, and that is when this looks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from commbench.errors import RankError
+from commbench.launch.aftermath import left
 from commbench.plan import Plan
 from commbench.worker.desk import leave_error
 from commbench.worker.position import DONE, Position, read_positions
@@ -32,20 +34,29 @@ class Guard:
         self._looked = time.monotonic()
         self._beats: dict[int, tuple[int, float]] = {}
         """For each rank how often its watch had beaten, and when that was seen first."""
+        self._gone: set[int] = set()
 
     def look(self) -> None:
-        """Look, if the last time was long enough ago."""
+        """Look, if the last time was long enough ago. Raises RankError for a rank that left."""
         now = time.monotonic()
         if now - self._looked < BEAT_S:
             return
         late = now - self._looked > LATE_S  # this process did not run either
         self._looked = now
         for rank, position in read_positions(self._desk).items():
+            self._raise_if_left(rank, position)
             beats, since = self._beats.get(rank, (-1, now))
             if late or beats != position.beats:
                 self._beats[rank] = (position.beats, now)
             elif self._is_over(position, now - since):
                 self._end(rank, position, now - since)
+
+    def _raise_if_left(self, rank: int, position: Position) -> None:
+        if position.phase == DONE or _is_there(position.pid):
+            return
+        if rank in self._gone:  # the agent, which asked since, would know of any other code than 0
+            raise left(self._desk, rank, position, self._plan)
+        self._gone.add(rank)
 
     def _is_over(self, position: Position, silent_s: float) -> bool:
         allowed = allowed_s(self._plan.timeout_s, position.bytes) + LATER_S
@@ -61,3 +72,11 @@ class Guard:
         leave_error(self._desk, rank, error)
         with suppress(OSError):
             os.kill(position.pid, signal.SIGKILL)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # to 0, this process itself: a rank that has not noted its number yet
+    except ProcessLookupError:
+        return False
+    return True

@@ -25,7 +25,8 @@ from commbench.errors import (
     first_line,
     ignore_interruptions,
 )
-from commbench.launch.aftermath import what_happened
+from commbench.launch.aftermath import Ending, what_happened
+from commbench.launch.farewell import Farewell
 from commbench.plan import READY
 from commbench.worker.desk import read_error
 from commbench.worker.entry import Errand, enter
@@ -73,12 +74,15 @@ def launch(task: Task, nodes: Nodes, method: str) -> None:
     """
     with _desk() as desk:
         errand = Errand(task=task, desk=desk, meets_in_file=nodes.count == 1, launcher=os.getpid())
-        config = _launch_config(errand, nodes, method)
+        farewell = Farewell(nodes.rank, nodes.count)
+        config = _launch_config(errand, nodes, method, farewell)
         with _no_name_lookups():
-            _run_agent(config, errand)
+            if error := farewell.say(_run_agent(config, errand)):
+                raise error
 
 
-def _run_agent(config: Any, errand: Errand) -> None:
+def _run_agent(config: Any, errand: Errand) -> Ending:
+    """Start the ranks of this node, and wait until they have ended."""
     import gc
 
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -97,16 +101,20 @@ def _run_agent(config: Any, errand: Errand) -> None:
     handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOPPING}
     try:
         elastic_launch(config, enter)(errand)
+        return Ending()
     except SignalException as signalled:
         handlers = dict.fromkeys(STOPPING, signal.SIG_IGN)
         ignore_interruptions()
-        raise Interrupted(
+        interrupted = Interrupted(
             f"stopped by {signalled.sigval.name}",
             "what was measured is kept: `commbench show` prints it, where node 0 runs",
             signal_number=signalled.sigval,
-        ) from None
+        )
+        return Ending(interrupted)
+    except RankError as error:
+        return Ending(error)
     except ChildFailedError as failed:
-        raise what_happened(errand.desk, failed.failures, errand.task.plan) from None
+        return what_happened(errand.desk, failed.failures, errand.task.plan)
     except (RuntimeError, OSError, TimeoutError) as error:
         raise UnavailableError(
             f"the ranks could not be started: {first_line(error)}",
@@ -122,7 +130,7 @@ def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
         signal.signal(number, handler)
 
 
-def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
+def _launch_config(errand: Errand, nodes: Nodes, method: str, farewell: Farewell) -> Any:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
@@ -134,7 +142,7 @@ def _launch_config(errand: Errand, nodes: Nodes, method: str) -> Any:
         backend, endpoint = register(), str(errand.desk)
     else:
         backend, endpoint = register_nodes(), f"{nodes.master_addr}:{nodes.master_port}"
-        told |= {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s}
+        told |= {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s, "farewell": farewell}
     return LaunchConfig(
         min_nodes=nodes.count,
         max_nodes=nodes.count,

@@ -25,6 +25,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from commbench.errors import UnavailableError, first_line
+from commbench.launch.farewell import Farewell
 from commbench.launch.guard import Guard
 
 NAME = "commbench-file"
@@ -92,6 +93,7 @@ class NodesRendezvous(OneMeeting):
         self._rank = int(parameters.config["rank"])
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
+        self._farewell: Farewell = parameters.config["farewell"]
 
     def get_backend(self) -> str:
         return NODES_NAME
@@ -103,6 +105,7 @@ class NodesRendezvous(OneMeeting):
     def next_rendezvous(self) -> RendezvousInfo:
         deadline = time.monotonic() + self._timeout_s
         store = self._receive(deadline) if self._rank == 0 else self._visit(deadline)
+        self._farewell.in_store(store)
         place = RendezvousStoreInfo(self._host, self._port)
         return RendezvousInfo(store, self._rank, self._count, place)
 
