@@ -267,7 +267,7 @@ ITERATION = r"measuring all_reduce float32 sum in_place 1 KiB, iteration \d+ of 
         ("raise ValueError('lost')", "ended with exit code 1 while {}: ValueError: lost", ""),
         ("os.write(2, b'so long'); os._exit(9)", "ended with exit code 9 while {}", "so long"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV while {}", "Segmentation"),
-        ("os._exit(0)", "ended, last seen {}", ""),
+        ("os._exit(0)", "ended with exit code 0 while {}", ""),
     ],
     ids=["exception", "exit", "segfault", "leaves"],
 )  # fmt: skip
