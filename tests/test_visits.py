@@ -53,8 +53,8 @@ def test_the_header_tells_what_the_loop_and_the_clock_add(both: Ended) -> None:
 def test_every_case_is_visited_at_least_twice_in_rounds_of_the_seeds_order(both: Ended) -> None:
     order = visited(both)
     assert all(order.count(case) >= 2 for case in CASES)
-    # No case is settled before its second visit: two whole rounds.
-    assert order[:12] == list(islice(itinerary("shuffled", 1, set(CASES)), 12))
+    # In the first round no case is ahead of the others.
+    assert order[:6] == list(islice(itinerary("shuffled", 1, set(CASES), lambda _: 0.0), 6))
     assert order[:6] != sorted(order[:6])
     assert order[:6] != order[6:12]
 
@@ -188,7 +188,9 @@ def test_launches_are_repeated_in_fresh_processes_and_the_worst_outcome_counts(
     # Each launch has an order of its own.
     order = visited(ended)
     assert order == [
-        case for seed in (0, 1) for case in islice(itinerary("shuffled", seed, set(range(3))), 6)
+        case
+        for seed in (0, 1)
+        for case in islice(itinerary("shuffled", seed, set(range(3)), lambda _: 0.0), 6)
     ]
     lines = [line for line in ended.journal() if line["kind"] == "case"]
     wrong = [line["wrong"] for line in lines if line["case"]["index"] == 0]

@@ -45,6 +45,8 @@ class Block(NamedTuple):
     iterations: int
     calls: int = 1
     timed: bool = True
+    done: float = 0.0
+    """Which part of what the case needs has been measured before."""
 
 
 Schedule = Generator[Block, Sequence[float], str]
@@ -69,11 +71,13 @@ def schedule(
     if before:
         calls = before[0].calls
     while not (reason := stop_reason(plan, visits, calls)):
+        done = part_done(plan, visits, calls)
         if visits:
             if plan.warmup != 0 and estimate < FASTER_THAN_S:
-                yield Block(1, timed=False)
+                yield Block(1, timed=False, done=done)
             estimate = median(sorted(chain.from_iterable(visits)))
-        visits.append((yield Block(_iterations(plan, visits, estimate, calls), calls)))
+        iterations = _iterations(plan, visits, estimate, calls)
+        visits.append((yield Block(iterations, calls, done=done)))
     return reason
 
 
@@ -86,10 +90,8 @@ def stop_reason(plan: Plan, visits: Sequence[Sequence[float]], calls: int = 1) -
         return ""
     ordered = sorted(chain.from_iterable(visits))
     middle = median(ordered)
-    slow = middle * calls > SLOW_S
-    if number < (FEWEST_SLOW if slow else FEWEST):
-        return ""
-    if len(visits) < (FEWEST_VISITS_SLOW if slow else FEWEST_VISITS):
+    fewest, fewest_visits = _fewest(middle * calls)
+    if number < fewest or len(visits) < fewest_visits:
         return ""
     low, high = interval(visits)
     if low is not None and high is not None and high - low <= 2 * plan.precision * middle:
@@ -97,6 +99,24 @@ def stop_reason(plan: Plan, visits: Sequence[Sequence[float]], calls: int = 1) -
     if sum(ordered) * calls >= plan.budget_s:
         return "budget"
     return "cap" if number >= MOST else ""
+
+
+def part_done(plan: Plan, visits: Sequence[Sequence[float]], calls: int = 1) -> float:
+    """Which part of the most that these samples may become has been measured, 0 to 1."""
+    number = sum(map(len, visits))
+    if plan.iterations is not None:
+        return number / plan.iterations
+    if not number:
+        return 0.0
+    ordered = sorted(chain.from_iterable(visits))
+    fewest, fewest_visits = _fewest(median(ordered) * calls)
+    most = max(sum(ordered) * calls / plan.budget_s, number / MOST)
+    return min(1.0, number / fewest, len(visits) / fewest_visits, most)
+
+
+def _fewest(lasts: float) -> tuple[int, int]:
+    """The fewest iterations and visits of a case whose iterations last so many seconds."""
+    return (FEWEST_SLOW, FEWEST_VISITS_SLOW) if lasts > SLOW_S else (FEWEST, FEWEST_VISITS)
 
 
 def _warm_up(asked: int | None, checked_s: float) -> Generator[Block, Sequence[float], float]:

@@ -121,7 +121,12 @@ def _conduct(plan: Plan, cases: tuple[Case, ...], recorder: Recorder, launch: in
         for case in cases
         if case.status == READY
     }
-    for index in itinerary(plan.order, plan.seed + launch, unsettled):
+
+    def done(index: int) -> float:
+        block = unsettled[index].block
+        return block.done if block else 0.0
+
+    for index in itinerary(plan.order, plan.seed + launch, unsettled, done):
         progress = unsettled[index]
         recorder.started(progress.case)
         if progress.schedule is None:

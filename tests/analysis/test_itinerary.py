@@ -9,18 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commbench.analysis.itinerary import itinerary
+from commbench.analysis.itinerary import ABREAST, itinerary
 from commbench.plan import ORDERS
 
 quick = settings(deadline=None, max_examples=60)
 cases = st.sets(st.integers(0, 50), min_size=1, max_size=12)
 
 
+def together(_: int) -> float:
+    """All cases have had the same part of what they need."""
+    return 0.0
+
+
 def follow(order: str, seed: int, needs: dict[int, int]) -> list[int]:
     """The visits until every case has had as many as it needs."""
     unsettled = dict(needs)
     found = []
-    for case in itinerary(order, seed, unsettled):
+    for case in itinerary(order, seed, unsettled, together):
         found.append(case)
         unsettled[case] -= 1
         if not unsettled[case]:
@@ -35,7 +40,7 @@ def rounds(order: Iterator[int], size: int, number: int) -> list[list[int]]:
 @quick
 @given(cases, st.integers(0, 2**40))
 def test_each_round_visits_each_unsettled_case_once(unsettled: set[int], seed: int) -> None:
-    for found in rounds(itinerary("shuffled", seed, unsettled), len(unsettled), 5):
+    for found in rounds(itinerary("shuffled", seed, unsettled, together), len(unsettled), 5):
         assert sorted(found) == sorted(unsettled)
 
 
@@ -63,25 +68,53 @@ def test_ascending_settles_one_case_after_another(needs: dict[int, int], seed: i
 
 def test_the_same_seed_makes_the_same_order_and_another_seed_another() -> None:
     def order(seed: int) -> list[int]:
-        return list(islice(itinerary("shuffled", seed, set(range(8))), 80))
+        return list(islice(itinerary("shuffled", seed, set(range(8)), together), 80))
 
     assert order(3) == order(3)
     assert len({tuple(order(seed)) for seed in range(20)}) == 20
 
 
 def test_rounds_have_orders_of_their_own() -> None:
-    found = rounds(itinerary("shuffled", 0, set(range(8))), 8, 20)
+    found = rounds(itinerary("shuffled", 0, set(range(8)), together), 8, 20)
     assert len(set(map(tuple, found))) == 20
     assert sorted(found[0]) != found[0]
 
 
 def test_every_case_is_first_in_its_share_of_the_rounds() -> None:
     # Of 6000 rounds each of six cases begins 1000, give or take 29 (one standard deviation).
-    found = rounds(itinerary("shuffled", 1, set(range(6))), 6, 6000)
+    found = rounds(itinerary("shuffled", 1, set(range(6)), together), 6, 6000)
     for case in range(6):
         assert sum(order[0] == case for order in found) == pytest.approx(1000, abs=120)
 
 
+@quick
+@given(st.dictionaries(st.integers(0, 50), st.integers(1, 40), min_size=1, max_size=10))
+def test_the_visits_of_every_case_are_spread_over_the_run(needs: dict[int, int]) -> None:
+    had = dict.fromkeys(needs, 0)
+    unsettled = set(needs)
+
+    def done(case: int) -> float:
+        return had[case] / needs[case]
+
+    for case in itinerary("shuffled", 0, unsettled, done):
+        assert done(case) < min(map(done, unsettled)) + ABREAST + max(1 / needs[c] for c in needs)
+        had[case] += 1
+        if had[case] == needs[case]:
+            unsettled.remove(case)
+    assert had == needs
+
+
+def test_a_case_of_two_visits_sits_out_while_others_catch_up() -> None:
+    needs, order = {0: 10, 1: 10, 2: 2}, []
+    unsettled = set(needs)
+    for case in itinerary("shuffled", 0, unsettled, lambda c: order.count(c) / needs[c]):
+        order.append(case)
+        if order.count(case) == needs[case]:
+            unsettled.remove(case)
+    first, second = (place for place, case in enumerate(order) if case == 2)
+    assert first < 3 and 9 <= second < 15
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_without_cases_nothing_is_visited(order: str) -> None:
-    assert list(itinerary(order, 0, set())) == []
+    assert list(itinerary(order, 0, set(), together)) == []

@@ -28,6 +28,7 @@ from commbench.analysis.sampling import (
     WARMUP_S,
     Block,
     Schedule,
+    part_done,
     stop_reason,
 )
 from commbench.analysis.statistics import interval, median, summarise
@@ -360,6 +361,33 @@ def test_samples_are_enough_for_one_of_three_reasons(
     visits: list[list[float]], reason: str
 ) -> None:
     assert stop_reason(plan(), visits) == reason
+    assert (part_done(plan(), visits) == 1) >= (reason in ("budget", "cap"))
+
+
+@pytest.mark.parametrize(
+    ("visits", "part"),
+    [
+        ([], 0.0),
+        ([[1e-3] * 20], 0.1),  # a tenth of 0.2 s
+        ([[1e-3] * 20] * 4, 0.4),
+        ([[1e-6] * 2000], 0.1),  # of 20,000
+        ([[1e-6] * 4000] * 4, 0.8),
+        ([[1e-3] * 2] * 4, 0.04),
+        ([[40e-3] * 4], 0.5),  # of eight iterations, in two visits
+        ([[4.0] * 4], 0.5),
+        ([[30e-3] * 2, [40e-3] * 4], 0.75),
+        ([[40e-3] * 4] * 2, 1.0),
+    ],
+)
+def test_the_part_done_is_that_of_what_is_furthest_away(
+    visits: list[list[float]], part: float
+) -> None:
+    assert part_done(plan(), visits) == pytest.approx(part)
+
+
+def test_of_a_fixed_number_a_part_is_done() -> None:
+    assert part_done(plan(iterations=40), [[1e-3] * 4] * 3) == 0.3
+    assert part_done(plan(iterations=40), [[4.0] * 4] * 10) == 1.0
 
 
 def test_visits_that_differ_are_not_precise_though_all_samples_together_would_be() -> None:
