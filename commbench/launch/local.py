@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import (
+    CommbenchError,
     Interrupted,
     RankError,
     UnavailableError,
@@ -111,7 +112,7 @@ def _run_agent(config: Any, errand: Errand) -> Ending:
             signal_number=signalled.sigval,
         )
         return Ending(interrupted)
-    except RankError as error:
+    except CommbenchError as error:
         return Ending(error)
     except ChildFailedError as failed:
         return what_happened(errand.desk, failed.failures, errand.task.plan)

@@ -98,6 +98,10 @@ class NodesRendezvous(OneMeeting):
     def get_backend(self) -> str:
         return NODES_NAME
 
+    def num_nodes_waiting(self) -> int:
+        self._farewell.heed()
+        return super().num_nodes_waiting()
+
     @property
     def use_agent_store(self) -> bool:
         return True
@@ -105,14 +109,14 @@ class NodesRendezvous(OneMeeting):
     def next_rendezvous(self) -> RendezvousInfo:
         deadline = time.monotonic() + self._timeout_s
         store = self._receive(deadline) if self._rank == 0 else self._visit(deadline)
-        self._farewell.in_store(store)
+        self._farewell.meet_in(store, lambda: self._store(self._timeout_s))
         place = RendezvousStoreInfo(self._host, self._port)
         return RendezvousInfo(store, self._rank, self._count, place)
 
     def _receive(self, deadline: float) -> Any:
         """Node 0: open the store, and wait for the others."""
         self._try_port()
-        store = self._store(deadline - time.monotonic())
+        store = self._store(deadline - time.monotonic(), server=True)
         missing = set(range(1, self._count))
         while missing:
             missing = {node for node in missing if not store.add(_key(node), 0)}
@@ -174,9 +178,9 @@ class NodesRendezvous(OneMeeting):
             time.sleep(POLL_S)
         raise UnavailableError(*self._unanswered(why))
 
-    def _store(self, timeout_s: float) -> Any:
+    def _store(self, timeout_s: float, server: bool = False) -> Any:
         store = TCPStore(
-            self._host, self._port, self._count, self._rank == 0, timedelta(seconds=timeout_s),
+            self._host, self._port, self._count, server, timedelta(seconds=timeout_s),
             wait_for_workers=False, multi_tenant=True,
         )  # fmt: skip
         store.set_timeout(timedelta(seconds=self._timeout_s))
