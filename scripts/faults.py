@@ -1,12 +1,13 @@
 """Break real runs at random moments, and see that commbench survives as it promises.
 
-scripts/faults [--faults N] [--soak N] [--seed N] [KIND...]
+scripts/faults [--faults N] [--soak N] [--seed N] [--nodes N] [KIND...]
 
-Each fault is one run with real ranks in which something happens to a rank or to the launcher. Of
-each run it is checked that it ended in time and with the right code, that no process and no file in
-memory was left, that no finished case was lost, that its folder can be read, and that the guilty
-rank was named. The soak is one launcher that makes N launches in a row. Exit code 1 if anything
-was not as promised; each such run is printed with the command that repeats it.
+Each fault is one run with real ranks in which something happens to a rank or to a launcher; every
+third run has two nodes, which are launchers on this host. Of each run it is checked that it ended
+in time and with the right code, that no process and no file in memory was left, that no finished
+case was lost, that its folder can be read, and that each launcher named the guilty rank. The soak
+is one launcher that makes N launches in a row. Exit code 1 if anything was not as promised; each
+such run is printed with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -85,6 +87,9 @@ FAULTS = {
     "rank: SIGSTOP": Fault(HANGS, to_rank=signal.SIGSTOP, hangs=True),
     "launcher: SIGINT": Fault((130,), to_launcher=(signal.SIGINT,), named=False),
     "launcher: SIGINT twice": Fault((130,), to_launcher=(signal.SIGINT,) * 2, named=False),
+    "rank: SIGSTOP, launcher: SIGINT": Fault(
+        (130,), to_rank=signal.SIGSTOP, to_launcher=(signal.SIGINT,), named=False
+    ),
     "launcher: SIGTERM": Fault((143,), to_launcher=(signal.SIGTERM,), named=False),
     "launcher: SIGHUP": Fault((129,), to_launcher=(signal.SIGHUP,), named=False),
     "launcher: SIGKILL": Fault((-9,), to_launcher=(signal.SIGKILL,), named=False),
@@ -98,18 +103,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(FAULTS))
     parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--nodes", type=int, help="of every run; else 1 or 2")
     parser.add_argument("--soak", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     bad = 0
     if asked.faults:
-        bad += break_runs(asked.kinds or list(FAULTS), asked.faults, asked.seed)
+        bad += break_runs(asked.kinds or list(FAULTS), asked.faults, asked.seed, asked.nodes)
     if asked.soak:
         bad += soak(asked.soak)
     sys.exit(1 if bad else 0)
 
 
-def break_runs(kinds: list[str], number: int, seed: int) -> int:
+def break_runs(kinds: list[str], number: int, seed: int, nodes: int | None) -> int:
     """So many faults, each of a kind in turn; how many were not survived as promised."""
     done: Counter[str] = Counter()
     too_late: Counter[str] = Counter()
@@ -121,7 +127,7 @@ def break_runs(kinds: list[str], number: int, seed: int) -> int:
         random = Random(f"{seed} {attempt}")
         attempt += 1
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-            found, took = one_run(kind, random, Path(folder))
+            found, took = one_run(kind, random, nodes, Path(folder))
         if found is None:
             too_late[kind] += 1
             continue
@@ -139,75 +145,159 @@ def break_runs(kinds: list[str], number: int, seed: int) -> int:
     return len(wrong)
 
 
-def one_run(kind: str, random: Random, folder: Path) -> tuple[list[str] | None, float]:
+class Trial(NamedTuple):
+    """One run: the launchers of its nodes, which share this host, and what is to happen to it."""
+
+    fault: Fault
+    guilty: int
+    """The rank that the fault is about."""
+    per_node: int
+    struck: int
+    """The node that the fault is about."""
+    folder: Path
+    mark: str
+    launchers: list[subprocess.Popen[str]]
+
+    @property
+    def ranks(self) -> int:
+        return self.per_node * len(self.launchers)
+
+
+class Told(NamedTuple):
+    """What a launcher left."""
+
+    code: int
+    err: str
+
+
+def one_run(
+    kind: str, random: Random, nodes: int | None, folder: Path
+) -> tuple[list[str] | None, float]:
     """What is wrong with how a run with one fault ended, None where the fault came too late, and
     how many seconds after the fault it ended."""
     fault = FAULTS[kind]
-    ranks = random.choice((2, 2, 3))
-    guilty = random.randrange(ranks)
-    spec = {"code": fault.inside, "phase": fault.phase, "rank": guilty,
-            "at": random.randrange(2, 400) if fault.phase == "call" else 2}  # fmt: skip
-    mark = f"{os.getpid()}-{random.random()}"
-    process = subprocess.Popen(
-        [sys.executable, __file__, "run", *RUN, "--nproc-per-node", str(ranks)],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {MARK: mark, SPEC: json.dumps(spec)}, start_new_session=True,
-    )  # fmt: skip
-    desk = f"commbench-{process.pid}-*"
+    trial = start(fault, random, nodes or random.choice((1, 1, 2)), folder)
     began = time.monotonic()
     try:
         if not fault.inside:
-            wait_for_ranks(process, ranks)
+            wait_for_ranks(trial)
             time.sleep(random.uniform(0, 1.5))
-            if process.poll() is not None:
+            if any(launcher.poll() is not None for launcher in trial.launchers):
                 return None, 0.0
             began = time.monotonic()
             with suppress(ProcessLookupError):  # it has just ended
-                strike(process, fault, guilty)
+                strike(trial)
         limit = ENDS_WITHIN_S + HANGS_FOR_S * fault.hangs + 60.0 * bool(fault.inside)
-        _, err = process.communicate(timeout=limit)
+        told = [finish(launcher, began + limit) for launcher in trial.launchers]
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        end_all(mark)
-        return ["it hung"], time.monotonic() - began
+        return [f"it hung; {hanging(trial)}"], time.monotonic() - began
+    finally:
+        end_all(trial.mark)
     ended = time.monotonic()
-    if fault.inside and (folder / STRUCK).exists():
-        began = float((folder / STRUCK).read_text())
+    for note in folder.glob(f"*/{STRUCK}"):
+        began = float(note.read_text())
     took = 0.0 if fault.codes in ((0,), (5,)) else ended - began
-    if process.returncode == 0 and fault.codes != (0,):
+    if all(one.code == 0 for one in told) and fault.codes != (0,):
         return None, 0.0
     wrong = []
     if took > ENDS_WITHIN_S + HANGS_FOR_S * fault.hangs:
         wrong.append(f"it ended {took:.1f} s after the fault")
-    wrong += list(complaints(fault, process.returncode, guilty, folder / "run", err, mark))
-    if process.returncode != -signal.SIGKILL and list(Path("/dev/shm").glob(desk)):
-        wrong.append("files are left in /dev/shm")
+    for node, one in enumerate(told):
+        wrong += complaints(trial, node, one, told[0])
+    wrong += what_is_left(trial, told)
     if wrong:
-        wrong.append(f"it said: {' | '.join(err.splitlines()[-3:])}")
+        words = [f"node {n}: {' | '.join(one.err.splitlines()[-3:])}" for n, one in enumerate(told)]
+        wrong.append(f"of {trial.ranks} ranks on {len(told)} nodes; it said: {'; '.join(words)}")
     return wrong, took
 
 
-def complaints(fault: Fault, code: int, guilty: int, run: Path, err: str, mark: str) -> list[str]:
-    """What is not as promised."""
+def start(fault: Fault, random: Random, nodes: int, folder: Path) -> Trial:
+    """Start the launchers of a run, each in a folder `node<N>` of its own."""
+    per_node = random.choice((1, 2)) if nodes > 1 else random.choice((2, 2, 3))
+    guilty = random.randrange(nodes * per_node)
+    spec = {"code": fault.inside, "phase": fault.phase, "rank": guilty,
+            "at": random.randrange(2, 400) if fault.phase == "call" else 2}  # fmt: skip
+    mark = f"{os.getpid()}-{random.random()}"
+    words = [sys.executable, __file__, "run", *RUN, "--nproc-per-node", str(per_node)]
+    if nodes > 1:
+        words += ["--nnodes", str(nodes), "--master-addr", "127.0.0.1",
+                  "--master-port", str(free_port())]  # fmt: skip
+    launchers = []
+    for node in range(nodes):
+        own = folder / f"node{node}"
+        own.mkdir()
+        launcher = subprocess.Popen(
+            [*words, *(["--node-rank", str(node)] if nodes > 1 else [])],
+            cwd=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {MARK: mark, SPEC: json.dumps(spec)}, start_new_session=True,
+        )  # fmt: skip
+        launchers.append(launcher)
+    return Trial(fault, guilty, per_node, guilty // per_node, folder, mark, launchers)
+
+
+def hanging(trial: Trial) -> str:
+    """Which nodes are still there, and what each said; ends them."""
+    words = []
+    for node, launcher in enumerate(trial.launchers):
+        there = "is there" if launcher.poll() is None else f"ended with {launcher.returncode}"
+        launcher.kill()
+        words.append(
+            f"node {node} {there}: {' | '.join(launcher.communicate()[1].splitlines()[-3:])}"
+        )
+    return f"rank {trial.guilty} of {trial.ranks}; {'; '.join(words)}"
+
+
+def finish(launcher: subprocess.Popen[str], deadline: float) -> Told:
+    _, err = launcher.communicate(timeout=max(0.1, deadline - time.monotonic()))
+    return Told(launcher.returncode, err)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def complaints(trial: Trial, node: int, told: Told, first: Told) -> list[str]:
+    """What is not as promised with how a node ended; `first` is what node 0 left."""
+    fault, wrong = trial.fault, []
+    codes = fault.codes
+    if node != trial.struck and fault.to_launcher:
+        all_done = re.search(r"^\[(\d+)/\1\] ", first.err, re.MULTILINE)
+        codes = (*DIES, 0) if all_done else DIES  # its ranks lose the others
+    if node and fault.codes == (5,):
+        codes = (0,)  # node 0 tells of results
+    if told.code not in codes:
+        wrong.append(f"node {node}: exit code {told.code} instead of {codes[0]}")
+    if told.code in (0, -signal.SIGKILL):
+        return wrong
+    errors = [line for line in told.err.splitlines() if line.startswith("error: ")]
+    if len(errors) != 1 or not told.err.splitlines()[-1].startswith("hint: "):
+        return [*wrong, f"node {node}: it did not end with two lines"]
+    who = rf"\brank {trial.guilty}\b" if fault.named else ""
+    if node != trial.struck and fault.to_launcher:
+        lowest = trial.struck * trial.per_node
+        who = rf"\bnode {trial.struck}\b|\branks? {lowest}\b"
+    if not re.search(who, errors[0]):
+        wrong.append(f"node {node}: who is guilty was not named")
+    return wrong
+
+
+def what_is_left(trial: Trial, told: list[Told]) -> list[str]:
+    """Processes, files in memory, and finished cases that are not where they should be."""
     wrong = []
-    if code not in fault.codes:
-        wrong.append(f"exit code {code} instead of {fault.codes[0]}")
-    if code not in (0, -signal.SIGKILL):
-        told = [line for line in err.splitlines() if line.startswith("error: ")]
-        if len(told) != 1 or not err.splitlines()[-1].startswith("hint: "):
-            wrong.append("it did not end with two lines")
-        elif fault.named and not re.search(rf"\brank {guilty}\b", told[0]):
-            wrong.append(f"rank {guilty} was not named")
     deadline = time.monotonic() + ENDS_WITHIN_S
-    while (left := processes(mark)) and time.monotonic() < deadline:
+    while (left := processes(trial.mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
     if left:
         wrong.append(f"{len(left)} processes were left")
-        end_all(mark)
-    finished = re.findall(r"^\[\d+/\d+\] (\S.*?)  ", err, re.MULTILINE)
+    for launcher, one in zip(trial.launchers, told, strict=True):
+        if one.code != -signal.SIGKILL and list(desks_of(launcher)):
+            wrong.append("files are left in /dev/shm")
+    run, first = trial.folder / "node0" / "run", told[0]
+    finished = re.findall(r"^\[\d+/\d+\] (\S.*?)  ", first.err, re.MULTILINE)
     if run.exists() or finished:
-        wrong += lost(run, finished, code)
+        wrong += lost(run, finished, first.code)
     return wrong
 
 
@@ -231,30 +321,35 @@ def lost(run: Path, finished: list[str], code: int) -> list[str]:
     return wrong
 
 
-def strike(process: subprocess.Popen[str], fault: Fault, guilty: int) -> None:
+def strike(trial: Trial) -> None:
     """Send the fault's signals."""
-    if fault.to_rank:
-        os.kill(pid_of(process, guilty), fault.to_rank)
-    for number in fault.to_launcher:
-        process.send_signal(number)
+    launcher = trial.launchers[trial.struck]
+    if trial.fault.to_rank:
+        os.kill(pid_of(launcher, trial.guilty), trial.fault.to_rank)
+    for number in trial.fault.to_launcher:
+        launcher.send_signal(number)
         time.sleep(0.1)
 
 
-def pid_of(process: subprocess.Popen[str], rank: int) -> int:
-    """The process of a rank, from the variables it was started with."""
-    for desk in Path("/dev/shm").glob(f"commbench-{process.pid}-*"):
+def desks_of(launcher: subprocess.Popen[str]) -> Iterator[Path]:
+    return Path("/dev/shm").glob(f"commbench-{launcher.pid}-*")
+
+
+def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
+    """The process of a rank, as it has noted it."""
+    for desk in desks_of(launcher):
         row = (desk / f"position-{rank}").read_bytes()
         return memoryview(row).cast("q")[0]
     raise ProcessLookupError
 
 
-def wait_for_ranks(process: subprocess.Popen[str], ranks: int) -> None:
+def wait_for_ranks(trial: Trial) -> None:
     """Return when all ranks have noted their process."""
-    while process.poll() is None:
-        for desk in Path("/dev/shm").glob(f"commbench-{process.pid}-*"):
-            rows = [path.read_bytes() for path in desk.glob("position-*")]
-            if len(rows) == ranks and all(row and memoryview(row).cast("q")[0] for row in rows):
-                return
+    while all(launcher.poll() is None for launcher in trial.launchers):
+        desks = [desk for launcher in trial.launchers for desk in desks_of(launcher)]
+        rows = [path.read_bytes() for desk in desks for path in desk.glob("position-*")]
+        if len(rows) == trial.ranks and all(r and memoryview(r).cast("q")[0] for r in rows):
+            return
         time.sleep(0.02)
 
 

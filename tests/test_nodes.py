@@ -169,20 +169,47 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     assert ended[0].journal()[-1]["status"] == "failed"
 
 
-def test_a_node_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
+def start_long(where: Path) -> list[subprocess.Popen[str]]:
+    """Two nodes that have begun to measure."""
     port = free_port()
     asked = ["--sizes", "1K-1M", "--iters", "3000", "--output", "run"]
-    first, second = (start(tmp_path, node, port, *asked) for node in range(2))
-    journal = tmp_path / "node0" / "run" / JOURNAL
+    nodes = [start(where, node, port, *asked) for node in range(2)]
+    journal = where / "node0" / "run" / JOURNAL
     while not journal.exists() or '"kind": "visit"' not in journal.read_text():
-        assert first.poll() is None
+        assert nodes[0].poll() is None
         time.sleep(0.05)
+    return nodes
+
+
+def test_a_node_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
+    first, second = start_long(tmp_path)
     second.send_signal(signal.SIGINT)
     one, other = finish(first), finish(second)
     assert (one.code, other.code) == (4, 130), one.err + other.err
     who = f"node 1 on {socket.gethostname()}"
     assert one.err.splitlines()[-2] == f"error: {who} was stopped by SIGINT"
     assert other.err.splitlines()[-2] == "error: stopped by SIGINT"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("killed", "told"),
+    [
+        (0, "error: the launcher of node 0 has ended, or cannot be reached any more: "),
+        (1, "error: rank 1 on HOST ended, last seen "),
+    ],
+)
+def test_a_launcher_that_is_killed_ends_the_run_on_the_other_node(
+    tmp_path: Path, killed: int, told: str
+) -> None:
+    nodes = start_long(tmp_path)
+    began = time.monotonic()
+    nodes[killed].kill()
+    left = finish(nodes[1 - killed])
+    finish(nodes[killed])
+    assert time.monotonic() - began < START_TIMEOUT_S / 4
+    assert left.code == 4, left.err
+    assert left.err.splitlines()[-2].startswith(told.replace("HOST", socket.gethostname()))
 
 
 def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:

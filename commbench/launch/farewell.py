@@ -1,8 +1,8 @@
 """What the launchers of several nodes tell each other when a launch goes wrong, and at its end.
 
 How a rank ended only its own launcher knows: other nodes see a lost connection, or a rank that does
-not come. And where all ranks of a node are done, torch's agent there waits minutes for the agents
-of nodes that failed.
+not come. Where all ranks of a node are done, torch's agent there waits minutes for the agents of
+nodes that failed. And a launcher that is killed says nothing any more: its node falls silent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from commbench.errors import ERRORS_BY_NAME, CommbenchError, Interrupted, RankError
+from commbench.errors import ERRORS_BY_NAME, CommbenchError, Interrupted, RankError, first_line
 from commbench.launch.aftermath import Ending
 
 PATIENCE_S = 3.0
@@ -24,13 +24,22 @@ PATIENCE_S = 3.0
 LINGER_S = 5.0
 """How long node 0 stays for others to read what it knows: their ranks find out within 3 s."""
 POLL_S = 0.02
-LISTEN_S = 1.0
+BEAT_S = 1.0
+SILENT_S = 6.0
+"""How long nothing may be heard of a node while ranks come, and after they are done. In between the
+ranks themselves see who is gone, and are patient as --timeout says."""
+GONE_S = 3.0
+"""For how long a node is silent that nobody waits for when all take leave."""
+LOST = "the launcher of node 0 has ended, or cannot be reached any more"
+LOST_HINT = "see what it says itself, its host's logs, and the link to it"
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
-"""Where torch's agents wait for each other: torch/distributed/elastic/agent/server/api.py."""
+"""Where torch's agents wait for each other, in the words of torch/distributed/elastic: a counter
+`num_members`, and a key `last_member` that the last one sets."""
 ACCOUNT, TOLD = "account", "told"
 """The first account at first hand of what happened, and a counter: whether there is one."""
-ENDED, READ = "ended", "read"
-"""Counters of nodes: whose launch has ended, and that need the store no more."""
+HOST, BEATS, ENDED, READ = "host/", "beats/", "ended/", "read/"
+"""By node: its host, and counters of how often its launcher has looked here, whether its launch has
+ended, and whether it needs the store no more."""
 
 
 class Farewell:
@@ -43,6 +52,10 @@ class Farewell:
         self._node, self._nodes = node, nodes
         self._store: Any = None
         self._account: CommbenchError | None = None
+        self._silent: CommbenchError | None = None
+        self._heard: dict[int, tuple[int, float]] = {}
+        """On node 0, of each other one: its beats, and when the last one was heard."""
+        self._ending = threading.Event()
         self._over = threading.Event()
 
     def meet_in(self, store: Any, connect: Callable[[], Any]) -> None:
@@ -50,10 +63,13 @@ class Farewell:
         self._store = store
         _start(self._listen, connect)
 
-    def heed(self) -> None:
-        """Raise what another node has told, if one has, for this launch cannot go well any more."""
+    def heed(self, joining: Callable[[], bool]) -> None:
+        """Raise what another node has told, if one has, for this launch cannot go well any more; or
+        that one fell silent while ranks were still `joining` the others."""
         if self._account:
             raise self._account
+        if self._silent and joining():
+            raise self._silent
 
     def say(self, mine: Ending) -> CommbenchError | None:
         """Tell the other nodes how it ended here. What ended the launch: the account of the node
@@ -61,18 +77,45 @@ class Farewell:
 
         Takes seconds where something went wrong.
         """
-        self._over.set()
+        self._ending.set()
         if self._store:
             _start(self._exchange, mine).join(PATIENCE_S + LINGER_S)
+            self._over.set()
             self._store = None
-        if isinstance(mine.error, Interrupted) or not self._account:
+        if isinstance(mine.error, Interrupted):
             return mine.error
-        return self._account
+        return self._account or mine.error or self._silent
 
     def _listen(self, connect: Callable[[], Any]) -> None:
         store = connect()
-        while not self._account and not self._over.wait(LISTEN_S):
-            self._account = _told(store)
+        store.set(f"{HOST}{self._node}", socket.gethostname())
+        while not self._over.wait(BEAT_S):
+            try:
+                self._account = self._account or _told(store)
+                store.add(f"{BEATS}{self._node}", 1)
+                if self._node == 0:
+                    self._hear(store)
+            except (RuntimeError, OSError) as error:
+                if not self._ending.is_set():
+                    self._account = RankError(f"{LOST}: {first_line(error)}", LOST_HINT)
+                return
+
+    def _hear(self, store: Any) -> None:
+        """Hear which nodes still beat; note it where one is silent."""
+        now = time.monotonic()
+        for node in range(1, self._nodes):
+            beats = store.add(f"{BEATS}{node}", 0)
+            last, since = self._heard.get(node, (0, now))
+            if beats != last:
+                self._heard[node] = (beats, now)
+            elif beats and now - since > SILENT_S and not self._silent:
+                host = store.get(f"{HOST}{node}").decode()
+                self._silent = RankError(
+                    f"node {node} on {host} fell silent {now - since:.0f} s ago: its launcher has "
+                    "ended, or its link is cut",
+                    LOST_HINT,
+                )
+                _release(store, self._nodes)  # where all ranks of this node are done
 
     def _exchange(self, mine: Ending) -> None:
         store = self._store
@@ -82,12 +125,18 @@ class Farewell:
             store.add(TOLD, 1)
         if mine.error:
             _release(store, self._nodes)
-        store.add(ENDED, 1)
-        _wait(lambda: store.add(TOLD, 0) or store.add(ENDED, 0) >= self._nodes, PATIENCE_S)
-        self._account = _told(store)
-        store.add(READ, 1)
+        store.add(f"{ENDED}{self._node}", 1)
+        _wait(lambda: store.add(TOLD, 0) or self._all(store, ENDED), PATIENCE_S)
+        self._account = _told(store) or self._account
+        store.add(f"{READ}{self._node}", 1)
         if self._node == 0:  # the store ends with it
-            _wait(lambda: store.add(READ, 0) >= self._nodes, LINGER_S)
+            _wait(lambda: self._all(store, READ), LINGER_S)
+
+    def _all(self, store: Any, what: str) -> bool:
+        """Whether all nodes have done it that are not gone."""
+        now = time.monotonic()
+        gone = {node for node, (_, since) in self._heard.items() if now - since > GONE_S}
+        return all(store.add(f"{what}{n}", 0) for n in range(self._nodes) if n not in gone)
 
 
 def _start(what: Callable[..., None], *arguments: Any) -> threading.Thread:
@@ -109,12 +158,9 @@ def _told(store: Any) -> CommbenchError | None:
 
 
 def _release(store: Any, nodes: int) -> None:
-    """Come to the barrier at which agents wait whose ranks are done, and wait for nobody."""
-    from torch.distributed.elastic.utils.store import barrier
-
-    with suppress(RuntimeError):
-        barrier(store, nodes, EXIT_BARRIER, barrier_timeout=POLL_S)
-    store.set_timeout(timedelta(seconds=PATIENCE_S))
+    """Come to the barrier at which agents wait whose ranks are done, without waiting there."""
+    if store.add(f"{EXIT_BARRIER}/num_members", 1) == nodes:
+        store.set(f"{EXIT_BARRIER}/last_member", "")
 
 
 def _wait(until: Callable[[], object], patience_s: float) -> None:

@@ -18,7 +18,7 @@ from commbench.errors import RankError
 from commbench.launch.aftermath import left
 from commbench.plan import Plan
 from commbench.worker.desk import leave_error
-from commbench.worker.position import DONE, Position, read_positions
+from commbench.worker.position import DONE, JOINING, Position, read_positions
 from commbench.worker.watch import BEAT_S, LATE_S, STOPPED, allowed_s
 
 LATER_S = 10.0
@@ -51,6 +51,16 @@ class Guard:
             elif self._is_over(position, now - since):
                 self._end(rank, position, now - since)
 
+    def is_joining(self) -> bool:
+        """Whether a rank of this node still waits for others to come."""
+        return any(p.phase <= JOINING for p in read_positions(self._desk).values())
+
+    def end_ranks(self) -> None:
+        """End all ranks of this node at once, also those that are stopped: to be asked to end they
+        would have to run."""
+        for position in read_positions(self._desk).values():
+            _kill(position.pid)
+
     def _raise_if_left(self, rank: int, position: Position) -> None:
         if position.phase == DONE or _is_there(position.pid):
             return
@@ -70,8 +80,7 @@ class Guard:
             "it is stopped, or its host is: see what else happened there at that time",
         )
         leave_error(self._desk, rank, error)
-        with suppress(OSError):
-            os.kill(position.pid, signal.SIGKILL)
+        _kill(position.pid)
 
 
 def _is_there(pid: int) -> bool:
@@ -80,3 +89,9 @@ def _is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _kill(pid: int) -> None:
+    if pid:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

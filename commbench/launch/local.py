@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import re
@@ -34,6 +35,7 @@ from commbench.worker.entry import Errand, enter
 from commbench.worker.task import Task
 
 MONITOR_INTERVAL_S = 0.02
+SHUTDOWN_S = 3
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals at which the agent ends its ranks."""
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
@@ -79,13 +81,12 @@ def launch(task: Task, nodes: Nodes, method: str) -> None:
         config = _launch_config(errand, nodes, method, farewell)
         with _no_name_lookups():
             if error := farewell.say(_run_agent(config, errand)):
+                gc.collect()  # an agent that was cut short holds semaphores
                 raise error
 
 
 def _run_agent(config: Any, errand: Errand) -> Ending:
     """Start the ranks of this node, and wait until they have ended."""
-    import gc
-
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -113,7 +114,7 @@ def _run_agent(config: Any, errand: Errand) -> Ending:
         )
         return Ending(interrupted)
     except CommbenchError as error:
-        return Ending(error)
+        return Ending(error.with_traceback(None))
     except ChildFailedError as failed:
         return what_happened(errand.desk, failed.failures, errand.task.plan)
     except (RuntimeError, OSError, TimeoutError) as error:
@@ -144,7 +145,11 @@ def _launch_config(errand: Errand, nodes: Nodes, method: str, farewell: Farewell
     else:
         backend, endpoint = register_nodes(), f"{nodes.master_addr}:{nodes.master_port}"
         told |= {"rank": nodes.rank, "timeout": errand.task.plan.timeout_s, "farewell": farewell}
+    # How long to wait for ranks that are told to end; older versions of torch only know 30 s.
+    known = LaunchConfig.__dataclass_fields__
+    patience = {"shutdown_timeout": SHUTDOWN_S} if "shutdown_timeout" in known else {}
     return LaunchConfig(
+        **patience,
         min_nodes=nodes.count,
         max_nodes=nodes.count,
         nproc_per_node=nodes.ranks_per_node,

@@ -24,7 +24,7 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
-from commbench.errors import UnavailableError, first_line
+from commbench.errors import CommbenchError, UnavailableError, first_line
 from commbench.launch.farewell import Farewell
 from commbench.launch.guard import Guard
 
@@ -53,8 +53,16 @@ class OneMeeting(RendezvousHandler):
         pass
 
     def num_nodes_waiting(self) -> int:
-        self._guard.look()
+        try:
+            self.look()
+        except CommbenchError:
+            self._guard.end_ranks()
+            raise
         return 0
+
+    def look(self) -> None:
+        """See whether this launch can still go well; raises CommbenchError."""
+        self._guard.look()
 
     def get_run_id(self) -> str:
         return self._run_id
@@ -98,9 +106,9 @@ class NodesRendezvous(OneMeeting):
     def get_backend(self) -> str:
         return NODES_NAME
 
-    def num_nodes_waiting(self) -> int:
-        self._farewell.heed()
-        return super().num_nodes_waiting()
+    def look(self) -> None:
+        self._farewell.heed(self._guard.is_joining)
+        super().look()
 
     @property
     def use_agent_store(self) -> bool:
