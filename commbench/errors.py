@@ -2,6 +2,7 @@
 
     CommbenchError
     ├── UsageError         2   the request is wrong
+    │   └── BadValueError      a field of a plan has a value that makes no sense
     ├── UnavailableError   3   this environment cannot do it
     ├── RankError          4   a rank died or hung
     ├── WrongResultError   5   a collective gave wrong numbers
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections.abc import Mapping
 
 
 class CommbenchError(Exception):
@@ -37,6 +39,20 @@ class UsageError(CommbenchError):
     """The request is wrong: an unknown name, a malformed size, contradictory options."""
 
     exit_code = 2
+
+
+class BadValueError(UsageError):
+    """A field has a value that makes no sense: `trouble` follows the field's name."""
+
+    def __init__(self, field: str, trouble: str, hint: str) -> None:
+        super().__init__(f"{field.removesuffix('_s').replace('_', ' ')} {trouble}", hint)
+        self.field = field
+        self.trouble = trouble
+
+    def named(self, names: Mapping[str, str]) -> UsageError:
+        """The same of the option that sets the field: that of `names`, or the field's own name."""
+        option = names.get(self.field, f"--{self.field}")
+        return UsageError(f"{option} {self.trouble}", self.hint)
 
 
 class UnavailableError(CommbenchError):

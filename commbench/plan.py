@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from commbench.backends import BACKENDS
 from commbench.dtypes import DTYPES, Dtype
-from commbench.errors import UsageError, name_error
+from commbench.errors import BadValueError, UsageError, name_error
 from commbench.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE, Extent, Operation
 from commbench.reductions import REDUCTIONS
 from commbench.typed import LARGEST_INTEGER, build
@@ -182,8 +182,9 @@ class Plan:
 
             parse_peak(self.peak)
         if self.root >= self.world_size:
-            raise UsageError(
-                f"root {self.root} is not a rank of {self.world_size}",
+            raise BadValueError(
+                "root",
+                f"{self.root} is not a rank of {self.world_size}",
                 f"ranks go from 0 to {self.world_size - 1}",
             )
         known = BACKENDS.get(self.backend)
@@ -195,16 +196,17 @@ class Plan:
 
     def _refuse_extremes(self) -> None:
         for name, seconds, advice in (
-            ("timeout", self.timeout_s, "write --timeout 120"),
-            ("budget", self.budget_s, "write --budget 0.2"),
+            ("timeout_s", self.timeout_s, "write --timeout 120"),
+            ("budget_s", self.budget_s, "write --budget 0.2"),
         ):
             if not seconds > 0:
-                raise UsageError(f"{name} {seconds:g} s is not above 0", advice)
+                raise BadValueError(name, f"{seconds:g} s is not above 0", advice)
             if seconds > LONGEST_TIMEOUT_S:
-                raise UsageError(f"{name} {seconds:g} s is longer than a month", advice)
+                raise BadValueError(name, f"{seconds:g} s is longer than a month", advice)
         if not 0 < self.precision < 1:
-            raise UsageError(
-                f"precision {self.precision:.6g} is not between 0 and 1",
+            raise BadValueError(
+                "precision",
+                f"{self.precision:.6g} is not between 0 and 1",
                 "write --precision 5%, or 0.05",
             )
         combinations = len(self.dtypes) * len(self.reduce_ops) * len(self.sizes) * 4
@@ -342,10 +344,10 @@ def _refuse_unknown(kind: str, names: tuple[str, ...], known: list[str]) -> None
 def _refuse_below(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < limit:
-            raise UsageError(f"{name.replace('_', ' ')} is {value}", f"it must be at least {limit}")
+            raise BadValueError(name, f"is {value}", f"it must be at least {limit}")
 
 
 def _refuse_above(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value > limit:
-            raise UsageError(f"{name.replace('_', ' ')} is {value}", f"it must be at most {limit}")
+            raise BadValueError(name, f"is {value}", f"it must be at most {limit}")

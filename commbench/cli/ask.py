@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commbench.cli.look import refuse_unknown_look
 from commbench.dtypes import DTYPES, find_dtype
-from commbench.errors import UsageError
+from commbench.errors import BadValueError, UsageError
 from commbench.operations import OPERATIONS, find_operation
 from commbench.plan import CPU_MODES, Plan
 from commbench.reductions import REDUCTIONS, find_reduction
@@ -24,6 +24,14 @@ _FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
     "dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
     "reduce-op": (lambda name: find_reduction(name).name, tuple(REDUCTIONS)),
 }
+
+_OPTIONS = {
+    "iterations": "--iters",
+    "budget_s": "--budget",
+    "timeout_s": "--timeout",
+    "world_size": "--nproc-per-node times nodes",
+}
+"""What sets a field of a plan, where it is not the option of the field's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +81,13 @@ class Request:
         if self.label is not None:
             refuse_bad_label(self.label)
         if self.ranks_per_node is not None and self.ranks_per_node < 1:
-            raise UsageError(f"ranks per node is {self.ranks_per_node}", "it must be at least 1")
+            raise UsageError(f"--nproc-per-node is {self.ranks_per_node}", "it must be at least 1")
+        if self.num_nodes < 1:
+            raise UsageError(f"--nnodes is {self.num_nodes}", "it must be at least 1")
         if not 0 <= self.node_rank < self.num_nodes:
             raise UsageError(
-                f"node rank {self.node_rank} is not one of {self.num_nodes} nodes",
-                "nodes are numbered from 0 to nnodes-1",
+                f"--node-rank {self.node_rank} is not one of {self.num_nodes} nodes",
+                f"nodes are numbered from 0 to {self.num_nodes - 1}",
             )
         if self.num_nodes > 1 and not self.master_addr:
             raise UsageError(
@@ -85,12 +95,18 @@ class Request:
                 "name node 0's host on each of them: --master-addr HOST",
             )
         if self.master_port is not None and not 0 < self.master_port < 65536:
-            raise UsageError(f"{self.master_port} is not a port", "ports go from 1 to 65535")
+            raise UsageError(f"--master-port {self.master_port} is not a port", "ports go from 1 to 65535")
         # Everything else is the plan's to refuse; what it needs to know of the host comes later.
         self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
-        """The plan of this request on a given place; refuses what makes no sense."""
+        """The plan of this request on a given place; refuses what makes no sense, by its option."""
+        try:
+            return self._plan(backend, device, world_size)
+        except BadValueError as error:
+            raise error.named(_OPTIONS) from None
+
+    def _plan(self, backend: str, device: str, world_size: int) -> Plan:
         return Plan(
             operations=self.operations,
             dtypes=self.dtypes,

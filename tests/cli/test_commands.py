@@ -38,9 +38,9 @@ REFUSED = {
     ),
     "run --root 2": (
         2,
-        "error: root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
+        "error: --root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
     ),
-    "run --iters 0": (2, "error: iterations is 0\nhint: it must be at least 1\n"),
+    "run --iters 0": (2, "error: --iters is 0\nhint: it must be at least 1\n"),
     "run --iters many": (
         2,
         "error: Invalid value for '--iters' / '-n': 'many' is not a valid int.\n"
@@ -54,7 +54,7 @@ REFUSED = {
         2,
         "error: --precision '5' is not a fraction\nhint: write 10% or 0.1\n",
     ),
-    "run --budget 0": (2, "error: budget 0 s is not above 0\nhint: write --budget 0.2\n"),
+    "run --budget 0": (2, "error: --budget 0 s is not above 0\nhint: write --budget 0.2\n"),
     "run --timing alone": (
         2,
         "error: unknown timing 'alone'\nhint: known: isolated, pipelined, both\n",

@@ -27,7 +27,7 @@ REFUSED = {
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier\n"
     ),
-    f"{SLURM} -- --root 4": "error: root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n",
+    f"{SLURM} -- --root 4": "error: --root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n",
     f"{SLURM} -- --nnodes 2 --master-addr host": (
         "error: an option of run does not go with a job\nhint: say --nodes before the --\n"
     ),
@@ -39,7 +39,7 @@ REFUSED = {
         "error: --time 'soon' is not a time\n"
         "hint: write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12\n"
     ),
-    f"{SLURM} --nodes 0": "error: nodes is 0\nhint: it must be at least 1\n",
+    f"{SLURM} --nodes 0": "error: --nodes is 0\nhint: it must be at least 1\n",
     f"{SLURM} --env NCCL_ALGO": (
         "error: --env 'NCCL_ALGO' sets no variable\nhint: write --env NAME=VALUE\n"
     ),
