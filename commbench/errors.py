@@ -2,7 +2,6 @@
 
     CommbenchError
     ├── UsageError         2   the request is wrong
-    │   └── BadValueError      a field of a plan has a value that makes no sense
     ├── UnavailableError   3   this environment cannot do it
     ├── RankError          4   a rank died or hung
     ├── WrongResultError   5   a collective gave wrong numbers
@@ -36,23 +35,23 @@ class CommbenchError(Exception):
 
 
 class UsageError(CommbenchError):
-    """The request is wrong: an unknown name, a malformed size, contradictory options."""
+    """The request is wrong: an unknown name, a malformed size, contradictory options.
+
+    The message begins with the name of `field` where that field has a value that makes no sense.
+    """
 
     exit_code = 2
 
-
-class BadValueError(UsageError):
-    """A field has a value that makes no sense: `trouble` follows the field's name."""
-
-    def __init__(self, field: str, trouble: str, hint: str) -> None:
-        super().__init__(f"{field.removesuffix('_s').replace('_', ' ')} {trouble}", hint)
+    def __init__(self, message: str, hint: str = "", details: str = "", *, field: str = "") -> None:
+        super().__init__(message, hint, details)
         self.field = field
-        self.trouble = trouble
 
-    def named(self, names: Mapping[str, str]) -> UsageError:
-        """The same of the option that sets the field: that of `names`, or the field's own name."""
-        option = names.get(self.field, f"--{self.field}")
-        return UsageError(f"{option} {self.trouble}", self.hint)
+    def named(self, options: Mapping[str, str]) -> UsageError:
+        """The same of the option that sets the field: that of `options`, or of the field's name."""
+        if not self.field:
+            return self
+        option = options.get(self.field, f"--{self.field}")
+        return UsageError(option + self.message.removeprefix(_spoken(self.field)), self.hint)
 
 
 class UnavailableError(CommbenchError):
@@ -153,3 +152,12 @@ def name_error(kind: str, name: str, known: list[str]) -> UsageError:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")
+
+
+def value_error(field: str, trouble: str, hint: str) -> UsageError:
+    """The error for a `field` whose value makes no sense; `trouble` follows its name."""
+    return UsageError(f"{_spoken(field)} {trouble}", hint, field=field)
+
+
+def _spoken(field: str) -> str:
+    return field.removesuffix("_s").replace("_", " ")

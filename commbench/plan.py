@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from commbench.backends import BACKENDS
 from commbench.dtypes import DTYPES, Dtype
-from commbench.errors import BadValueError, UsageError, name_error
+from commbench.errors import UsageError, name_error, value_error
 from commbench.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE, Extent, Operation
 from commbench.reductions import REDUCTIONS
 from commbench.typed import LARGEST_INTEGER, build
@@ -182,7 +182,7 @@ class Plan:
 
             parse_peak(self.peak)
         if self.root >= self.world_size:
-            raise BadValueError(
+            raise value_error(
                 "root",
                 f"{self.root} is not a rank of {self.world_size}",
                 f"ranks go from 0 to {self.world_size - 1}",
@@ -200,11 +200,11 @@ class Plan:
             ("budget_s", self.budget_s, "write --budget 0.2"),
         ):
             if not seconds > 0:
-                raise BadValueError(name, f"{seconds:g} s is not above 0", advice)
+                raise value_error(name, f"{seconds:g} s is not above 0", advice)
             if seconds > LONGEST_TIMEOUT_S:
-                raise BadValueError(name, f"{seconds:g} s is longer than a month", advice)
+                raise value_error(name, f"{seconds:g} s is longer than a month", advice)
         if not 0 < self.precision < 1:
-            raise BadValueError(
+            raise value_error(
                 "precision",
                 f"{self.precision:.6g} is not between 0 and 1",
                 "write --precision 5%, or 0.05",
@@ -344,10 +344,10 @@ def _refuse_unknown(kind: str, names: tuple[str, ...], known: list[str]) -> None
 def _refuse_below(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < limit:
-            raise BadValueError(name, f"is {value}", f"it must be at least {limit}")
+            raise value_error(name, f"is {value}", f"it must be at least {limit}")
 
 
 def _refuse_above(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value > limit:
-            raise BadValueError(name, f"is {value}", f"it must be at most {limit}")
+            raise value_error(name, f"is {value}", f"it must be at most {limit}")

@@ -87,13 +87,17 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
-        raise UsageError(f"sizes {whole!r} have an empty item", "write for example 8,1K,1M-1G")
+        trouble = "have nothing beside a comma" if "," in whole else "are empty"
+        raise UsageError(f"sizes {whole!r} {trouble}", "write for example 8,1K,1M-1G")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
     if not dash:
         if colon:
             raise UsageError(f"{item!r} has a step but no range", "write for example 1K-1G:x4")
         return (parse_size(low),)
+    if not low.strip() or not high.strip():
+        missing = "end" if low.strip() else "beginning" if high.strip() else "beginning and no end"
+        raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")
     if colon and not step:
         raise UsageError(f"{item!r} ends before its step", "write for example :x4 or :+1M")
     if step[:1] == "+":

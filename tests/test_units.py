@@ -216,6 +216,23 @@ def test_an_expression_that_could_mean_anything_else_is_refused(text: str) -> No
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("1K-", "the range '1K-' has no end", "write both: 1K-1G"),
+        ("-1K", "the range '-1K' has no beginning", "write both: 1K-1G"),
+        ("8,-", "the range '-' has no beginning and no end", "write both: 1K-1G"),
+        ("1K-:x4", "the range '1K-:x4' has no end", "write both: 1K-1G"),
+        ("1K,,2K", "sizes '1K,,2K' have nothing beside a comma", "write for example 8,1K,1M-1G"),
+        ("1K,", "sizes '1K,' have nothing beside a comma", "write for example 8,1K,1M-1G"),
+    ],
+)
+def test_what_is_missing_in_an_expression_is_named(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_sizes(text)
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
 def test_a_range_that_runs_backwards_is_refused_with_the_right_one() -> None:
     with pytest.raises(UsageError) as refused:
         parse_sizes("1G-1K")

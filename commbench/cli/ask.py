@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commbench.cli.look import refuse_unknown_look
 from commbench.dtypes import DTYPES, find_dtype
-from commbench.errors import BadValueError, UsageError
+from commbench.errors import UsageError
 from commbench.operations import OPERATIONS, find_operation
 from commbench.plan import CPU_MODES, Plan
 from commbench.reductions import REDUCTIONS, find_reduction
@@ -103,7 +103,7 @@ class Request:
         """The plan of this request on a given place; refuses what makes no sense, by its option."""
         try:
             return self._plan(backend, device, world_size)
-        except BadValueError as error:
+        except UsageError as error:
             raise error.named(_OPTIONS) from None
 
     def _plan(self, backend: str, device: str, world_size: int) -> Plan:

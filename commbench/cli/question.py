@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commbench.analysis.claim import claimed_row
 from commbench.analysis.sources import find_source
 from commbench.dtypes import find_dtype
-from commbench.errors import BadValueError, RecordsError, UsageError, name_error
+from commbench.errors import RecordsError, UsageError, name_error
 from commbench.links import Peak, parse_peak
 from commbench.operations import Operation, find_operation
 from commbench.plan import ISOLATED
@@ -78,7 +78,7 @@ def _of_claim(operation: Operation, claim: Claim, op: str | None, peak: Peak | N
             timing=timing,
             nodes=1 if claim.nodes is None else claim.nodes,
         )
-    except BadValueError as error:
+    except UsageError as error:
         raise error.named({"world_size": "--ranks"}) from None
     return explain(row, peak)
 

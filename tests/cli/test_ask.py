@@ -117,7 +117,7 @@ def test_the_flags_of_nccl_tests_have_its_defaults(
         ((None, "0", "8", "2", None), "size '0' is out of range"),
         ((None, "1KB", None, None, None), "'1KB' could mean a power of 1000 or of 1024"),
         ((None, "8", "128", None, "0"), "size '0' is out of range"),
-        (("", None, None, None, None), "sizes '' have an empty item"),
+        (("", None, None, None, None), "sizes '' are empty"),
     ],
 )
 def test_sizes_that_contradict_or_make_no_sense_are_refused(
