@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from commbench.errors import name_error
+
 COMMANDS = {
     "run": "Measure collectives: table, journal, CSV and plots.",
     "sweep": "Measure under several settings, and say which is best.",
@@ -43,6 +45,11 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         return command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise name_error("command", args[0], list(COMMANDS))
+        return super().resolve_command(ctx, args)
 
 
 def command(name: str) -> Any:

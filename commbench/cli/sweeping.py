@@ -81,14 +81,15 @@ def _request(others: tuple[str, ...], setting: Setting) -> Request:
     words = [*others, *(f"--{name}={value}" for name, value in setting.options)]
     said: dict[str, Any] = command("run").make_context("commbench run", words).params
     request = request_of(said)
-    for wrong, why in (
-        (request.output or request.label, "the sweep has its own --output and --label"),
-        (request.num_nodes > 1, "a sweep runs on one node; on several, run each setting there"),
-        (request.launches > 1, "rounds are launches: say --rounds"),
-        (said["dry_run"] or request.verbose, "a sweep runs quietly"),
+    for option, wrong, why in (
+        ("--nnodes", request.num_nodes > 1, "on several nodes, run each setting there"),
+        ("--launches", request.launches > 1, "rounds are launches: say --rounds"),
+        ("--dry-run", said["dry_run"], "a sweep measures"),
+        ("--verbose", request.verbose, "a sweep runs quietly"),
+        ("--resume", said["resume"], "`commbench sweep --resume` takes the folder of a sweep"),
     ):
         if wrong:
-            raise UsageError("an option of run does not go with a sweep", why)
+            raise UsageError(f"{option} does not go with a sweep", why)
     return request
 
 

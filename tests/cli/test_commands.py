@@ -11,6 +11,7 @@ from conftest import Commbench
 from made_up import made_up_run
 
 from commbench.analysis.rows import COLUMNS
+from commbench.cli.lazy import COMMANDS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
 
@@ -94,7 +95,28 @@ REFUSED = {
         "error: there is no file, folder or run 'nowhere'\n"
         "hint: give a run folder, its run.jsonl or results.csv, or a label under results/\n",
     ),
-    "shwo": (2, "error: No such command 'shwo'.\nhint: `commbench --help` lists the options\n"),
+    "shwo": (
+        2,
+        "error: unknown command 'shwo'\n"
+        f"hint: did you mean show? known: {', '.join(COMMANDS)}\n",
+    ),
+    "run --iter 3": (
+        2,
+        "error: No such option: --iter\n"
+        "hint: did you mean --iters? `commbench run --help` lists the options\n",
+    ),
+    "show --peak 1GB/s": (
+        2,
+        "error: Missing argument 'RUN'.\n"
+        "hint: write for example: commbench show results/20261121-120000-all_reduce; "
+        "`commbench show --help` lists the options\n",
+    ),
+    "compare": (
+        2,
+        "error: Missing argument 'A'.\n"
+        "hint: write for example: commbench compare ring tree; "
+        "`commbench compare --help` lists the options\n",
+    ),
 }
 
 

@@ -78,7 +78,7 @@ def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
         ("--env NCCL_ALGO=RING,TREE --sizes 1K", 2,
          "NCCL_ALGO is not read by gloo: settings would not differ"),
         ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
-         "an option of run does not go with a sweep"),
+         "--launches does not go with a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
         ("--vary cpu-mode=quiet,plain --nonsense", 2, "No such option: --nonsense"),
         ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
