@@ -153,6 +153,13 @@ def format_bytes(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
+def format_memory(size_bytes: int) -> str:
+    """An amount of memory, rounded: `512 MiB`, `1.75 GiB`, `1800 GiB`."""
+    unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
+    value = size_bytes / (1 << shift)
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
 def _hundredths(number: int) -> str:
     """A number of hundredths without superfluous zeros: 150 is `1.5`."""
     whole, rest = divmod(number, 100)

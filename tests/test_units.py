@@ -16,6 +16,7 @@ from commbench.units import (
     MOST_SIZES,
     format_bytes,
     format_GBps,
+    format_memory,
     format_percent,
     format_size,
     format_sizes,
@@ -231,6 +232,17 @@ def test_what_is_missing_in_an_expression_is_named(text: str, message: str, hint
     with pytest.raises(UsageError) as refused:
         parse_sizes(text)
     assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (900 << 31, "1800 GiB"), (1 << 30, "1.00 GiB"), (7 << 28, "1.75 GiB"),
+        (50 << 30, "50.0 GiB"), (512 << 20, "512 MiB"), (1 << 50, "1048576 GiB"), (0, "0.00 MiB"),
+    ],
+)  # fmt: skip
+def test_an_amount_of_memory_has_no_exponent(size: int, text: str) -> None:
+    assert format_memory(size) == text
 
 
 def test_a_range_that_runs_backwards_is_refused_with_the_right_one() -> None:

@@ -95,7 +95,9 @@ class Request:
                 "name node 0's host on each of them: --master-addr HOST",
             )
         if self.master_port is not None and not 0 < self.master_port < 65536:
-            raise UsageError(f"--master-port {self.master_port} is not a port", "ports go from 1 to 65535")
+            raise UsageError(
+                f"--master-port {self.master_port} is not a port", "ports go from 1 to 65535"
+            )
         # Everything else is the plan's to refuse; what it needs to know of the host comes later.
         self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -12,9 +13,9 @@ def told_of(error: Any) -> tuple[str, str]:
     path = _path(error)
     listed = f"`{path} --help` lists the options"
     option = getattr(error, "option_name", "")
-    if guesses := getattr(error, "possibilities", None):
-        error.possibilities = None  # the message would list them, the worst first
-        listed = f"did you mean {guesses[0]}? {listed}"
+    if guess := _closest(option, getattr(error, "possibilities", None) or ()):
+        listed = f"did you mean {guess}? {listed}"
+    error.possibilities = None  # the message would list them all
     message = str(getattr(error, "format_message", error.__str__)())
     if path.startswith("commbench job ") and _is_of_run(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
@@ -31,6 +32,15 @@ def _path(error: Any) -> str:
         return str(error.ctx.command_path)
     # Click's parser tells only of some errors where they come from.
     return f"commbench {sys.argv[1]}" if sys.argv[1:] and sys.argv[1] in COMMANDS else "commbench"
+
+
+def _closest(option: str, possibilities: Sequence[str]) -> str:
+    """The one that is meant, if any: Click counts the dashes as alike too."""
+    import difflib
+
+    names = {name.lstrip("-"): name for name in possibilities}
+    close = difflib.get_close_matches(option.lstrip("-"), list(names), n=1)
+    return names[close[0]] if close else ""
 
 
 def _is_of_run(option: str) -> bool:

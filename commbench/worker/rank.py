@@ -55,11 +55,7 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
         cases = only_fitting(_after_trials(task.cases(), comm, row), comm)
         arena, cases = allocated(cases, comm)
         if all(case.status != READY for case in cases):
-            reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-            raise UnavailableError(
-                f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
-                "`commbench run --dry-run` lists what can be measured",
-            )
+            raise _nothing_left(cases)
         timer = timer_for(comm)
         move(row, PROBING)
         header = header._replace(
@@ -153,6 +149,16 @@ def _refuse_changes(began: Header | None, now: Header) -> None:
             f"the run cannot be resumed: {told}",
             "put that back, or begin a new run: `commbench compare` takes both",
         )
+
+
+def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
+    reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
+    return UnavailableError(
+        f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
+        "another operation, dtype, reduce op, placement or backend may do"
+        if all(case.status == UNSUPPORTED for case in cases)
+        else "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs",
+    )
 
 
 def _after_trials(cases: tuple[Case, ...], comm: Communicator, row: Row) -> tuple[Case, ...]:

@@ -97,8 +97,7 @@ REFUSED = {
     ),
     "shwo": (
         2,
-        "error: unknown command 'shwo'\n"
-        f"hint: did you mean show? known: {', '.join(COMMANDS)}\n",
+        f"error: unknown command 'shwo'\nhint: did you mean show? known: {', '.join(COMMANDS)}\n",
     ),
     "run --iter 3": (
         2,

@@ -41,7 +41,12 @@ REFUSED = {
         "error: --nnodes after the -- does not go with a job\nhint: say --nodes before the --\n"
     ),
     f"{SLURM} -- --launches 3": (
-        "error: --launches after the -- does not go with a job\nhint: submit the job several times\n"
+        "error: --launches after the -- does not go with a job\n"
+        "hint: submit the job several times\n"
+    ),
+    f"{SLURM} -- --siezs 1K": (
+        "error: No such option: --siezs\n"
+        "hint: did you mean --sizes? `commbench run --help` lists the options\n"
     ),
     f"{SLURM} --op all_reduce": (
         "error: No such option: --op\n"
@@ -81,7 +86,7 @@ def test_a_job_that_would_fail_is_refused_in_two_lines(commbench: Commbench, lin
     [
         ("job", "Missing command", "commbench job"),
         (f"{SLURM} --zone eu", "No such option: --zone", "commbench job slurm"),
-        (f"{SLURM} -- --siezs 1K", "No such option: --siezs", "commbench run"),
+        (f"{SLURM} -- --zone eu", "No such option: --zone", "commbench run"),
         (f"{SLURM} -- ring", "Got unexpected extra argument", "commbench run"),
     ],
 )
