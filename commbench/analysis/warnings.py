@@ -41,7 +41,7 @@ class Warning(NamedTuple):
     def says(self, rows: Sequence[Row]) -> str:
         """Message and advice for the rows concerned."""
         worst = max(self.figure(row) or 0.0 for row in rows)
-        quiet = rows[0].header.plan.cpu_mode == "quiet"
+        quiet = all(row.header.plan.cpu_mode == "quiet" for row in rows)
         advice = (self.advice_if_quiet if quiet else "") or self.advice
         return f"{self.message.format(worst)}; {advice}"
 
@@ -244,6 +244,6 @@ WARNINGS: tuple[Warning, ...] = (
     Warning(
         "launches", _launch_spread, 0.10,
         "medians of separate launches lie up to {:.0%} apart",
-        "compare over several launches (--launches 6), never single ones",
+        "compare over several launches (--launches 6, of a sweep --rounds), never single ones",
     ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ COMMANDS = {
     "sweep": "Measure under several settings, and say which is best.",
     "job": "Print a job for Slurm or Kubernetes, ready to submit.",
     "smoke": "Check in a few seconds that every collective works here.",
-    "show": "Print the table of a run.",
+    "show": "Print the table of a run, or what a sweep found.",
     "plot": "Draw curves of one or several runs.",
     "explain": "Explain a number: formulas with the figures put in.",
     "links": "Print the speed of links, to hold a number against.",

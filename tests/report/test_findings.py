@@ -53,6 +53,12 @@ def waiting(share: float, size: int = 1024, **wishes: Any) -> Row:
     return row(*found, sizes=(size,), ranks=ranks((0,), (1,)), **wishes)
 
 
+def test_where_modes_differ_the_better_one_is_advised() -> None:
+    stalled = [row(*visits([MS] * 36 + [4 * MS] * 4), cpu_mode=m) for m in ("quiet", "plain")]
+    assert "--cpu-mode quiet" in warnings_text(stalled)
+    assert "--cpu-mode quiet" not in warnings_text(stalled[:1])
+
+
 def test_nothing_is_warned_about_where_nothing_misleads() -> None:
     assert warnings_text([waiting(0.1), waiting(0.2)]) == ""
     assert warnings_text([]) == ""
