@@ -35,6 +35,17 @@ ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
 NCCL_TESTS_CHUNK = 16
 """Bytes that nccl-tests makes each rank's block a multiple of. Source: its src/*.cu."""
 
+OPTIONS = {
+    "operations": "--op",
+    "dtypes": "--dtype",
+    "reduce_ops": "--reduce-op",
+    "iterations": "--iters",
+    "budget_s": "--budget",
+    "timeout_s": "--timeout",
+    "world_size": "--nproc-per-node times nodes",
+}
+"""The option of `commbench run` that sets a field, where it has not the field's name."""
+
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 MOST_CASES = 100_000
 MOST_RANKS = 1 << 20

@@ -131,7 +131,7 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
     first, second = joined(tmp_path, variables, ["--sizes", "1K"], ["--sizes", "2K"])
     assert (first[0], second[0]) == (3, 3)
     assert first[2].splitlines()[-2].startswith("error: rank 1 on ")
-    assert "has another plan" in first[2]
+    assert " has another plan: --sizes 2K instead of 1K" in first[2]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from commbench.cli.look import refuse_unknown_look
 from commbench.dtypes import DTYPES, find_dtype
 from commbench.errors import UsageError
 from commbench.operations import OPERATIONS, find_operation
-from commbench.plan import CPU_MODES, Plan
+from commbench.plan import CPU_MODES, OPTIONS, Plan
 from commbench.reductions import REDUCTIONS, find_reduction
 from commbench.units import format_sizes, parse_size, parse_sizes, size_range
 
@@ -24,14 +24,6 @@ _FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
     "dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
     "reduce-op": (lambda name: find_reduction(name).name, tuple(REDUCTIONS)),
 }
-
-_OPTIONS = {
-    "iterations": "--iters",
-    "budget_s": "--budget",
-    "timeout_s": "--timeout",
-    "world_size": "--nproc-per-node times nodes",
-}
-"""What sets a field of a plan, where it is not the option of the field's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +98,7 @@ class Request:
         try:
             return self._plan(backend, device, world_size)
         except UsageError as error:
-            raise error.named(_OPTIONS) from None
+            raise error.named(OPTIONS) from None
 
     def _plan(self, backend: str, device: str, world_size: int) -> Plan:
         return Plan(

@@ -77,7 +77,7 @@ def go_on(folder: Path, ask: Ask) -> None:
 
 
 def find_sweep(text: str) -> Path | None:
-    """The folder of a sweep that `text` names, as a path or under results/; None if it names none."""
+    """The folder of a sweep that `text` names, as a path or under results/; None for no sweep."""
     from commbench.cli.session import RESULTS
     from commbench.records.files import is_file
     from commbench.sweep.runner import DESCRIPTION

@@ -26,6 +26,7 @@ from commbench.worker.network import way_of
 from commbench.worker.position import ITERATION, LEAVING, PROBING, TRYING, Row, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
+from commbench.worker.sameness import other_plan, refuse_plan
 from commbench.worker.seat import Seat
 from commbench.worker.task import Task
 from commbench.worker.timers import timer_for
@@ -100,15 +101,8 @@ def _introduce(
     }
 
     def meet(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        for key in ("commbench", "plan", "journal"):
-            for other in parts:
-                if other[key] != parts[0][key]:
-                    raise UnavailableError(
-                        f"rank {other['rank']['rank']} on {other['rank']['host']} has another "
-                        f"{key} ({other[key]}) than rank 0 ({parts[0][key]})",
-                        "start every rank with the same command and the same commbench; what "
-                        "--resume names must be the same on every node",
-                    )
+        if other := other_plan(parts):
+            return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
         ranks.extend(build(Rank, p["rank"]) for p in parts)
@@ -121,6 +115,8 @@ def _introduce(
     ranks: list[Rank] = []
     hosts: list[tuple[str, str]] = []
     agreed = comm.agree(part, meet)
+    if "other_plan" in agreed:
+        refuse_plan(plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
     header = Header(
         plan=plan,
