@@ -190,7 +190,7 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
     refused = {line["case"]["index"] for line in lines if line["kind"] == "case"}
     assert len(visited) >= 3 and len(refused) == 11
     assert "all_reduce float32 sum in_place" in out
-    assert "This run is interrupted: stopped by" in out
+    assert "This run was interrupted." in out
     with (journal.parent / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(visited) + len(refused)

@@ -304,7 +304,7 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     except RecordsError as trouble:
         _say(f"how the run ended is not written down: {trouble.message}")
     if run.measurements:
-        say(run_text(run._replace(end=end)))
+        say(run_text(run._replace(end=end._replace(reason=""))))  # the error follows and tells it
     _say(f"what was measured is kept; `commbench run --resume {folder}` goes on with it")
 
 

@@ -35,6 +35,7 @@ def show(
     from commbench.cli import sweeping
     from commbench.cli.look import TABLE, refuse_unknown_look, text_of
     from commbench.cli.speak import say, tell
+    from commbench.cli.unfinished import COMPLETE
     from commbench.errors import UsageError
     from commbench.records.opening import Untold, open_run
 
@@ -47,4 +48,8 @@ def show(
         sweeping.show(folder)
         return
     path = find_source(run, tell)
-    say(text_of(open_run(path, Untold(ranks, op, dtype)), format_, peak))
+    opened = open_run(path, Untold(ranks, op, dtype))
+    say(text_of(opened, format_, peak))
+    if (ended := opened.end) is None or ended.status != COMPLETE:
+        if_cut_off = "" if ended else "if it was cut off, "
+        tell(f"{if_cut_off}`commbench run --resume {opened.path}` goes on with it")

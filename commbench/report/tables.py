@@ -9,6 +9,7 @@ from commbench.analysis.rows import Row, rows_of
 from commbench.operations import OPERATIONS
 from commbench.plan import ISOLATED, PIPELINED, READY, Case, Plan
 from commbench.records.schema import OK, Run
+from commbench.report.ending import ending_text
 from commbench.report.findings import both_ways_text, hops_text, warnings_text, ways_text
 from commbench.report.layout import BOLD, RED, clean, style, table
 from commbench.units import format_bytes, format_GBps, format_percent, format_time
@@ -42,11 +43,7 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
     if run.resumed:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         parts.append(f"This run was cut off and resumed {times}.")
-    if run.end is None:
-        parts.append("This run has not ended: it still goes on, or was cut off.")
-    elif run.end.status != "complete":
-        parts.append(clean(f"This run is {run.end.status}: {run.end.reason}"))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, ending] if (ending := ending_text(run)) else parts)
 
 
 def _below(run: Run, rows: tuple[Row, ...], peak: Peak | None) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ def test_long_plans_differ_also_where_their_ends_are_alike() -> None:
     )
     assert told == (
         "--sizes 1,2,3,4,5,6,7,8,9,10,11,12,13, ... ,89,90,91,92,93,94,95,96,97,98 "
-        "(281 characters) instead of 1,2,3,4,5,6,7,8,9,10,11,12,13, ... ,89,90,91,92,93,94,95,96,97,98 "
+        "(281 characters) "
+        "instead of 1,2,3,4,5,6,7,8,9,10,11,12,13, ... ,89,90,91,92,93,94,95,96,97,98 "
         "(284 characters)"
     )
 
