@@ -6,6 +6,8 @@ Sizes are binary (K = 1024 bytes), bandwidths decimal (GB/s = 1e9 bytes/s), as n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from math import floor, log10
 from typing import Any
 
 from commbench.errors import UsageError
@@ -178,19 +180,32 @@ def format_time(seconds: float, like: float | None = None) -> str:
     return f"{seconds:.{_digits(scale)}f} s"
 
 
-def format_GBps(bytes_per_second: float | None) -> str:  # noqa: N802 - GB is a unit
-    """A bandwidth in GB/s (1e9 bytes/s), three digits or, below 0.1, two; empty for none."""
+def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> str:  # noqa: N802 - GB is a unit
+    """A bandwidth in GB/s (1e9 bytes/s), three digits or, below 0.1, two; empty for none.
+
+    `decimals` are those of the column that it stands in.
+    """
     if bytes_per_second is None:
         return ""
     value = bytes_per_second / GB
-    return f"{value:.{_digits(value)}f}" if value >= 0.1 or not value else f"{value:.2g}"
+    return f"{value:.{_decimals(value) if decimals is None else decimals}f}"
+
+
+def decimals_of_GBps(column: Iterable[float | None]) -> int:  # noqa: N802
+    """The decimals with which format_GBps shows every bandwidth of a column, in bytes/s."""
+    return max((_decimals(value / GB) for value in column if value), default=2)
 
 
 def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction
     digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{digits}f} %" if value >= 0.1 or not value else f"{value:.2g} %"
+    return f"{value:.{digits if value >= 0.1 else _decimals(value)}f} %"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that show two digits of a number below 0.1, three or more of a larger one."""
+    return _digits(value) if value >= 0.1 or not value else 1 - floor(log10(value))
 
 
 def _digits(value: float) -> int:

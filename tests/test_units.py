@@ -14,6 +14,7 @@ from commbench.errors import UsageError
 from commbench.units import (
     LARGEST_SIZE,
     MOST_SIZES,
+    decimals_of_GBps,
     format_bytes,
     format_GBps,
     format_memory,
@@ -399,6 +400,8 @@ def test_a_time_can_take_the_unit_and_digits_of_another() -> None:
         (None, ""),
         (4.47e6, "0.0045"),
         (12e6, "0.012"),
+        (14e3, "0.000014"),
+        (0.0, "0.00"),
         (0.1e9, "0.10"),
         (1.048576e9, "1.05"),
         (12.34e9, "12.3"),
@@ -408,6 +411,16 @@ def test_a_time_can_take_the_unit_and_digits_of_another() -> None:
 )
 def test_a_bandwidth_is_in_decimal_gigabytes(bytes_per_second: float | None, text: str) -> None:
     assert format_GBps(bytes_per_second) == text
+
+
+def test_a_column_of_bandwidths_has_the_same_decimals_in_every_row() -> None:
+    column = [14e3, 1.41e9, None, 0.0, 99.6e6]
+    decimals = decimals_of_GBps(column)
+    assert [format_GBps(value, decimals) for value in column] == [
+        "0.000014", "1.410000", "", "0.000000", "0.099600",
+    ]  # fmt: skip
+    assert decimals_of_GBps([12.3e9, 480e9]) == 1
+    assert decimals_of_GBps([0.0, None]) == 2
 
 
 @pytest.mark.parametrize(
