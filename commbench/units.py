@@ -196,6 +196,11 @@ def decimals_of_GBps(column: Iterable[float | None]) -> int:  # noqa: N802
     return max((_decimals(value / GB) for value in column if value), default=2)
 
 
+def format_share(fraction: float) -> str:
+    """A fraction in whole percent: `90 %`, as everything is written that is no option."""
+    return f"{100 * fraction:.0f} %"
+
+
 def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction

@@ -95,7 +95,7 @@ def parquet_bytes(source: Source) -> bytes:
     """Apache Parquet, by pandas and pyarrow."""
     if find_spec("pyarrow") is None:
         raise UnavailableError(
-            "parquet needs pyarrow, which is not installed", "pip install 'commbench[parquet]'"
+            "parquet needs pyarrow, which is not installed", "pip install 'pyarrow>=15'"
         )
     content: bytes = whole(source.frame).to_parquet(index=False)
     return content

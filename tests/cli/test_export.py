@@ -159,8 +159,7 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Pa
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (
         3,
-        "error: parquet needs pyarrow, which is not installed\n"
-        "hint: pip install 'commbench[parquet]'\n",
+        "error: parquet needs pyarrow, which is not installed\nhint: pip install 'pyarrow>=15'\n",
     )
 
 

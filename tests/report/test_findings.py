@@ -68,9 +68,11 @@ def test_a_warning_of_all_rows_says_so_and_tells_the_largest_figure() -> None:
     unmeasured = row()
     assert warnings_text([waiting(0.6), waiting(0.9), unmeasured]) == (
         "Be warned:\n"
-        "  queued (all rows): threads of a rank waited for a processor up to 90% of the time; other"
-        " work runs\n"
-        "    on these cores, or too few are allowed; see `commbench doctor`."
+        "  queued (all rows): threads of a rank waited for a processor up to 90 % of the time; "
+        "other work\n"
+        "    runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them move; "
+        "`commbench\n"
+        "    doctor` tries both."
     )
 
 
