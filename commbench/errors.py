@@ -129,7 +129,7 @@ def of_system(error: OSError | MemoryError | ImportError) -> CommbenchError:
     if isinstance(error, ImportError):
         return UnavailableError(
             f"cannot import {error.name or 'a library'}: {first_line(error)}",
-            "`pip install commbench` brings what it needs; see also ulimit -n",
+            "`pip install .` in its checkout brings what commbench needs; see also ulimit -n",
         )
     why = error.strerror or first_line(error)
     what = f"{why}: {error.filename}" if error.filename is not None else why
