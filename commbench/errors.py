@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections.abc import Mapping
 
 
 class CommbenchError(Exception):
@@ -34,9 +35,23 @@ class CommbenchError(Exception):
 
 
 class UsageError(CommbenchError):
-    """The request is wrong: an unknown name, a malformed size, contradictory options."""
+    """The request is wrong: an unknown name, a malformed size, contradictory options.
+
+    The message begins with the name of `field` where that field has a value that makes no sense.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, hint: str = "", details: str = "", *, field: str = "") -> None:
+        super().__init__(message, hint, details)
+        self.field = field
+
+    def named(self, options: Mapping[str, str]) -> UsageError:
+        """The same of the option that sets the field: that of `options`, or of the field's name."""
+        if not self.field:
+            return self
+        option = options.get(self.field, f"--{self.field}")
+        return UsageError(option + self.message.removeprefix(_spoken(self.field)), self.hint)
 
 
 class UnavailableError(CommbenchError):
@@ -114,7 +129,7 @@ def of_system(error: OSError | MemoryError | ImportError) -> CommbenchError:
     if isinstance(error, ImportError):
         return UnavailableError(
             f"cannot import {error.name or 'a library'}: {first_line(error)}",
-            "`pip install commbench` brings what it needs; see also ulimit -n",
+            "`pip install .` in its checkout brings what commbench needs; see also ulimit -n",
         )
     why = error.strerror or first_line(error)
     what = f"{why}: {error.filename}" if error.filename is not None else why
@@ -137,3 +152,12 @@ def name_error(kind: str, name: str, known: list[str]) -> UsageError:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")
+
+
+def value_error(field: str, trouble: str, hint: str) -> UsageError:
+    """The error for a `field` whose value makes no sense; `trouble` follows its name."""
+    return UsageError(f"{_spoken(field)} {trouble}", hint, field=field)
+
+
+def _spoken(field: str) -> str:
+    return field.removesuffix("_s").replace("_", " ")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from commbench.backends import BACKENDS
 from commbench.dtypes import DTYPES, Dtype
-from commbench.errors import UsageError, name_error
+from commbench.errors import UsageError, name_error, value_error
 from commbench.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE, Extent, Operation
 from commbench.reductions import REDUCTIONS
 from commbench.typed import LARGEST_INTEGER, build
@@ -34,6 +34,17 @@ NCCL_TESTS = "nccl-tests"
 ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
 NCCL_TESTS_CHUNK = 16
 """Bytes that nccl-tests makes each rank's block a multiple of. Source: its src/*.cu."""
+
+OPTIONS = {
+    "operations": "--op",
+    "dtypes": "--dtype",
+    "reduce_ops": "--reduce-op",
+    "iterations": "--iters",
+    "budget_s": "--budget",
+    "timeout_s": "--timeout",
+    "world_size": "--nproc-per-node times nodes",
+}
+"""The option of `commbench run` that sets a field, where it has not the field's name."""
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 MOST_CASES = 100_000
@@ -182,8 +193,9 @@ class Plan:
 
             parse_peak(self.peak)
         if self.root >= self.world_size:
-            raise UsageError(
-                f"root {self.root} is not a rank of {self.world_size}",
+            raise value_error(
+                "root",
+                f"{self.root} is not a rank of {self.world_size}",
                 f"ranks go from 0 to {self.world_size - 1}",
             )
         known = BACKENDS.get(self.backend)
@@ -195,16 +207,17 @@ class Plan:
 
     def _refuse_extremes(self) -> None:
         for name, seconds, advice in (
-            ("timeout", self.timeout_s, "write --timeout 120"),
-            ("budget", self.budget_s, "write --budget 0.2"),
+            ("timeout_s", self.timeout_s, "write --timeout 120"),
+            ("budget_s", self.budget_s, "write --budget 0.2"),
         ):
             if not seconds > 0:
-                raise UsageError(f"{name} {seconds:g} s is not above 0", advice)
+                raise value_error(name, f"{seconds:g} s is not above 0", advice)
             if seconds > LONGEST_TIMEOUT_S:
-                raise UsageError(f"{name} {seconds:g} s is longer than a month", advice)
+                raise value_error(name, f"{seconds:g} s is longer than a month", advice)
         if not 0 < self.precision < 1:
-            raise UsageError(
-                f"precision {self.precision:.6g} is not between 0 and 1",
+            raise value_error(
+                "precision",
+                f"{self.precision:.6g} is not between 0 and 1",
                 "write --precision 5%, or 0.05",
             )
         combinations = len(self.dtypes) * len(self.reduce_ops) * len(self.sizes) * 4
@@ -342,10 +355,10 @@ def _refuse_unknown(kind: str, names: tuple[str, ...], known: list[str]) -> None
 def _refuse_below(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < limit:
-            raise UsageError(f"{name.replace('_', ' ')} is {value}", f"it must be at least {limit}")
+            raise value_error(name, f"is {value}", f"it must be at least {limit}")
 
 
 def _refuse_above(limit: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value > limit:
-            raise UsageError(f"{name.replace('_', ' ')} is {value}", f"it must be at most {limit}")
+            raise value_error(name, f"is {value}", f"it must be at most {limit}")

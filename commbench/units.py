@@ -6,6 +6,8 @@ Sizes are binary (K = 1024 bytes), bandwidths decimal (GB/s = 1e9 bytes/s), as n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from math import floor, log10
 from typing import Any
 
 from commbench.errors import UsageError
@@ -87,13 +89,17 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
-        raise UsageError(f"sizes {whole!r} have an empty item", "write for example 8,1K,1M-1G")
+        trouble = "have nothing beside a comma" if "," in whole else "are empty"
+        raise UsageError(f"sizes {whole!r} {trouble}", "write for example 8,1K,1M-1G")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
     if not dash:
         if colon:
             raise UsageError(f"{item!r} has a step but no range", "write for example 1K-1G:x4")
         return (parse_size(low),)
+    if not low.strip() or not high.strip():
+        missing = "end" if low.strip() else "beginning" if high.strip() else "beginning and no end"
+        raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")
     if colon and not step:
         raise UsageError(f"{item!r} ends before its step", "write for example :x4 or :+1M")
     if step[:1] == "+":
@@ -149,6 +155,13 @@ def format_bytes(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
+def format_memory(size_bytes: int) -> str:
+    """An amount of memory, rounded: `512 MiB`, `1.75 GiB`, `1800 GiB`."""
+    unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
+    value = size_bytes / (1 << shift)
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
 def _hundredths(number: int) -> str:
     """A number of hundredths without superfluous zeros: 150 is `1.5`."""
     whole, rest = divmod(number, 100)
@@ -167,19 +180,37 @@ def format_time(seconds: float, like: float | None = None) -> str:
     return f"{seconds:.{_digits(scale)}f} s"
 
 
-def format_GBps(bytes_per_second: float | None) -> str:  # noqa: N802 - GB is a unit
-    """A bandwidth in GB/s (1e9 bytes/s), three digits or, below 0.1, two; empty for none."""
+def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> str:  # noqa: N802 - GB is a unit
+    """A bandwidth in GB/s (1e9 bytes/s), three digits or, below 0.1, two; empty for none.
+
+    `decimals` are those of the column that it stands in.
+    """
     if bytes_per_second is None:
         return ""
     value = bytes_per_second / GB
-    return f"{value:.{_digits(value)}f}" if value >= 0.1 or not value else f"{value:.2g}"
+    return f"{value:.{_decimals(value) if decimals is None else decimals}f}"
+
+
+def decimals_of_GBps(column: Iterable[float | None]) -> int:  # noqa: N802
+    """The decimals with which format_GBps shows every bandwidth of a column, in bytes/s."""
+    return max((_decimals(value / GB) for value in column if value), default=2)
+
+
+def format_share(fraction: float) -> str:
+    """A fraction in whole percent: `90 %`, as everything is written that is no option."""
+    return f"{100 * fraction:.0f} %"
 
 
 def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction
     digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{digits}f} %" if value >= 0.1 or not value else f"{value:.2g} %"
+    return f"{value:.{digits if value >= 0.1 else _decimals(value)}f} %"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that show two digits of a number below 0.1, three or more of a larger one."""
+    return _digits(value) if value >= 0.1 or not value else 1 - floor(log10(value))
 
 
 def _digits(value: float) -> int:

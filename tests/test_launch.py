@@ -131,7 +131,7 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
     first, second = joined(tmp_path, variables, ["--sizes", "1K"], ["--sizes", "2K"])
     assert (first[0], second[0]) == (3, 3)
     assert first[2].splitlines()[-2].startswith("error: rank 1 on ")
-    assert "has another plan" in first[2]
+    assert " has another plan: --sizes 2K instead of 1K" in first[2]
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
     refused = {line["case"]["index"] for line in lines if line["kind"] == "case"}
     assert len(visited) >= 3 and len(refused) == 11
     assert "all_reduce float32 sum in_place" in out
-    assert "This run is interrupted: stopped by" in out
+    assert "This run was interrupted." in out
     with (journal.parent / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(visited) + len(refused)

@@ -14,8 +14,10 @@ from commbench.errors import UsageError
 from commbench.units import (
     LARGEST_SIZE,
     MOST_SIZES,
+    decimals_of_GBps,
     format_bytes,
     format_GBps,
+    format_memory,
     format_percent,
     format_size,
     format_sizes,
@@ -216,6 +218,34 @@ def test_an_expression_that_could_mean_anything_else_is_refused(text: str) -> No
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("1K-", "the range '1K-' has no end", "write both: 1K-1G"),
+        ("-1K", "the range '-1K' has no beginning", "write both: 1K-1G"),
+        ("8,-", "the range '-' has no beginning and no end", "write both: 1K-1G"),
+        ("1K-:x4", "the range '1K-:x4' has no end", "write both: 1K-1G"),
+        ("1K,,2K", "sizes '1K,,2K' have nothing beside a comma", "write for example 8,1K,1M-1G"),
+        ("1K,", "sizes '1K,' have nothing beside a comma", "write for example 8,1K,1M-1G"),
+    ],
+)
+def test_what_is_missing_in_an_expression_is_named(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_sizes(text)
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (900 << 31, "1800 GiB"), (1 << 30, "1.00 GiB"), (7 << 28, "1.75 GiB"),
+        (50 << 30, "50.0 GiB"), (512 << 20, "512 MiB"), (1 << 50, "1048576 GiB"), (0, "0.00 MiB"),
+    ],
+)  # fmt: skip
+def test_an_amount_of_memory_has_no_exponent(size: int, text: str) -> None:
+    assert format_memory(size) == text
+
+
 def test_a_range_that_runs_backwards_is_refused_with_the_right_one() -> None:
     with pytest.raises(UsageError) as refused:
         parse_sizes("1G-1K")
@@ -370,6 +400,8 @@ def test_a_time_can_take_the_unit_and_digits_of_another() -> None:
         (None, ""),
         (4.47e6, "0.0045"),
         (12e6, "0.012"),
+        (14e3, "0.000014"),
+        (0.0, "0.00"),
         (0.1e9, "0.10"),
         (1.048576e9, "1.05"),
         (12.34e9, "12.3"),
@@ -379,6 +411,16 @@ def test_a_time_can_take_the_unit_and_digits_of_another() -> None:
 )
 def test_a_bandwidth_is_in_decimal_gigabytes(bytes_per_second: float | None, text: str) -> None:
     assert format_GBps(bytes_per_second) == text
+
+
+def test_a_column_of_bandwidths_has_the_same_decimals_in_every_row() -> None:
+    column = [14e3, 1.41e9, None, 0.0, 99.6e6]
+    decimals = decimals_of_GBps(column)
+    assert [format_GBps(value, decimals) for value in column] == [
+        "0.000014", "1.410000", "", "0.000000", "0.099600",
+    ]  # fmt: skip
+    assert decimals_of_GBps([12.3e9, 480e9]) == 1
+    assert decimals_of_GBps([0.0, None]) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import inflation, median
 from commbench.plan import ISOLATED
+from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import Row
@@ -32,7 +33,7 @@ class Warning(NamedTuple):
     threshold: float
     """Warned about above it."""
     message: str
-    """`{}` stands for the largest figure among the rows concerned."""
+    """`{}` stands for the largest figure among the rows concerned, `{percent}` for it as such."""
     advice: str
     """What to do about it."""
     advice_if_quiet: str = ""
@@ -41,9 +42,9 @@ class Warning(NamedTuple):
     def says(self, rows: Sequence[Row]) -> str:
         """Message and advice for the rows concerned."""
         worst = max(self.figure(row) or 0.0 for row in rows)
-        quiet = rows[0].header.plan.cpu_mode == "quiet"
+        quiet = all(row.header.plan.cpu_mode == "quiet" for row in rows)
         advice = (self.advice_if_quiet if quiet else "") or self.advice
-        return f"{self.message.format(worst)}; {advice}"
+        return f"{self.message.format(worst, percent=format_share(worst))}; {advice}"
 
 
 def warnings_of(row: Row) -> tuple[Warning, ...]:
@@ -187,28 +188,33 @@ WARNINGS: tuple[Warning, ...] = (
     ),
     Warning(
         "stalls", lambda row: row.strain.stalled_share, 0.05,
-        "up to {:.0%} of the iterations took at least 1.5 ms and half as long again as the usual",
-        "the host's scheduler did that: --cpu-mode quiet; `commbench doctor` says what it gains",
-        "other work takes these cores in turn: `commbench doctor` looks at the host",
+        "up to {percent} of the iterations took at least 1.5 ms and half as long again as the "
+        "usual",
+        "the host's scheduler did that: --cpu-mode quiet (SCHED_BATCH, a core for each rank); "
+        "`commbench doctor` says what it gains",
+        "other work takes the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
+        "move; `commbench doctor` tries both",
     ),
     Warning(
         "queued", lambda row: row.strain.queued_share, 0.5,
-        "threads of a rank waited for a processor up to {:.0%} of the time",
+        "threads of a rank waited for a processor up to {percent} of the time",
         "other work runs on these cores, or too few are allowed; see `commbench doctor`",
+        "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
+        "move; `commbench doctor` tries both",
     ),
     Warning(
         "throttled", lambda row: row.strain.throttled_share, 0.01,
-        "the control group's share of the processor was used up for {:.0%} of the time",
+        "the control group's share of the processor was used up for {percent} of the time",
         "raise the CPU limit of this container, or start fewer ranks",
     ),
     Warning(
         "stolen", lambda row: row.strain.stolen_share, 0.05,
-        "the hypervisor gave away up to {:.0%} of a processor's time meanwhile",
+        "the hypervisor gave away up to {percent} of a processor's time meanwhile",
         "other guests of this host are busy; run again, or on a host of your own",
     ),
     Warning(
         "drift", _drift, 0.10,
-        "later visits differ from earlier ones by up to {:.0%}, all in one direction",
+        "later visits differ from earlier ones by up to {percent}, all in one direction",
         "the machine was warming up, throttling or filling up: run longer (--budget), or again",
     ),
     Warning(
@@ -218,17 +224,17 @@ WARNINGS: tuple[Warning, ...] = (
     ),
     Warning(
         "skew", _skew, 0.10,
-        "ranks entered up to {:.0%} of the time apart: that much of it is waiting, not moving",
+        "ranks entered up to {percent} of the time apart: that much of it is waiting, not moving",
         "operation_us in results.csv leaves the waiting out; see slowest_rank",
     ),
     Warning(
         "always_last", _always_last, 0.90,
-        "one rank was the last to enter in {:.0%} of the iterations",
+        "one rank was the last to enter in {percent} of the iterations",
         "see slowest_rank: what else runs on its core, is its clock lower, its link slower?",
     ),
     Warning(
         "above_link", _above_link, 1.005,
-        "bus bandwidth is up to {:.0%} of what the link named by --peak can carry",
+        "bus bandwidth is up to {percent} of what the link named by --peak can carry",
         "that cannot be: is it the peak of one link among several, or of another link?",
     ),
     Warning(
@@ -243,7 +249,7 @@ WARNINGS: tuple[Warning, ...] = (
     ),
     Warning(
         "launches", _launch_spread, 0.10,
-        "medians of separate launches lie up to {:.0%} apart",
-        "compare over several launches (--launches 6), never single ones",
+        "medians of separate launches lie up to {percent} apart",
+        "compare over several launches (--launches 6, of a sweep --rounds), never single ones",
     ),
 )  # fmt: skip

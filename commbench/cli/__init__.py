@@ -13,6 +13,7 @@ import typer
 
 from commbench import __version__
 from commbench.cli.lazy import LazyGroup
+from commbench.cli.misuse import told_of
 from commbench.cli.speak import say, tell
 from commbench.errors import CommbenchError, Interrupted, ignore_interruptions, of_system
 
@@ -62,7 +63,7 @@ def main() -> NoReturn:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
     except _UsageError as error:
-        say_error(str(getattr(error, "format_message", error.__str__)()), _help_hint(error))
+        say_error(*told_of(error))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         say_error("stopped by SIGINT", "")
@@ -133,9 +134,3 @@ def _one_line(text: str) -> str:
     """Text from outside may hold anything, and be of any length; printed, it is one line."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"
-
-
-def _help_hint(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "commbench"
-    return f"`{path} --help` lists the options"

@@ -11,7 +11,7 @@ from commbench.cli.look import refuse_unknown_look
 from commbench.dtypes import DTYPES, find_dtype
 from commbench.errors import UsageError
 from commbench.operations import OPERATIONS, find_operation
-from commbench.plan import CPU_MODES, Plan
+from commbench.plan import CPU_MODES, OPTIONS, Plan
 from commbench.reductions import REDUCTIONS, find_reduction
 from commbench.units import format_sizes, parse_size, parse_sizes, size_range
 
@@ -73,11 +73,13 @@ class Request:
         if self.label is not None:
             refuse_bad_label(self.label)
         if self.ranks_per_node is not None and self.ranks_per_node < 1:
-            raise UsageError(f"ranks per node is {self.ranks_per_node}", "it must be at least 1")
+            raise UsageError(f"--nproc-per-node is {self.ranks_per_node}", "it must be at least 1")
+        if self.num_nodes < 1:
+            raise UsageError(f"--nnodes is {self.num_nodes}", "it must be at least 1")
         if not 0 <= self.node_rank < self.num_nodes:
             raise UsageError(
-                f"node rank {self.node_rank} is not one of {self.num_nodes} nodes",
-                "nodes are numbered from 0 to nnodes-1",
+                f"--node-rank {self.node_rank} is not one of {self.num_nodes} nodes",
+                f"nodes are numbered from 0 to {self.num_nodes - 1}",
             )
         if self.num_nodes > 1 and not self.master_addr:
             raise UsageError(
@@ -85,12 +87,20 @@ class Request:
                 "name node 0's host on each of them: --master-addr HOST",
             )
         if self.master_port is not None and not 0 < self.master_port < 65536:
-            raise UsageError(f"{self.master_port} is not a port", "ports go from 1 to 65535")
+            raise UsageError(
+                f"--master-port {self.master_port} is not a port", "ports go from 1 to 65535"
+            )
         # Everything else is the plan's to refuse; what it needs to know of the host comes later.
         self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
-        """The plan of this request on a given place; refuses what makes no sense."""
+        """The plan of this request on a given place; refuses what makes no sense, by its option."""
+        try:
+            return self._plan(backend, device, world_size)
+        except UsageError as error:
+            raise error.named(OPTIONS) from None
+
+    def _plan(self, backend: str, device: str, world_size: int) -> Plan:
         return Plan(
             operations=self.operations,
             dtypes=self.dtypes,

@@ -26,8 +26,8 @@ def job_of(
     from commbench.cli.run import request_of
 
     said: dict[str, Any] = command("run").make_context("commbench run", list(words)).params
+    _refuse_what_the_job_says(said)
     request = request_of(said)
-    _refuse_what_the_job_says(said, request)
     job = Job(
         title=request.name,
         words=tuple(words),
@@ -41,17 +41,19 @@ def job_of(
     return job
 
 
-def _refuse_what_the_job_says(said: dict[str, Any], request: Request) -> None:
-    for wrong, why in (
-        (request.num_nodes > 1 or request.node_rank, "say --nodes before the --"),
-        (request.ranks_per_node, "say --nproc-per-node before the --"),
-        (request.master_addr or request.master_port, "the ranks of a job find each other"),
-        (request.launcher != "agent", "the cluster starts the ranks"),
-        (request.launches > 1, "submit the job several times, and give `compare` the runs"),
-        (said["dry_run"], "leave --dry-run out: nothing is measured here"),
+def _refuse_what_the_job_says(said: dict[str, Any]) -> None:
+    for option, wrong, why in (
+        ("--nnodes", said["nnodes"] != 1, "say --nodes before the --"),
+        ("--node-rank", said["node_rank"], "leave it out: the cluster numbers the nodes"),
+        ("--nproc-per-node", said["nproc_per_node"] is not None, "say it before the --"),
+        ("--master-addr", said["master_addr"], "leave it out: the ranks find each other"),
+        ("--master-port", said["master_port"], "leave it out: the ranks find each other"),
+        ("--launcher", said["launcher"] != "agent", "leave it out: the cluster starts the ranks"),
+        ("--launches", said["launches"] > 1, "submit the job several times"),
+        ("--dry-run", said["dry_run"], "leave it out: nothing is measured here"),
     ):
         if wrong:
-            raise UsageError("an option of run does not go with a job", why)
+            raise UsageError(f"{option} after the -- does not go with a job", why)
 
 
 def _device(request: Request) -> str:

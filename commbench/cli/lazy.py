@@ -8,12 +8,14 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from commbench.errors import name_error
+
 COMMANDS = {
     "run": "Measure collectives: table, journal, CSV and plots.",
     "sweep": "Measure under several settings, and say which is best.",
     "job": "Print a job for Slurm or Kubernetes, ready to submit.",
     "smoke": "Check in a few seconds that every collective works here.",
-    "show": "Print the table of a run.",
+    "show": "Print the table of a run, or what a sweep found.",
     "plot": "Draw curves of one or several runs.",
     "explain": "Explain a number: formulas with the figures put in.",
     "links": "Print the speed of links, to hold a number against.",
@@ -43,6 +45,11 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         return command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise name_error("command", args[0], list(COMMANDS))
+        return super().resolve_command(ctx, args)
 
 
 def command(name: str) -> Any:

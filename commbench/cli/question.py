@@ -68,15 +68,18 @@ def _of_claim(operation: Operation, claim: Claim, op: str | None, peak: Peak | N
     timing = ISOLATED if claim.timing is None else claim.timing
     if timing not in TIMINGS:
         raise name_error("timing", timing, list(TIMINGS))
-    row = claimed_row(
-        operation,
-        ranks=claim.ranks or 0,
-        seconds=parse_time(claim.time or ""),
-        size_bytes=None if claim.size is None else parse_size(claim.size),
-        dtype=find_dtype(claim.dtype or "float32").name,
-        timing=timing,
-        nodes=1 if claim.nodes is None else claim.nodes,
-    )
+    try:
+        row = claimed_row(
+            operation,
+            ranks=claim.ranks or 0,
+            seconds=parse_time(claim.time or ""),
+            size_bytes=None if claim.size is None else parse_size(claim.size),
+            dtype=find_dtype(claim.dtype or "float32").name,
+            timing=timing,
+            nodes=1 if claim.nodes is None else claim.nodes,
+        )
+    except UsageError as error:
+        raise error.named({"world_size": "--ranks"}) from None
     return explain(row, peak)
 
 

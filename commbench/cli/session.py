@@ -135,7 +135,7 @@ def _launch(
     from commbench.records.journal import JOURNAL, read_run
 
     refuse_nothing(plan)
-    _say(_choice(place, plan))
+    _say(_choice(place, plan, resumed=before is not None))
     writes, began = nodes.rank == 0, time.monotonic()
     tasks = _tasks(request, plan, writes, before)
     folder = tasks[0].folder
@@ -206,7 +206,8 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progre
         folder = request.output or new_folder(request.name)
         task = Task(plan=plan, label=request.name, folder=folder, folder_exists=bool(desk))
     if speaks and not desk:
-        _say(f"{_choice(place, plan)}; joining {seat.launcher}'s ranks")
+        choice = _choice(place, plan, resumed=before is not None)
+        _say(f"{choice}; joining {seat.launcher}'s ranks")
     try:
         run_rank(task, seat, partial(_tell, desk, seat.rank))
     except Exception as error:
@@ -304,7 +305,7 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     except RecordsError as trouble:
         _say(f"how the run ended is not written down: {trouble.message}")
     if run.measurements:
-        say(run_text(run._replace(end=end)))
+        say(run_text(run._replace(end=end._replace(reason=""))))  # the error follows and tells it
     _say(f"what was measured is kept; `commbench run --resume {folder}` goes on with it")
 
 
@@ -328,11 +329,12 @@ def refuse_nothing(plan: Plan) -> None:
     )
 
 
-def _choice(place: Place, plan: Plan) -> str:
-    """One line that says what was chosen and why."""
+def _choice(place: Place, plan: Plan, resumed: bool = False) -> str:
+    """One line that says what was chosen and why; of a run that is resumed, its journal chose."""
+    why = "as the run began" if resumed else place.why
     line = (
         f"measuring with {plan.world_size} {plan.backend} ranks on {plan.device}, "
-        f"cpu mode {plan.cpu_mode} ({place.why})"
+        f"cpu mode {plan.cpu_mode} ({why})"
     )
     if place.gpu_shared:
         line += "; ranks share a GPU: functional only, times are no measure of performance"

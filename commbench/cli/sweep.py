@@ -34,8 +34,11 @@ def sweep(
         int, typer.Option(metavar="N", help="How often each setting is measured, in turn.")
     ] = 3,
     tolerance: Annotated[
-        str, typer.Option(metavar="PART", help="Differences up to this count as the same.")
-    ] = "5%",
+        str | None,
+        typer.Option(
+            metavar="PART", help="Differences up to this count as the same.  [default: 5%]"
+        ),
+    ] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sweep.")] = None,
     output: Annotated[
         Path | None,

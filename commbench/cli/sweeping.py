@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.cli.ask import Request, refuse_bad_label
 from commbench.cli.speak import say, tell
-from commbench.errors import UnavailableError, UsageError, WrongResultError
+from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.sweep.settings import MOST_ROUNDS, Setting, settings_of, unread
 from commbench.units import parse_percentage
 
@@ -26,7 +26,7 @@ class Ask:
     variables: tuple[str, ...]
     options: tuple[str, ...]
     rounds: int
-    tolerance: str
+    tolerance: str | None
     label: str | None
     output: Path | None
     export: str | None
@@ -36,14 +36,17 @@ class Ask:
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
-            raise UsageError(f"rounds is {self.rounds}", "it must be at least 1; 3 or more compare")
+            raise UsageError(
+                f"--rounds is {self.rounds}", "it must be at least 1; 3 or more compare"
+            )
         if self.rounds > MOST_ROUNDS:
-            raise UsageError(f"rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
+            raise UsageError(f"--rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
         if self.label is not None:
             refuse_bad_label(self.label)
         if self.export not in (None, TUNER):
             raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")
-        parse_percentage(self.tolerance, "--tolerance")
+        if self.tolerance is not None:
+            parse_percentage(self.tolerance, "--tolerance")
 
 
 def begin(ask: Ask) -> None:
@@ -54,7 +57,7 @@ def begin(ask: Ask) -> None:
 
     settings = settings_of(ask.variables, ask.options)
     requests = [_request(ask.others, setting) for setting in settings]
-    sweep = _sweep(ask, settings, requests)
+    sweep = _judged(_sweep(ask, settings, requests), ask)
     name = "sweep" + (f"-{ask.label}" if ask.label else "")
     folder = empty_folder(ask.output or new_folder(name))
     write_sweep(folder, sweep)
@@ -70,7 +73,42 @@ def go_on(folder: Path, ask: Ask) -> None:
             "--resume goes on with the settings that the folder describes",
             "leave out --env, --vary and options of a run",
         )
-    _finish(read_sweep(folder), folder, ask)
+    _finish(_judged(read_sweep(folder), ask), folder, ask)
+
+
+def find_sweep(text: str) -> Path | None:
+    """The folder of a sweep that `text` names, as a path or under results/; None for no sweep."""
+    from commbench.cli.session import RESULTS
+    from commbench.records.files import is_file
+    from commbench.sweep.runner import DESCRIPTION
+
+    return next((f for f in (Path(text), RESULTS / text) if is_file(f / DESCRIPTION)), None)
+
+
+def show(folder: Path) -> None:
+    """Print again what a sweep found so far; measures and draws nothing."""
+    from commbench.report.sweeps import sweep_text
+    from commbench.sweep.runner import outcomes, read_sweep, rounds_left
+
+    sweep = read_sweep(folder)
+    found = tuple(outcomes(sweep, folder))
+    goes_on = f"`commbench sweep --resume {folder}` goes on with it"
+    if not any(outcome.run for outcome in found):
+        raise RecordsError(f"no round of the sweep {folder} was completed", goes_on)
+    say(sweep_text(found, sweep.tolerance, folder if _uses_nccl(found) else None))
+    if left := rounds_left(sweep, folder):
+        tell(f"{left} of {len(sweep.settings) * sweep.rounds} rounds are missing; {goes_on}")
+
+
+def _judged(sweep: Sweep, ask: Ask) -> Sweep:
+    """The sweep with the tolerance that was asked for, if any was."""
+    if ask.tolerance is None:
+        return sweep
+    return sweep._replace(tolerance=parse_percentage(ask.tolerance))
+
+
+def _uses_nccl(found: Sequence[Outcome]) -> bool:
+    return any(o.run.header.plan.backend == "nccl" for o in found if o.run)
 
 
 def _request(others: tuple[str, ...], setting: Setting) -> Request:
@@ -81,14 +119,15 @@ def _request(others: tuple[str, ...], setting: Setting) -> Request:
     words = [*others, *(f"--{name}={value}" for name, value in setting.options)]
     said: dict[str, Any] = command("run").make_context("commbench run", words).params
     request = request_of(said)
-    for wrong, why in (
-        (request.output or request.label, "the sweep has its own --output and --label"),
-        (request.num_nodes > 1, "a sweep runs on one node; on several, run each setting there"),
-        (request.launches > 1, "rounds are launches: say --rounds"),
-        (said["dry_run"] or request.verbose, "a sweep runs quietly"),
+    for option, wrong, why in (
+        ("--nnodes", request.num_nodes > 1, "on several nodes, run each setting there"),
+        ("--launches", request.launches > 1, "rounds are launches: say --rounds"),
+        ("--dry-run", said["dry_run"], "a sweep measures"),
+        ("--verbose", request.verbose, "a sweep runs quietly"),
+        ("--resume", said["resume"], "`commbench sweep --resume` takes the folder of a sweep"),
     ):
         if wrong:
-            raise UsageError("an option of run does not go with a sweep", why)
+            raise UsageError(f"{option} does not go with a sweep", why)
     return request
 
 
@@ -144,9 +183,8 @@ def _finish(sweep: Sweep, folder: Path, ask: Ask) -> None:
     from commbench.report.sweeps import sweep_text
     from commbench.sweep.runner import carry_out, outcomes
 
-    tolerance = parse_percentage(ask.tolerance)
     tell(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
-    carry_out(sweep, folder, tell)
+    new = carry_out(sweep, folder, tell)
     found = tuple(outcomes(sweep, folder))
     measured = [outcome for outcome in found if outcome.run]
     if not measured:
@@ -154,33 +192,37 @@ def _finish(sweep: Sweep, folder: Path, ask: Ask) -> None:
             f"no setting could be measured; {found[0].setting.name}: {found[0].failure}",
             f"what was tried is in {folder}",
         )
-    uses_nccl = any(o.run.header.plan.backend == "nccl" for o in measured if o.run)
+    uses_nccl = _uses_nccl(found)
     if uses_nccl:
         from commbench.sweep.choices import learn_choices
 
         learn_choices(sweep, folder)
-    say(sweep_text(found, tolerance, folder if uses_nccl else None))
-    _leave_files(measured, found, folder, ask, tolerance)
+    say(sweep_text(found, sweep.tolerance, folder if uses_nccl else None))
+    if new or not list(folder.glob("*.png")):
+        _draw(measured, folder)
+    if ask.export:
+        _export(measured, found, folder, sweep.tolerance)
     tell(f"results are in {folder}")
     _refuse_wrong(measured)
 
 
-def _leave_files(
-    measured: Sequence[Outcome], found: Sequence[Outcome], folder: Path, ask: Ask, tolerance: float
-) -> None:
+def _draw(measured: Sequence[Outcome], folder: Path) -> None:
     from commbench.report.plots import draw, has_curve
 
     runs = [outcome.run for outcome in measured if outcome.run]
-    if has_curve(runs):
-        for file in draw(runs, folder):
-            tell(str(file))
-    if ask.export:
-        from commbench.sweep.choices import export_tuner
-        from commbench.sweep.verdict import places_of
+    for file in draw(runs, folder) if has_curve(runs) else ():
+        tell(str(file))
 
-        header = runs[0].header
-        places = places_of(found, tolerance)
-        tell(str(export_tuner(places, folder, header.num_nodes, header.plan.world_size)))
+
+def _export(
+    measured: Sequence[Outcome], found: Sequence[Outcome], folder: Path, tolerance: float
+) -> None:
+    from commbench.sweep.choices import export_tuner
+    from commbench.sweep.verdict import places_of
+
+    header = next(outcome.run.header for outcome in measured if outcome.run)
+    places = places_of(found, tolerance)
+    tell(str(export_tuner(places, folder, header.num_nodes, header.plan.world_size)))
 
 
 def _refuse_wrong(measured: Sequence[Outcome]) -> None:

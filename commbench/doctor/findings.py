@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from commbench.doctor import symptoms
 from commbench.doctor.checkup import Checkup
+from commbench.units import format_share
 
 
 class Finding(NamedTuple):
@@ -18,14 +19,15 @@ class Finding(NamedTuple):
     threshold: float
     """Complained of above it."""
     message: str
-    """`{0}` stands for the figure, `{1}` for what `naming` says."""
+    """`{0}` stands for the figure, `{percent}` for it in percent, `{1}` for what `naming` says."""
     advice: str
     """What to do about it; `{1}` as in the message."""
     naming: Callable[[Checkup], str] = lambda _: ""
 
     def says(self, checkup: Checkup) -> str:
         """The message for this host."""
-        return self.message.format(self.figure(checkup) or 0.0, self.naming(checkup))
+        figure = self.figure(checkup) or 0.0
+        return self.message.format(figure, self.naming(checkup), percent=format_share(figure))
 
     def advises(self, checkup: Checkup) -> str:
         """The advice for this host."""
@@ -40,19 +42,19 @@ def findings_of(checkup: Checkup) -> tuple[Finding, ...]:
 FINDINGS: tuple[Finding, ...] = (
     Finding(
         "busy_cores", symptoms.busy, symptoms.STILL_QUIET,
-        "other work uses {0:.0%} of the cores' time; cores used at the first look: {1}",
+        "other work uses {percent} of the cores' time; cores used at the first look: {1}",
         "stop it, or give ranks cores of their own (taskset, a cpuset, an exclusive node); ranks "
         "that keep to one core cannot move away from it",
         symptoms.busiest,
     ),
     Finding(
         "stolen", symptoms.stolen, 0.05,
-        "the hypervisor gave away {0:.0%} of the cores' time",
+        "the hypervisor gave away {percent} of the cores' time",
         "other guests of this machine are busy: measure again when they are not, or elsewhere",
     ),
     Finding(
         "throttled", symptoms.throttled, 0.01,
-        "the control group's processor time was used up for {0:.0%} of the measured time",
+        "the control group's processor time was used up for {percent} of the measured time",
         "raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
     ),
     Finding(
@@ -74,7 +76,7 @@ FINDINGS: tuple[Finding, ...] = (
     ),
     Finding(
         "quiet_stalls", symptoms.quiet_stalls, 0.05,
-        "quiet is not quieter than plain: up to {0:.0%} of its small calls still stall",
+        "quiet is not quieter than plain: up to {percent} of its small calls still stall",
         "other work takes these cores in turn: free them first, for no mode can",
     ),
     Finding(

@@ -31,9 +31,9 @@ class Job:
     def __post_init__(self) -> None:
         rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
         refuse_unless(_TITLE, "the name", self.title, rule)
-        at_least("nodes", self.nodes, 1)
-        at_least("ranks per node", self.ranks_per_node, 1)
-        at_least("GPUs per node", self.gpus_per_node, 0)
+        at_least("--nodes", self.nodes, 1)
+        at_least("--nproc-per-node", self.ranks_per_node, 1)
+        at_least("--gpus-per-node", self.gpus_per_node, 0)
         for word in self.words:
             refuse_unprintable("the option of run", word)
 

@@ -40,7 +40,7 @@ class Wishes:
             if name is not None:
                 refuse_unless(_NAME, option, name, "use letters, digits and any of _ . , : + @ / -")
         if self.cpus_per_task is not None:
-            at_least("CPUs per task", self.cpus_per_task, 1)
+            at_least("--cpus-per-task", self.cpus_per_task, 1)
         if self.container is not None:
             refuse_unprintable("--container", self.container)
         for line in self.setup:

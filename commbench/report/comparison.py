@@ -13,7 +13,15 @@ from commbench.analysis.comparison.crossovers import Crossover
 from commbench.analysis.comparison.ratio import FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
 from commbench.analysis.comparison.reasons import CHANCE, OVERLAP
 from commbench.analysis.readers import Source
-from commbench.units import GB, MICRO, format_bytes, format_GBps, format_ratio, format_time
+from commbench.units import (
+    GB,
+    MICRO,
+    decimals_of_GBps,
+    format_bytes,
+    format_GBps,
+    format_ratio,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,10 +89,14 @@ def kinds_of(rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
 
 def lines_of(rows: DataFrame) -> list[Line]:
     """The rows of a kind as cells under HEADINGS."""
-    return [Line(_cells(row), str(row.verdict)) for row in rows.itertuples()]
+    decimals = [
+        decimals_of_GBps(busbw * GB for busbw in rows[column] if busbw == busbw)
+        for column in ("busbw_a_GBps", "busbw_b_GBps")
+    ]
+    return [Line(_cells(row, decimals), str(row.verdict)) for row in rows.itertuples()]
 
 
-def _cells(row: Any) -> tuple[str, ...]:
+def _cells(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
     like = next((t for t in (row.time_a_us, row.time_b_us) if t == t), 0.0) * MICRO
     ratio, interval = "", ""
     if row.ratio == row.ratio:  # NaN is not itself
@@ -95,8 +107,8 @@ def _cells(row: Any) -> tuple[str, ...]:
         format_bytes(int(row.size_bytes)) if row.dtype else "",
         *(format_time(t * MICRO, like) if t == t else "" for t in (row.time_a_us, row.time_b_us)),
         *(
-            format_GBps(busbw * GB) if busbw == busbw else ""
-            for busbw in (row.busbw_a_GBps, row.busbw_b_GBps)
+            format_GBps(busbw * GB, each) if busbw == busbw else ""
+            for busbw, each in zip((row.busbw_a_GBps, row.busbw_b_GBps), decimals, strict=True)
         ),
         ratio if row.verdict != NOT_COMPARED else "",
         interval,

@@ -94,9 +94,10 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
     _paint_first(times, f"A: {first}", [rows for _, _, rows in curves])
     styles = zip(cycle(COLOURS[1:]), cycle(MARKERS[1:]), strict=False)
     for (name, found, rows), (colour, marker) in zip(curves, styles, strict=False):
-        _paint(times, rows, "time_b_us", ("time_b_ci_low_us", "time_b_ci_high_us"), _tag(name),
-               colour, marker)  # fmt: skip
-        _paint(ratios, rows, "ratio", ("ratio_ci_low", "ratio_ci_high"), _tag(name), colour, marker)
+        b = _tag(f"B: {name}")
+        _paint(times, rows, "time_b_us", ("time_b_ci_low_us", "time_b_ci_high_us"), b, colour,
+               marker)  # fmt: skip
+        _paint(ratios, rows, "ratio", ("ratio_ci_low", "ratio_ci_high"), b, colour, marker)
         _mark_crossovers(ratios, found, kind, colour)
     times.set_title(plain(kind), fontsize=10)
     _dress(times, ratios, comparisons[0].tolerance)

@@ -33,7 +33,7 @@ _LONGEST_FACT = 30
 
 def comparisons_text(comparisons: Sequence[Comparison]) -> str:
     """Each comparison: its sides, the verdict in a line, a table per kind, what limits it."""
-    return "\n\n\n".join(comparison_text(found) for found in comparisons)
+    return "\n\n".join(comparison_text(found) for found in comparisons)
 
 
 def comparison_text(found: Comparison) -> str:

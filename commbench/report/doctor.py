@@ -14,7 +14,7 @@ from commbench.doctor.symptoms import STILL_QUIET
 from commbench.report.doctor_facts import facts_lines
 from commbench.report.doctor_modes import modes_text, sentences
 from commbench.report.layout import BOLD, clean, style, table
-from commbench.units import format_bytes, format_GBps, format_time
+from commbench.units import format_bytes, format_GBps, format_share, format_time
 
 WIDTH = 100
 
@@ -74,7 +74,7 @@ def _reached(checkup: Checkup) -> list[str]:
     share = (best.busbw or 0.0) / loopback.median
     line = (
         f"gloo's bus bandwidth reached {format_GBps(best.busbw)} GB/s here "
-        f"({format_bytes(best.size_bytes)}, {best.mode}): {share:.0%} of the loopback"
+        f"({format_bytes(best.size_bytes)}, {best.mode}): {format_share(share)} of the loopback"
     )
     slowed = "; other work was in the way when that was measured" if share > 1 else ""
     return [f"{line}{slowed}."]

@@ -8,7 +8,7 @@ from textwrap import fill
 from commbench.doctor.facts import Facts
 from commbench.doctor.gpus import Gpu
 from commbench.report.layout import clean
-from commbench.units import format_bytes, format_time
+from commbench.units import format_bytes, format_share, format_time
 
 WIDTH = 100
 
@@ -45,7 +45,7 @@ def _limit(facts: Facts) -> str:
         return ""
     spent = facts.throttled_share
     return f"{facts.cpu_limit:.3g} processors" + (
-        f"; used up in {spent:.0%} of the periods so far" if spent is not None else ""
+        f"; used up in {format_share(spent)} of the periods so far" if spent is not None else ""
     )
 
 
@@ -68,7 +68,7 @@ def _scheduling(facts: Facts) -> str:
     share = facts.realtime_share
     return _joined(
         *(f"{name} {'is' if so else 'is not'} permitted" for name, so in known if so is not None),
-        f"realtime work may have {share:.0%} of a second" if share else "",
+        f"realtime work may have {format_share(share)} of a second" if share else "",
     )
 
 
@@ -81,7 +81,7 @@ def _slices(facts: Facts) -> str:
 
 def _now(facts: Facts) -> str:
     told = ((facts.busy_share, "used"), (facts.stolen_share, "stolen"))
-    shares = ", ".join(f"{share:.0%} {what}" for share, what in told if share is not None)
+    shares = ", ".join(f"{format_share(share)} {what}" for share, what in told if share is not None)
     named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
     return _joined(
         f"of the cores' time {shares}" if shares else "", f"cores used by {named}" if named else ""
@@ -91,7 +91,9 @@ def _now(facts: Facts) -> str:
 def _waiting(facts: Facts) -> str:
     share = facts.waiting_share
     return (
-        f"some task waited for a core in {share:.0%} of the last 10 s" if share is not None else ""
+        f"some task waited for a core in {format_share(share)} of the last 10 s"
+        if share is not None
+        else ""
     )
 
 

@@ -19,7 +19,7 @@ from commbench.doctor.comparison import (
 from commbench.doctor.modes import MODES, PLAIN, itinerary
 from commbench.doctor.spread import BY_CHANCE, Spread
 from commbench.report.layout import clean, table
-from commbench.units import format_bytes, format_time
+from commbench.units import format_bytes, format_share, format_time
 
 HEADINGS = (
     "mode", "size", "time", "of launches", "time over\nplain's", "of rounds", "stalled", "queued",
@@ -60,7 +60,7 @@ def _range(time: Spread) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+    return "" if share is None else format_share(share)
 
 
 def sentences(checkup: Checkup) -> list[str]:
@@ -79,7 +79,7 @@ def _seen(checkup: Checkup) -> set[str]:
 def _plain(checkup: Checkup) -> str:
     shares = [f.stalled_share for f in checkup.figures if f.mode == PLAIN]
     known = [share for share in shares if share is not None]
-    stalled = f": up to {max(known):.0%} of its iterations stall" if known else ""
+    stalled = f": up to {format_share(max(known))} of its iterations stall" if known else ""
     return f"plain is what ranks get that are left alone{stalled}."
 
 
@@ -92,7 +92,11 @@ def _sentence(checkup: Checkup, mode: str) -> str:
     if not told:
         return f"{mode} cannot be held against plain: no round has both."
     found = stalls(checkup.trials, mode)
-    more = f"; {found.mode:.0%} of iterations stall instead of {found.plain:.0%}" if found else ""
+    more = (
+        f"; {format_share(found.mode)} of iterations stall instead of {format_share(found.plain)}"
+        if found
+        else ""
+    )
     return f"{mode}: {'; '.join(told)}{more}."
 
 
@@ -131,9 +135,10 @@ def _sureness(checkup: Checkup) -> str:
             "A difference is told only where all launches of a mode lie beyond all of plain's, and "
             f"there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
         )
+    chance = format_share(2 / comb(2 * fewest, fewest))
     return (
         f"A difference is told only where all launches of a mode lie beyond all of plain's: with "
-        f"{fewest} of each, chance does that in {2 / comb(2 * fewest, fewest):.0%} of comparisons."
+        f"{fewest} of each, chance does that in {chance} of comparisons."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from commbench.report.comparison_data import records
 from commbench.report.markdown import escape, table
 from commbench.report.nccl_tests import nccl_tests_text
 from commbench.report.openmetrics import openmetrics
-from commbench.units import GB, MICRO, format_bytes, format_GBps, format_time
+from commbench.units import GB, MICRO, decimals_of_GBps, format_bytes, format_GBps, format_time
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -58,13 +58,17 @@ def json_text(source: Source) -> str:
 
 def markdown_text(source: Source) -> str:
     """A table with a row per case, for an issue or a page."""
-    rows = [_markdown_row(row) for row in source.frame.itertuples()]
+    decimals = [
+        decimals_of_GBps(b * GB for b in source.frame[column] if b == b)
+        for column in ("algbw_GBps", "busbw_GBps")
+    ]
+    rows = [_markdown_row(row, decimals) for row in source.frame.itertuples()]
     headings = ("case", "size", "time", "95 % interval", "n", "algbw GB/s", "busbw GB/s", "status")
     lines = table(headings, rows, left="case,status")
     return "\n".join([f"### {escape(source.name)}", "", *lines]) + "\n"
 
 
-def _markdown_row(row: Any) -> tuple[str, ...]:
+def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
     case, time = case_of(row), row.time_us * MICRO
     known = time == time  # NaN is not itself
     interval = ""
@@ -79,7 +83,10 @@ def _markdown_row(row: Any) -> tuple[str, ...]:
         format_time(time) if known else "",
         interval,
         f"{row.iterations:.0f}" if known and row.iterations == row.iterations else "",
-        *(format_GBps(b * GB) if b == b else "" for b in (row.algbw_GBps, row.busbw_GBps)),
+        *(
+            format_GBps(b * GB, each) if b == b else ""
+            for b, each in zip((row.algbw_GBps, row.busbw_GBps), decimals, strict=True)
+        ),
         row.status,
     )
 
@@ -88,7 +95,7 @@ def parquet_bytes(source: Source) -> bytes:
     """Apache Parquet, by pandas and pyarrow."""
     if find_spec("pyarrow") is None:
         raise UnavailableError(
-            "parquet needs pyarrow, which is not installed", "pip install 'commbench[parquet]'"
+            "parquet needs pyarrow, which is not installed", "pip install 'pyarrow>=15'"
         )
     content: bytes = whole(source.frame).to_parquet(index=False)
     return content

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 
 from commbench.analysis.hops import slow_hops
@@ -41,8 +41,11 @@ def _both_ways(found: Mapping[str, Row]) -> tuple[str, str, str]:
     return format_time(alone.median), format_time(queued.median), ratio
 
 
-def warnings_text(rows: Sequence[Row]) -> str:
-    """What to be warned about, each with the rows concerned and what to do; empty where nothing."""
+def warnings_text(rows: Sequence[Row], where: Callable[[Sequence[Row]], str] | None = None) -> str:
+    """What to be warned about, each with the rows concerned and what to do; empty where nothing.
+
+    `where` says in a few words which rows some are; without it their sizes or kinds do.
+    """
     concerned: dict[Warning, list[Row]] = {}
     for row in rows:
         for warning in warnings_of(row):
@@ -51,10 +54,10 @@ def warnings_text(rows: Sequence[Row]) -> str:
     texts = []
     for warning in (w for w in WARNINGS if w in concerned):
         found = concerned[warning]
-        where = "all rows" if len(found) == timed else _where(found)
+        place = "all rows" if len(found) == timed else (where or _where)(found)
         texts.append(
             fill(
-                f"{warning.name} ({clean(where)}): {warning.says(found)}.",
+                f"{warning.name} ({clean(place)}): {warning.says(found)}.",
                 width=WIDTH, initial_indent="  ", subsequent_indent="    ",
             )
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import fill
 
-from commbench.analysis.gating.gate import Finding, Gate, Verdict
+from commbench.analysis.gating.gate import MISSING, Finding, Gate, Verdict
 from commbench.analysis.gating.limits import FAIL, PASS, SKIPPED, UNDECIDED
 from commbench.report.comparison import launches_note
 from commbench.report.comparison_table import WIDTH, clip, facts_text
@@ -80,8 +80,15 @@ def row_of(verdict: Verdict, finding: Finding) -> tuple[str, ...]:
 
 
 def noteworthy(verdict: Verdict) -> list[Finding]:
-    """The rows that break a rule, then those that may."""
-    return [*verdict.having(FAIL), *verdict.having(UNDECIDED)]
+    """The rows that break a rule, then those that may; not those that `missing_of` sums up."""
+    found = [*verdict.having(FAIL), *verdict.having(UNDECIDED)]
+    return [f for f in found if f.reason != MISSING] if missing_of(verdict) else found
+
+
+def missing_of(verdict: Verdict) -> str:
+    """How many rows of the baseline the run lacks; empty where it is at most one, a row itself."""
+    number = sum(finding.reason == MISSING for finding in verdict.having(UNDECIDED))
+    return f"{number} rows of the baseline are {MISSING}" if number > 1 else ""
 
 
 def _verdict_text(verdict: Verdict) -> str:
@@ -92,7 +99,9 @@ def _verdict_text(verdict: Verdict) -> str:
     if shown:
         lines += _table([row_of(verdict, finding) for finding in shown])
     more = len(noteworthy(verdict)) - len(shown)
-    return "\n".join([*lines, *([f"  and {more} more rows"] if more else [])])
+    lines += [f"  and {more} more rows"] if more else []
+    missing = missing_of(verdict)
+    return "\n".join([*lines, *([f"  {missing}"] if missing else [])])
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -117,6 +126,9 @@ def gate_markdown(gate: Gate) -> str:
         lines += [f"The run is not whole: {escape(gate.incomplete)}", ""]
     rules = [(MARKS[v.outcome], verdict_line(v)) for v in gate.verdicts]
     lines += [*markdown_table(("outcome", "rule"), rows=rules, left="outcome,rule"), ""]
+    for verdict in gate.verdicts:
+        if missing := missing_of(verdict):
+            lines += [escape(f"{verdict.rule.title}: {missing}."), ""]
     rows = [
         (verdict.rule.title, *row_of(verdict, finding))
         for verdict in gate.verdicts

@@ -15,6 +15,7 @@ from commbench.dtypes import DTYPES
 from commbench.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
 from commbench.plan import ISOLATED, PIPELINED, Plan
 from commbench.records.schema import OK, WRONG, Header, Rank, Run
+from commbench.report.ending import ending_text
 from commbench.report.layout import clean
 from commbench.units import GB, MICRO, format_time
 
@@ -51,11 +52,8 @@ def nccl_tests_text(run: Run) -> str:
         kind = (case.operation, case.dtype, case.reduce_op, case.timing, case.root)
         tables.setdefault(kind, []).append(row)
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
-    if run.end is None:
-        texts.append("# This run has not ended: it still goes on, or was cut off.")
-    elif run.end.status != "complete":
-        texts.append(_comment(f"This run is {run.end.status}: {run.end.reason}"))
-    return "\n\n".join(texts)
+    ending = ending_text(run)
+    return "\n\n".join([*texts, _comment(ending)] if ending else texts)
 
 
 def _table(run: Run, rows: list[Row]) -> list[str]:

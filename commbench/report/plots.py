@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, cycle
 from pathlib import Path
@@ -24,6 +24,7 @@ Curve = list[dict[str, float]]
 MOST_TITLES = 6
 LONGEST_TITLE = 140
 LONGEST_TAG = 80
+CPU_MODE = "cpu mode"
 MORE_SIZES_NEEDED = "no plot: a curve needs at least two sizes"
 # Okabe and Ito's colours, which stay apart for colour-blind eyes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -65,12 +66,17 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     files = []
-    titles = list(dict.fromkeys(plain(_title(run)) for run in runs))
+    titles = [plain(title) for title in titles_of(runs)]
     if len(titles) > MOST_TITLES:
         titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
     for quantity, paint in (("busbw", _paint_busbw), ("time", _paint_time)):
-        figure = Figure(figsize=(9, 5.4), dpi=120)
-        figure.subplots_adjust(left=0.11, right=0.98, bottom=0.16, top=0.93 - 0.03 * len(titles))
+        below = _legend_inches(len(curves))
+        height = 5.4 + below
+        figure = Figure(figsize=(9, height), dpi=120)
+        figure.subplots_adjust(
+            left=0.11, right=0.98, bottom=(0.86 + below) / height,
+            top=1 - (0.38 + 0.16 * len(titles)) / height,
+        )  # fmt: skip
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         styles = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
@@ -179,19 +185,55 @@ def _dress(axes: Axes, titles: list[str], statistic: str, log: bool) -> None:
     axes.grid(which="major", alpha=0.4)
     axes.grid(which="minor", alpha=0.15)
     axes.set_xlabel("size: the larger of what one rank sends and receives")
-    axes.legend(title=statistic, fontsize=8, title_fontsize=8)
+    _place_legend(axes, statistic)
     axes.set_title("\n".join(titles), fontsize=10)
 
 
-def _title(run: Run) -> str:
+def _legend_inches(curves: int) -> float:
+    """Height below the axes that a legend needs; none for a single curve, which leaves room."""
+    return 0.0 if curves < 2 else 0.3 + 0.17 * curves
+
+
+def _place_legend(axes: Axes, statistic: str) -> None:
+    """Where it hides no curve: of one curve in the axes, of several below them."""
+    words = {"title": statistic, "fontsize": 8, "title_fontsize": 8}
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) < 2:
+        axes.legend(**words)
+    else:
+        axes.figure.legend(handles, labels, loc="lower center", frameon=False, **words)
+
+
+def titles_of(runs: list[Run]) -> list[str]:
+    """Where runs were measured and with what: a line for each place, in which nothing is said
+    twice."""
+    lines: dict[str, list[tuple[str, ...]]] = {}
+    for run in runs:
+        place, *how = _title(run)
+        lines.setdefault(place, []).append(tuple(how))
+    return [
+        ", ".join([place, *(_either(part) for part in zip(*ways, strict=True) if any(part))])
+        for place, ways in lines.items()
+    ]
+
+
+def _either(texts: Sequence[str]) -> str:
+    """Different texts in one, their common first words said once: `cpu mode quiet / plain`."""
+    first, *others = dict.fromkeys(text for text in texts if text)
+    head = f"{CPU_MODE} " if first.startswith(f"{CPU_MODE} ") else ""
+    return " / ".join([first, *(text.removeprefix(head) for text in others)])
+
+
+def _title(run: Run) -> tuple[str, ...]:
+    """Hosts and device, ranks, how they were run, and what to be warned of; empty for nothing."""
     plan, ranks = run.header.plan, run.header.ranks
     device = ranks[0].device if ranks else plan.device
     if plan.device == "cpu":
         device = run.header.environment.get("processor") or device
-    shared = ", ranks share a GPU: not performance" if run.header.gpu_shared else ""
+    shared = "ranks share a GPU: not performance" if run.header.gpu_shared else ""
     where = f"{', '.join(run.header.hosts[:3]) or 'hosts unknown'} ({device})"
-    mode = f", cpu mode {plan.cpu_mode}" if plan.device == "cpu" else ""
-    return f"{where}, {plan.world_size} {plan.backend} ranks{mode}{shared}"
+    mode = f"{CPU_MODE} {plan.cpu_mode}" if plan.device == "cpu" else ""
+    return where, f"{plan.world_size} {plan.backend} ranks", mode, shared
 
 
 def _free_path(folder: Path, name: str) -> Path:

@@ -8,8 +8,9 @@ from math import isnan
 from pathlib import Path
 from textwrap import fill
 
+from commbench.analysis.rows import Row, rows_of
 from commbench.analysis.statistics import Summary
-from commbench.report.findings import WIDTH
+from commbench.report.findings import WIDTH, warnings_text
 from commbench.report.layout import BOLD, clean, style, table
 from commbench.sweep.choices import choice_for, choices_in
 from commbench.sweep.runner import Outcome
@@ -35,7 +36,7 @@ def sweep_text(outcomes: Sequence[Outcome], tolerance: float, logs: Path | None 
     parts += [_kind_text(kind, [p for p in places if p.kind == kind], logs) for kind in kinds]
     ranges = ranges_of(places)
     parts += [_ranges_text(ranges), _crossings_text(ranges), _ranking_text(outcomes, places)]
-    parts.append(_failures_text(outcomes))
+    parts += [_warnings_text(outcomes), _failures_text(outcomes)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -115,6 +116,18 @@ def _ranking_text(outcomes: Sequence[Outcome], places: Sequence[Place]) -> str:
     ]
     headings = ("setting", "alone\nbest", "among\nthe best", "times the\nbest time")
     return "\n".join([style("Over all:", BOLD), *table(headings, rows, left="setting")])
+
+
+def _warnings_text(outcomes: Sequence[Outcome]) -> str:
+    """What to be warned about in the runs, each with the settings concerned."""
+
+    def where(found: Sequence[Row]) -> str:
+        concerned = list(dict.fromkeys(row.header.label for row in found))
+        more = len(concerned) - MOST_NAMED
+        shown = ", ".join(concerned[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
+
+    return warnings_text([row for o in outcomes if o.run for row in rows_of(o.run)], where)
 
 
 def _failures_text(outcomes: Sequence[Outcome]) -> str:

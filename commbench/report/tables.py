@@ -9,9 +9,16 @@ from commbench.analysis.rows import Row, rows_of
 from commbench.operations import OPERATIONS
 from commbench.plan import ISOLATED, PIPELINED, READY, Case, Plan
 from commbench.records.schema import OK, Run
+from commbench.report.ending import ending_text
 from commbench.report.findings import both_ways_text, hops_text, warnings_text, ways_text
 from commbench.report.layout import BOLD, RED, clean, style, table
-from commbench.units import format_bytes, format_GBps, format_percent, format_time
+from commbench.units import (
+    decimals_of_GBps,
+    format_bytes,
+    format_GBps,
+    format_percent,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from commbench.links import Peak
@@ -42,11 +49,7 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
     if run.resumed:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         parts.append(f"This run was cut off and resumed {times}.")
-    if run.end is None:
-        parts.append("This run has not ended: it still goes on, or was cut off.")
-    elif run.end.status != "complete":
-        parts.append(clean(f"This run is {run.end.status}: {run.end.reason}"))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, ending] if (ending := ending_text(run)) else parts)
 
 
 def _below(run: Run, rows: tuple[Row, ...], peak: Peak | None) -> tuple[str, ...]:
@@ -81,7 +84,11 @@ def _kind_text(title: str, rows: list[Row], peak: Peak | None) -> str:
         )
         return "\n".join(clean(f"{title}: {reason}") for reason in reasons)
     columns: tuple[str, ...] = COLUMNS
-    cells = [_cells(row) for row in rows]
+    decimals = (
+        decimals_of_GBps(row.algbw for row in rows),
+        decimals_of_GBps(row.busbw for row in rows),
+    )
+    cells = [_cells(row, decimals) for row in rows]
     if peak:
         columns = (*COLUMNS, "of\npeak")
         cells = [(*found, _of(row, peak)) for found, row in zip(cells, rows, strict=True)]
@@ -101,7 +108,7 @@ def _of(row: Row, peak: Peak) -> str:
     return format_percent(share.fraction) if share else ""
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, decimals: tuple[int, int]) -> tuple[str, ...]:
     measurement, time = row.measurement, row.time
     case = measurement.case
     size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
@@ -118,8 +125,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         format_time(time.median),
         interval,
         str(time.iterations),
-        format_GBps(row.algbw),
-        format_GBps(row.busbw),
+        format_GBps(row.algbw, decimals[0]),
+        format_GBps(row.busbw, decimals[1]),
         wrong,
     )
 

@@ -44,6 +44,8 @@ class Sweep(NamedTuple):
     rounds: int
     seed: int
     label: str
+    tolerance: float = 0.05
+    """Differences up to this count as the same, if nothing else is said when it is judged."""
 
 
 class Outcome(NamedTuple):
@@ -86,6 +88,7 @@ def read_sweep(folder: Path) -> Sweep:
             rounds=int(values["rounds"]),
             seed=int(values["seed"]),
             label=str(values["label"]),
+            tolerance=float(values.get("tolerance", Sweep._field_defaults["tolerance"])),
         )
         _refuse_odd(sweep)
         return sweep
@@ -103,6 +106,8 @@ def _refuse_odd(sweep: Sweep) -> None:
     """Raise ValueError for what no sweep is, and no process can be started with."""
     if not 1 <= sweep.rounds <= MOST_ROUNDS:
         raise ValueError(f"rounds is {brief(sweep.rounds)}")
+    if not 0 <= sweep.tolerance < 10:
+        raise ValueError(f"tolerance is {brief(sweep.tolerance)}")
     if not 1 <= len(sweep.settings) <= MOST_SETTINGS:
         raise ValueError(f"it has {len(sweep.settings)} settings")
     if not len(sweep.settings) == len(sweep.arguments) == len(sweep.environments):
@@ -118,11 +123,13 @@ def _pairs(values: list[list[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((str(name), str(value)) for name, value in values)
 
 
-def carry_out(sweep: Sweep, folder: Path, say: Callable[[str], None]) -> None:
-    """Do what is left of a sweep: every round of every setting that has no complete run yet.
+def carry_out(sweep: Sweep, folder: Path, say: Callable[[str], None]) -> int:
+    """Do what is left of a sweep: every round of every setting that has no complete run yet. How
+    many were measured.
 
     A round that fails is said and kept as a failure; the others go on. Raises Interrupted.
     """
+    measured = 0
     order = rounds_of(sweep.settings, sweep.rounds, sweep.seed)
     for number, (round_, setting) in enumerate(order, start=1):
         place = folder / setting.slug / f"round-{round_}"
@@ -132,7 +139,18 @@ def carry_out(sweep: Sweep, folder: Path, say: Callable[[str], None]) -> None:
             continue
         began = time.monotonic()
         failure = run_once(sweep, setting, _free(place))
+        measured += not failure
         say(f"{head}: {failure or f'{time.monotonic() - began:.1f} s'}")
+    return measured
+
+
+def rounds_left(sweep: Sweep, folder: Path) -> int:
+    """Rounds, of all settings together, that have no complete run yet."""
+    return sum(
+        not any(_complete(path) for path in _attempts(folder / setting.slug / f"round-{round_}"))
+        for setting in sweep.settings
+        for round_ in range(1, sweep.rounds + 1)
+    )
 
 
 def run_once(

@@ -13,6 +13,7 @@ import torch
 from commbench.errors import first_line
 from commbench.plan import READY, SKIPPED, Case
 from commbench.records.schema import FAILED
+from commbench.units import format_memory
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import Communicator
 
@@ -101,7 +102,9 @@ def _too_large(
     for case in cases:
         needed = sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
         if needed > free * (1 - KEPT_FREE):
-            reasons[case.index] = f"{_roughly(needed)} needed, {_roughly(free)} free on {place}"
+            reasons[case.index] = (
+                f"{format_memory(needed)} needed, {format_memory(free)} free on {place}"
+            )
     return reasons
 
 
@@ -116,10 +119,6 @@ def _sharing(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
 def _place(device: torch.device) -> str:
     host = socket.gethostname()
     return host if device.type == "cpu" else f"{host} {device}"
-
-
-def _roughly(bytes_: int) -> str:
-    return f"{bytes_ / 2**30:.3g} GiB"
 
 
 def _available() -> int | None:

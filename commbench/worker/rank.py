@@ -26,6 +26,7 @@ from commbench.worker.network import way_of
 from commbench.worker.position import ITERATION, LEAVING, PROBING, TRYING, Row, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
+from commbench.worker.sameness import other_plan, refuse_plan
 from commbench.worker.seat import Seat
 from commbench.worker.task import Task
 from commbench.worker.timers import timer_for
@@ -55,11 +56,7 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
         cases = only_fitting(_after_trials(task.cases(), comm, row), comm)
         arena, cases = allocated(cases, comm)
         if all(case.status != READY for case in cases):
-            reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-            raise UnavailableError(
-                f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
-                "`commbench run --dry-run` lists what can be measured",
-            )
+            raise _nothing_left(cases)
         timer = timer_for(comm)
         move(row, PROBING)
         header = header._replace(
@@ -104,15 +101,8 @@ def _introduce(
     }
 
     def meet(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        for key in ("commbench", "plan", "journal"):
-            for other in parts:
-                if other[key] != parts[0][key]:
-                    raise UnavailableError(
-                        f"rank {other['rank']['rank']} on {other['rank']['host']} has another "
-                        f"{key} ({other[key]}) than rank 0 ({parts[0][key]})",
-                        "start every rank with the same command and the same commbench; what "
-                        "--resume names must be the same on every node",
-                    )
+        if other := other_plan(parts):
+            return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
         ranks.extend(build(Rank, p["rank"]) for p in parts)
@@ -125,6 +115,8 @@ def _introduce(
     ranks: list[Rank] = []
     hosts: list[tuple[str, str]] = []
     agreed = comm.agree(part, meet)
+    if "other_plan" in agreed:
+        refuse_plan(plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
     header = Header(
         plan=plan,
@@ -153,6 +145,16 @@ def _refuse_changes(began: Header | None, now: Header) -> None:
             f"the run cannot be resumed: {told}",
             "put that back, or begin a new run: `commbench compare` takes both",
         )
+
+
+def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
+    reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
+    return UnavailableError(
+        f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
+        "another operation, dtype, reduce op, placement or backend may do"
+        if all(case.status == UNSUPPORTED for case in cases)
+        else "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs",
+    )
 
 
 def _after_trials(cases: tuple[Case, ...], comm: Communicator, row: Row) -> tuple[Case, ...]:

@@ -145,8 +145,17 @@ def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
     rows = [clean(*steady(queued_s=queued)) for queued in (0.06, 0.08, 0.07)]
     assert BY_NAME["queued"].says(rows) == (
-        "threads of a rank waited for a processor up to 80% of the time; "
-        "other work runs on these cores, or too few are allowed; see `commbench doctor`"
+        "threads of a rank waited for a processor up to 80 % of the time; "
+        "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
+        "move; `commbench doctor` tries both"
+    )
+    plain = [clean(*steady(queued_s=0.06), cpu_mode="plain")]
+    assert (
+        BY_NAME["queued"]
+        .says(plain)
+        .endswith(
+            "; other work runs on these cores, or too few are allowed; see `commbench doctor`"
+        )
     )
 
 
@@ -154,6 +163,7 @@ def test_quiet_mode_is_only_advised_where_it_was_not_used() -> None:
     for mode, advised in (("plain", True), ("quiet", False)):
         found = clean(*visits((MS,) * 9 + (9 * MS,)), cpu_mode=mode)
         assert ("--cpu-mode quiet" in BY_NAME["stalls"].says([found])) is advised
+        assert ("--cpu-mode plain" in BY_NAME["stalls"].says([found])) is not advised
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_flags_of_nccl_tests_have_its_defaults(
         ((None, "0", "8", "2", None), "size '0' is out of range"),
         ((None, "1KB", None, None, None), "'1KB' could mean a power of 1000 or of 1024"),
         ((None, "8", "128", None, "0"), "size '0' is out of range"),
-        (("", None, None, None, None), "sizes '' have an empty item"),
+        (("", None, None, None, None), "sizes '' are empty"),
     ],
 )
 def test_sizes_that_contradict_or_make_no_sense_are_refused(
@@ -145,26 +145,28 @@ def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
         ({"label": ".."}, "label '..' cannot be part of a folder's name"),
         ({"label": "x" * 65}, f"label '{'x' * 65}' cannot be part of a folder's name"),
         ({"label": "line\n"}, "label 'line\\n' cannot be part of a folder's name"),
-        ({"ranks_per_node": 0}, "ranks per node is 0"),
-        ({"num_nodes": 2, "node_rank": 2}, "node rank 2 is not one of 2 nodes"),
-        ({"node_rank": -1}, "node rank -1 is not one of 1 nodes"),
-        ({"num_nodes": 0}, "node rank 0 is not one of 0 nodes"),
+        ({"ranks_per_node": 0}, "--nproc-per-node is 0"),
+        ({"num_nodes": 2, "node_rank": 2}, "--node-rank 2 is not one of 2 nodes"),
+        ({"node_rank": -1}, "--node-rank -1 is not one of 1 nodes"),
+        ({"num_nodes": 0}, "--nnodes is 0"),
         ({"num_nodes": 2}, "2 nodes need to know where to meet"),
-        ({"master_port": 0}, "0 is not a port"),
-        ({"master_port": 65536}, "65536 is not a port"),
-        ({"iterations": 0}, "iterations is 0"),
-        ({"warmup": -1}, "warmup is -1"),
-        ({"root": -1}, "root is -1"),
-        ({"timeout_s": 0.0}, "timeout 0 s is not above 0"),
+        ({"master_port": 0}, "--master-port 0 is not a port"),
+        ({"master_port": 65536}, "--master-port 65536 is not a port"),
+        ({"iterations": 0}, "--iters is 0"),
+        ({"warmup": -1}, "--warmup is -1"),
+        ({"root": -1}, "--root is -1"),
+        ({"timeout_s": 0.0}, "--timeout 0 s is not above 0"),
         ({"placement": "both-ways"}, "unknown placement 'both-ways'"),
         ({"cpu_mode": "loud"}, "unknown cpu mode 'loud'"),
-        ({"precision": 0.0}, "precision 0 is not between 0 and 1"),
-        ({"precision": 5.0}, "precision 5 is not between 0 and 1"),
-        ({"budget_s": 0.0}, "budget 0 s is not above 0"),
+        ({"precision": 0.0}, "--precision 0 is not between 0 and 1"),
+        ({"precision": 5.0}, "--precision 5 is not between 0 and 1"),
+        ({"budget_s": 0.0}, "--budget 0 s is not above 0"),
         ({"timing": "alone"}, "unknown timing 'alone'"),
         ({"order": "random"}, "unknown order 'random'"),
-        ({"seed": -1}, "seed is -1"),
-        ({"launches": 0}, "launches is 0"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"launches": 0}, "--launches is 0"),
+        ({"launches": 1 << 21}, "--launches is 2097152"),
+        ({"budget_s": 1e9}, "--budget 1e+09 s is longer than a month"),
         ({"rounding": "up"}, "unknown rounding 'up'"),
         ({"format": "html"}, "unknown format 'html'"),
         ({"peak": "25"}, "peak '25' has no unit"),
@@ -182,8 +184,10 @@ def test_a_request_that_makes_no_sense_is_refused_before_torch_is_needed(
 def test_a_root_is_judged_only_where_the_number_of_ranks_is_known() -> None:
     asked = request(operations=("broadcast",), root=7)
     assert asked.plan("gloo", "cpu", world_size=8).root == 7
-    with pytest.raises(UsageError, match="root 7 is not a rank of 4"):
+    with pytest.raises(UsageError, match="--root 7 is not a rank of 4"):
         asked.plan("gloo", "cpu", world_size=4)
+    with pytest.raises(UsageError, match="--nproc-per-node times nodes is 1048577"):
+        asked.plan("gloo", "cpu", world_size=(1 << 20) + 1)
 
 
 def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:

@@ -159,6 +159,15 @@ def test_rows_that_one_side_lacks_are_told(commbench: Commbench, tmp_path: Path)
     assert commbench("check", "new", "--against", "old", "--undecided", "fail").code == 1
 
 
+def test_many_rows_that_the_run_lacks_are_one_line(commbench: Commbench, tmp_path: Path) -> None:
+    sizes = tuple(1024 << i for i in range(12))
+    made_up_run(tmp_path / "old", "old", lambda _: steady(1e-4), plan(sizes=sizes))
+    made_up_run(tmp_path / "new", "new", lambda _: steady(1e-4), plan(sizes=sizes[:1]))
+    ended = commbench("check", "new", "--against", "old")
+    assert "(11 undecided, 1 passed)\n  11 rows of the baseline are not in the run\n" in ended.out
+    assert ended.out.count("not in the run") == 1
+
+
 def test_without_an_interval_a_row_is_undecided(commbench: Commbench, tmp_path: Path) -> None:
     made_up_run(tmp_path / "new", "new", lambda _: [[1e-4]])
     ended = commbench("check", "new", "--max-time", "1s")

@@ -11,6 +11,7 @@ from conftest import Commbench
 from made_up import made_up_run
 
 from commbench.analysis.rows import COLUMNS
+from commbench.cli.lazy import COMMANDS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
 
@@ -38,9 +39,9 @@ REFUSED = {
     ),
     "run --root 2": (
         2,
-        "error: root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
+        "error: --root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
     ),
-    "run --iters 0": (2, "error: iterations is 0\nhint: it must be at least 1\n"),
+    "run --iters 0": (2, "error: --iters is 0\nhint: it must be at least 1\n"),
     "run --iters many": (
         2,
         "error: Invalid value for '--iters' / '-n': 'many' is not a valid int.\n"
@@ -54,7 +55,7 @@ REFUSED = {
         2,
         "error: --precision '5' is not a fraction\nhint: write 10% or 0.1\n",
     ),
-    "run --budget 0": (2, "error: budget 0 s is not above 0\nhint: write --budget 0.2\n"),
+    "run --budget 0": (2, "error: --budget 0 s is not above 0\nhint: write --budget 0.2\n"),
     "run --timing alone": (
         2,
         "error: unknown timing 'alone'\nhint: known: isolated, pipelined, both\n",
@@ -94,7 +95,27 @@ REFUSED = {
         "error: there is no file, folder or run 'nowhere'\n"
         "hint: give a run folder, its run.jsonl or results.csv, or a label under results/\n",
     ),
-    "shwo": (2, "error: No such command 'shwo'.\nhint: `commbench --help` lists the options\n"),
+    "shwo": (
+        2,
+        f"error: unknown command 'shwo'\nhint: did you mean show? known: {', '.join(COMMANDS)}\n",
+    ),
+    "run --iter 3": (
+        2,
+        "error: No such option: --iter\n"
+        "hint: did you mean --iters? `commbench run --help` lists the options\n",
+    ),
+    "show --peak 1GB/s": (
+        2,
+        "error: Missing argument 'RUN'.\n"
+        "hint: write for example: commbench show results/20261121-120000-all_reduce; "
+        "`commbench show --help` lists the options\n",
+    ),
+    "compare": (
+        2,
+        "error: Missing argument 'A'.\n"
+        "hint: write for example: commbench compare ring tree; "
+        "`commbench compare --help` lists the options\n",
+    ),
 }
 
 

@@ -24,10 +24,10 @@ all_reduce float32 sum in_place
                                A busbw  B busbw
      size    A time    B time     GB/s     GB/s    B/A  95 % interval  verdict
   ────────────────────────────────────────────────────────────────────────────
-    1 KiB  100.0 us   80.0 us     0.01    0.013  0.800  0.796 … 0.804  faster
-   16 KiB  100.0 us  100.0 us     0.16     0.16  1.000  0.995 … 1.005  same
-  256 KiB  100.0 us  104.0 us     2.62     2.52  1.040  1.035 … 1.045  same
-    1 MiB  100.0 us  150.0 us     10.5     6.99  1.500  1.493 … 1.507  slower
+    1 KiB  100.0 us   80.0 us    0.010    0.013  0.800  0.796 … 0.804  faster
+   16 KiB  100.0 us  100.0 us    0.164    0.164  1.000  0.995 … 1.005  same
+  256 KiB  100.0 us  104.0 us    2.621    2.521  1.040  1.035 … 1.045  same
+    1 MiB  100.0 us  150.0 us   10.486    6.991  1.500  1.493 … 1.507  slower
 
 Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the
   crossover lies between.
@@ -49,13 +49,13 @@ MARKDOWN = """\
 
 |  | size | A time | B time | A busbw GB/s | B busbw GB/s | B/A | 95 % interval | verdict |
 | :-- | --: | --: | --: | --: | --: | --: | --: | :-- |
-| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 80.0 us | 0.01 | 0.013 | 0.800 \
+| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 80.0 us | 0.010 | 0.013 | 0.800 \
 | 0.796 … 0.804 | 🟢 faster |
-| all_reduce float32 sum in_place | 16 KiB | 100.0 us | 100.0 us | 0.16 | 0.16 | 1.000 \
+| all_reduce float32 sum in_place | 16 KiB | 100.0 us | 100.0 us | 0.164 | 0.164 | 1.000 \
 | 0.995 … 1.005 | same |
-| all_reduce float32 sum in_place | 256 KiB | 100.0 us | 104.0 us | 2.62 | 2.52 | 1.040 \
+| all_reduce float32 sum in_place | 256 KiB | 100.0 us | 104.0 us | 2.621 | 2.521 | 1.040 \
 | 1.035 … 1.045 | same |
-| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 150.0 us | 10.5 | 6.99 | 1.500 \
+| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 150.0 us | 10.486 | 6.991 | 1.500 \
 | 1.493 … 1.507 | 🔴 slower |
 
 * Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; \
@@ -215,7 +215,9 @@ REFUSED = {
     ),
     "compare ring": (
         2,
-        "error: Missing argument 'B...'.\nhint: `commbench compare --help` lists the options\n",
+        "error: Missing argument 'B...'.\n"
+        "hint: write for example: commbench compare ring tree; "
+        "`commbench compare --help` lists the options\n",
     ),
     "compare ring small": (
         2,

@@ -20,26 +20,44 @@ KUBERNETES = "job kubernetes --nodes 2 --nproc-per-node 2 --image registry.examp
 
 REFUSED = {
     "job slurm --nproc-per-node 2": (
-        "error: Missing option '--nodes'.\nhint: `commbench job slurm --help` lists the options\n"
+        "error: Missing option '--nodes'.\n"
+        "hint: write for example: commbench job slurm --nodes 4 --nproc-per-node 8 -- "
+        "--backend nccl --sizes 1K-1G --label ring; `commbench job slurm --help` lists the "
+        "options\n"
+    ),
+    "job kubernetes --nodes 2 --nproc-per-node 2": (
+        "error: Missing option '--image'.\n"
+        "hint: write for example: commbench job kubernetes --nodes 2 --nproc-per-node 8 "
+        "--image registry.example/commbench:1 --claim results -- --backend nccl --sizes 1K-1G; "
+        "`commbench job kubernetes --help` lists the options\n"
     ),
     f"{SLURM} -- --op all_redcue": (
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier\n"
     ),
-    f"{SLURM} -- --root 4": "error: root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n",
-    f"{SLURM} -- --nnodes 2 --master-addr host": (
-        "error: an option of run does not go with a job\nhint: say --nodes before the --\n"
+    f"{SLURM} -- --root 4": "error: --root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n",
+    f"{SLURM} -- --nnodes 2": (
+        "error: --nnodes after the -- does not go with a job\nhint: say --nodes before the --\n"
     ),
     f"{SLURM} -- --launches 3": (
-        "error: an option of run does not go with a job\n"
-        "hint: submit the job several times, and give `compare` the runs\n"
+        "error: --launches after the -- does not go with a job\n"
+        "hint: submit the job several times\n"
+    ),
+    f"{SLURM} -- --siezs 1K": (
+        "error: No such option: --siezs\n"
+        "hint: did you mean --sizes? `commbench run --help` lists the options\n"
+    ),
+    f"{SLURM} --op all_reduce": (
+        "error: No such option: --op\n"
+        "hint: options of `commbench run` go after two dashes: commbench job slurm --nodes 2 "
+        "--nproc-per-node 8 -- --op …\n"
     ),
     f"{SLURM} --time soon": (
         "error: --time 'soon' is not a time\n"
         "hint: write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12\n"
     ),
-    f"{SLURM} --nodes 0": "error: nodes is 0\nhint: it must be at least 1\n",
+    f"{SLURM} --nodes 0": "error: --nodes is 0\nhint: it must be at least 1\n",
     f"{SLURM} --env NCCL_ALGO": (
         "error: --env 'NCCL_ALGO' sets no variable\nhint: write --env NAME=VALUE\n"
     ),
@@ -67,8 +85,8 @@ def test_a_job_that_would_fail_is_refused_in_two_lines(commbench: Commbench, lin
     ("line", "error", "command"),
     [
         ("job", "Missing command", "commbench job"),
-        (f"{SLURM} --op all_reduce", "No such option: --op", "commbench job slurm"),
-        (f"{SLURM} -- --siezs 1K", "No such option: --siezs", "commbench run"),
+        (f"{SLURM} --zone eu", "No such option: --zone", "commbench job slurm"),
+        (f"{SLURM} -- --zone eu", "No such option: --zone", "commbench run"),
         (f"{SLURM} -- ring", "Got unexpected extra argument", "commbench run"),
     ],
 )

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench, Ended
+from made_up import made_up_run, steady
+
+from commbench.records.journal import create_folder
+from commbench.sweep.runner import Sweep, write_sweep
+from commbench.sweep.settings import Setting
 
 SWEEP = [
     "sweep", "--vary", "cpu-mode=quiet,plain", "--op", "all_reduce,barrier", "--sizes", "1K,64K",
@@ -61,6 +66,53 @@ def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[End
     assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
 
 
+def a_sweep(folder: Path, *rounds: int) -> None:
+    """A made-up sweep of two settings; of the second these rounds were completed."""
+    settings = (Setting((), (("cpu-mode", "quiet"),)), Setting((), (("cpu-mode", "plain"),)))
+    create_folder(folder)
+    nothing: tuple[()] = ()
+    write_sweep(folder, Sweep(settings, (nothing,) * 2, (nothing,) * 2, 2, 0, "", 0.1))
+    for setting, done, scale in zip(settings, ((1, 2), rounds), (1e-9, 1.3e-9), strict=True):
+        for round_ in done:
+            made_up_run(folder / setting.slug / f"round-{round_}", "r",
+                        lambda case, s=scale: steady(case.size_bytes * s + 1e-5))  # fmt: skip
+
+
+def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Path) -> None:
+    a_sweep(tmp_path / "swept", 1, 2)
+    resumed = commbench("sweep", "--resume", "swept")
+    assert resumed.code == 0, resumed.err
+    assert "by no more than 10.0 %" in resumed.out
+    assert "all_reduce float32 sum in_place 1 KiB: cpu-mode=quiet = cpu-mode=plain" in resumed.out
+    shown = commbench("show", "swept")
+    assert (shown.code, shown.out, shown.err) == (0, resumed.out, "")
+    pictures = {"busbw.png", "time.png"}
+    assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
+    commbench("sweep", "--resume", "swept")
+    assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
+
+
+def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> None:
+    a_sweep(tmp_path / "swept", 2)
+    shown = commbench("show", "swept")
+    assert shown.code == 0
+    assert shown.err == (
+        "1 of 4 rounds are missing; `commbench sweep --resume swept` goes on with it\n"
+    )
+    refused = commbench("show", "swept", "--peak", "1GB/s")
+    assert (refused.code, refused.err) == (
+        2, "error: swept is a sweep, which is shown in one way\nhint: leave out the options\n"
+    )  # fmt: skip
+    shutil.rmtree(tmp_path / "swept" / "cpu-mode=plain")
+    shutil.rmtree(tmp_path / "swept" / "cpu-mode=quiet")
+    nothing = commbench("show", "swept")
+    assert (nothing.code, nothing.err) == (
+        6,
+        "error: no round of the sweep swept was completed\n"
+        "hint: `commbench sweep --resume swept` goes on with it\n",
+    )
+
+
 @pytest.mark.full
 def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
     commbench: Commbench,
@@ -78,11 +130,11 @@ def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
         ("--env NCCL_ALGO=RING,TREE --sizes 1K", 2,
          "NCCL_ALGO is not read by gloo: settings would not differ"),
         ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
-         "an option of run does not go with a sweep"),
+         "--launches does not go with a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
         ("--vary cpu-mode=quiet,plain --nonsense", 2, "No such option: --nonsense"),
         ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
-        ("--vary cpu-mode=quiet,plain --rounds 0", 2, "rounds is 0"),
+        ("--vary cpu-mode=quiet,plain --rounds 0", 2, "--rounds is 0"),
         ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),
     ],
 )  # fmt: skip

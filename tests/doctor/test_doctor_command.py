@@ -32,9 +32,9 @@ def test_a_short_check_says_everything_it_found(commbench: Commbench, tmp_path: 
     ):
         assert re.search(rf"^  {what} +{value} +{value} +{value}$", ceilings, re.M), ceilings
     for size in ("1 KiB", "64 KiB", "1 MiB", "16 MiB"):
-        row = rf"^  plain +{size} +{time_} +\d+% +\d+% +1$"
+        row = rf"^  plain +{size} +{time_} +\d+ % +\d+ % +1$"
         assert re.search(row, table, re.M), table
-    assert re.match(r"plain is what ranks get that are left alone: up to \d+% ", sentences)
+    assert re.match(r"plain is what ranks get that are left alone: up to \d+ % ", sentences)
     assert "there are 3 of each or more; here some mode has 1." in " ".join(sentences.split())
     assert advice.startswith(("Advice:\n", "Nothing to complain of."))
     first, *lines = ended.err.splitlines()

@@ -106,7 +106,7 @@ def test_a_finding_says_its_figure() -> None:
     host = checkup(facts=facts(busy_share=0.5, busiest=(("make", 1.5), ("cc", 0.5))))
     (found,) = findings_of(host)
     assert found.says(host) == (
-        "other work uses 50% of the cores' time; cores used at the first look: make 1.5, cc 0.5"
+        "other work uses 50 % of the cores' time; cores used at the first look: make 1.5, cc 0.5"
     )
 
 

@@ -25,14 +25,14 @@ WHOLE = """\
   processor         Some CPU
   kernel            6.1.0 x86_64
   cores             4 of 8 may be used; 2 ranks fit
-  CPU limit         2.5 processors; used up in 25% of the periods so far
+  CPU limit         2.5 processors; used up in 25 % of the periods so far
   frequency         governor performance; driver acpi-cpufreq
   clock             tsc (also offered: hpet); 50 ns to read from Python; steps of 20 ns seen
   scheduling        SCHED_FIFO is not permitted; SCHED_BATCH is permitted
   time slices       250 ticks a second
   load              0.50 0.25 0.12 over 1, 5, 15 minutes
-  right now         of the cores' time 30% used, 0% stolen; cores used by make 1.0, cc 0.2
-  queue             some task waited for a core in 0% of the last 10 s
+  right now         of the cores' time 30 % used, 0 % stolen; cores used by make 1.0, cc 0.2
+  queue             some task waited for a core in 0 % of the last 10 s
   GPU 0000:01:00.0  NVIDIA H200; 32.0 GT/s PCIe x16 of x16
 
   ceilings of this host                   median      least       most
@@ -42,26 +42,26 @@ WHOLE = """\
   memory copied by one core            10.0 GB/s  10.0 GB/s  10.0 GB/s
   memory copied by 4 cores together    30.0 GB/s  30.0 GB/s  30.0 GB/s
 Other work may have slowed these down.
-gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84% of the loopback.
+gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84 % of the loopback.
 
                                            time over
   mode     size     time      of launches    plain's    of rounds  stalled  queued  n
   ───────────────────────────────────────────────────────────────────────────────────
-  plain   1 KiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
-  plain  64 KiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
-  plain   1 MiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
-  plain  16 MiB  9.00 ms  8.00 … 10.00 ms                              12%     10%  3
-  quiet   1 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
-  quiet  64 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
-  quiet   1 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
-  quiet  16 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50      12%     10%  3
-  batch   1 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
-  batch  64 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
-  batch   1 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
-  batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90      12%     10%  3
+  plain   1 KiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
+  plain  64 KiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
+  plain   1 MiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
+  plain  16 MiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
+  quiet   1 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
+  quiet  64 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
+  quiet   1 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
+  quiet  16 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
+  batch   1 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
+  batch  64 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
+  batch   1 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
+  batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
   realtime: no launch: this user may not use SCHED_FIFO, which it asks for
 
-plain is what ranks get that are left alone: up to 12% of its iterations stall.
+plain is what ranks get that are left alone: up to 12 % of its iterations stall.
 quiet: up to 1 MiB 2.0 times as fast as plain (2.0 … 2.2); at 16 MiB 2.0 times as fast as plain (2.0
   … 2.2).
 realtime cannot be had here: this user may not use SCHED_FIFO, which it asks for.
@@ -69,11 +69,11 @@ batch: up to 1 MiB 0.89 times plain's time (0.88 … 0.90), not to be told from 
   times plain's time (0.88 … 0.90), not to be told from noise.
 Not tried, for the check ended before: pinned.
 A difference is told only where all launches of a mode lie beyond all of plain's: with 3 of each,
-  chance does that in 10% of comparisons.
+  chance does that in 10 % of comparisons.
 The time was up after 9 of 12 launches: --seconds 70 is likely to do for all.
 
 Advice:
-  busy_cores: other work uses 30% of the cores' time; cores used at the first look: make 1.0, cc
+  busy_cores: other work uses 30 % of the cores' time; cores used at the first look: make 1.0, cc
     0.2; stop it, or give ranks cores of their own (taskset, a cpuset, an exclusive node); ranks
     that keep to one core cannot move away from it.\
 """
@@ -153,7 +153,7 @@ def test_with_few_rounds_nothing_is_claimed() -> None:
 def test_stalls_that_a_mode_ends_are_told() -> None:
     stalled = trials({"plain": (1e-3, 1e-3, 1e-3)}, stalled_share=0.4)
     said = sentences(checkup(trials=stalled + trials({"quiet": USUAL["quiet"]})))
-    assert said[1].endswith("; 0% of iterations stall instead of 40%.")
+    assert said[1].endswith("; 0 % of iterations stall instead of 40 %.")
 
 
 def test_as_json_everything_is_plain_and_what_is_not_known_is_left_out() -> None:

@@ -53,6 +53,12 @@ def waiting(share: float, size: int = 1024, **wishes: Any) -> Row:
     return row(*found, sizes=(size,), ranks=ranks((0,), (1,)), **wishes)
 
 
+def test_where_modes_differ_the_better_one_is_advised() -> None:
+    stalled = [row(*visits([MS] * 36 + [4 * MS] * 4), cpu_mode=m) for m in ("quiet", "plain")]
+    assert "--cpu-mode quiet" in warnings_text(stalled)
+    assert "--cpu-mode quiet" not in warnings_text(stalled[:1])
+
+
 def test_nothing_is_warned_about_where_nothing_misleads() -> None:
     assert warnings_text([waiting(0.1), waiting(0.2)]) == ""
     assert warnings_text([]) == ""
@@ -62,9 +68,11 @@ def test_a_warning_of_all_rows_says_so_and_tells_the_largest_figure() -> None:
     unmeasured = row()
     assert warnings_text([waiting(0.6), waiting(0.9), unmeasured]) == (
         "Be warned:\n"
-        "  queued (all rows): threads of a rank waited for a processor up to 90% of the time; other"
-        " work runs\n"
-        "    on these cores, or too few are allowed; see `commbench doctor`."
+        "  queued (all rows): threads of a rank waited for a processor up to 90 % of the time; "
+        "other work\n"
+        "    runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them move; "
+        "`commbench\n"
+        "    doctor` tries both."
     )
 
 

@@ -283,7 +283,7 @@ def test_a_run_that_did_not_complete_says_so_at_the_end() -> None:
     assert nccl_tests_text(on).endswith(
         "\n\n# This run has not ended: it still goes on, or was cut off."
     )
-    assert nccl_tests_text(off).endswith("\n\n# This run is interrupted: by you")
+    assert nccl_tests_text(off).endswith("\n\n# This run was interrupted: by you")
     assert nccl_tests_text(run_of(end=None)).startswith("# This run has not ended")
 
 

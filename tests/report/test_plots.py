@@ -12,7 +12,7 @@ from invented import visits
 from commbench.errors import RecordsError, UnavailableError
 from commbench.plan import Plan
 from commbench.records.schema import Header, Measurement, Rank, Run
-from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve, titles_of
 
 
 def made_up_run(
@@ -67,9 +67,22 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
     assert len(list(folder.iterdir())) == 6
 
 
-def test_several_runs_share_their_axes(tmp_path: Path) -> None:
-    runs = [made_up_run(1024, 4096, label=label) for label in ("ring", "tree")]
+def test_several_runs_share_their_axes_above_a_legend_that_hides_nothing(tmp_path: Path) -> None:
+    runs = [made_up_run(1024, 4096, label=label, folder=label) for label in ("ring", "tree")]
     assert draw(runs, tmp_path) == [tmp_path / "busbw.png", tmp_path / "time.png"]
+    assert size_of_png(tmp_path / "time.png") == (1080, 724)
+
+
+def test_a_title_says_nothing_twice() -> None:
+    one, other, third = (
+        made_up_run(1024, 4096, cpu_mode=mode, world_size=ranks)
+        for mode, ranks in (("quiet", 2), ("plain", 2), ("plain", 4))
+    )
+    place = titles_of([one])[0].removesuffix(", 2 gloo ranks, cpu mode quiet")
+    assert titles_of([one, one]) == titles_of([one])
+    assert titles_of([one, other, third]) == [
+        f"{place}, 2 gloo ranks / 4 gloo ranks, cpu mode quiet / plain"
+    ]
 
 
 def test_more_curves_than_colours_and_markers_are_drawn(tmp_path: Path) -> None:

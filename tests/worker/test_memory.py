@@ -19,13 +19,16 @@ def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(
     assert ended.code == 0, ended.err
     assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
     reason = ended.cases()[1]["reason"]
-    assert reason.startswith("2.05e+03 GiB needed, ") and " GiB free on " in reason
+    assert reason.startswith("2048 GiB needed, ") and " GiB free on " in reason
 
 
 def test_where_nothing_fits_nothing_is_measured(commbench: Commbench) -> None:
     ended = commbench("run", "--sizes", "1024G", "--no-plots")
     assert ended.code == 3
-    assert "nothing is left to measure" in ended.err.splitlines()[-2]
+    error, hint = ended.err.splitlines()[-2:]
+    told = "error: nothing is left to measure; all_reduce float32 sum in_place: 2048 GiB needed, "
+    assert error.startswith(told)
+    assert hint == "hint: ask for smaller --sizes or fewer ranks: --dry-run prints what each needs"
     assert not ended.folder.exists()
 
 

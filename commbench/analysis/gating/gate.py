@@ -155,4 +155,4 @@ def _why_incomplete(source: Source) -> str:
     end = source.run.end
     if end is None:
         return "it has not ended: it still goes on, or was cut off"
-    return "" if end.status == "complete" else f"it is {end.status}: {end.reason}"
+    return "" if end.status == "complete" else f"it ended as {end.status}: {end.reason}"

@@ -1,0 +1,40 @@
+"""`commbench show` of runs that did not end well; of made-up runs, for which no rank is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Commbench
+from made_up import made_up_run
+
+from commbench.records.journal import JOURNAL, Journal
+from commbench.records.schema import End
+
+GOES_ON = "`commbench run --resume cut` goes on with it\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence", "hint"),
+    [
+        (End("complete"), "", ""),
+        (End("failed", "rank 1 died"), "This run failed: rank 1 died\n", GOES_ON),
+        (End("interrupted", "by you"), "This run was interrupted: by you\n", GOES_ON),
+        (
+            None,
+            "This run has not ended: it still goes on, or was cut off.\n",
+            f"if it was cut off, {GOES_ON}",
+        ),
+    ],
+)
+def test_how_a_run_ended_is_told_with_what_goes_on_with_it(
+    commbench: Commbench, tmp_path: Path, end: End | None, sentence: str, hint: str
+) -> None:
+    folder = made_up_run(tmp_path / "cut", "cut")
+    lines = (folder / JOURNAL).read_text().splitlines(keepends=True)
+    (folder / JOURNAL).write_text("".join(lines[:-1]))
+    if end:
+        Journal(folder).end(end)
+    shown = commbench("show", "cut")
+    assert (shown.code, shown.err) == (0, hint)
+    assert shown.out.endswith(f"\n\n{sentence}") if sentence else "This run" not in shown.out
