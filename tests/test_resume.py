@@ -328,6 +328,25 @@ def test_what_is_no_run_cannot_be_resumed(
     assert refused.value.message == message
 
 
+OF_A_SECOND_NODE = {
+    "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_STEP_NODELIST": "a,b",
+}  # fmt: skip
+
+
+def test_a_rank_of_srun_whose_node_lacks_the_run_is_told_to_copy_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in OF_A_SECOND_NODE.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RecordsError) as refused:
+        app(["run", "--resume", "elsewhere"], standalone_mode=False)
+    assert refused.value.hint == (
+        "every node reads the run that is resumed: copy its folder to this one"
+    )
+
+
 def test_progress_is_that_of_the_last_launch(tmp_path: Path) -> None:
     folder = made_up_run(tmp_path / "run", "mine", launches=2)
     progress = read_progress(folder)
