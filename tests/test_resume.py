@@ -232,6 +232,37 @@ def test_the_torchrun_command_goes_on_with_a_run_of_its_own(stopped: Path) -> No
     assert read_progress(stopped).finished == {0, 1}
 
 
+@pytest.mark.full
+def test_a_run_under_torchrun_goes_on_under_torchrun(tmp_path: Path) -> None:
+    asked = ["--sizes", "1K,2K", "--iters", "4", "--order", "ascending", "--output", "run"]
+    first = under_torchrun(tmp_path, *asked)
+    assert first.code == 0, first.err
+    before = cut_after_one_case(tmp_path / "run" / JOURNAL).read_bytes()
+    ended = under_torchrun(tmp_path, "--resume", "run")
+    assert ended.code == 0, ended.err
+    assert ended.err.splitlines().count("resuming run: 1 of 2 cases are finished") == 1
+    assert (tmp_path / "run" / JOURNAL).read_bytes().startswith(before)
+    headers = lines_of(tmp_path / "run" / JOURNAL, "header")
+    assert [(line["launcher"], line["resumed"]) for line in headers] == [
+        ("torchrun", False), ("torchrun", True)
+    ]  # fmt: skip
+    assert sorted(finished(tmp_path / "run" / JOURNAL)) == [0, 1]
+    assert iterations(ended) == {0: 4, 1: 4}
+    assert "This run was cut off and resumed once." in ended.out
+    other = under_torchrun(tmp_path, "--resume", "run", ranks=3)
+    assert "run is complete: there is nothing to resume" in other.err
+
+
+def under_torchrun(where: Path, *arguments: str, ranks: int = 2) -> Ended:
+    ended = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+         str(ranks), "--module", "--", "commbench", "run", "--no-plots", *arguments],
+        cwd=where, env=clean_environment(OMP_NUM_THREADS="1"), capture_output=True, text=True,
+        timeout=START_TIMEOUT_S,
+    )  # fmt: skip
+    return Ended(ended.returncode, ended.stdout, ended.stderr, where / "run")
+
+
 def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
     folder = made_up_run(tmp_path / "run", "mine")
     before = contents(folder / JOURNAL)
@@ -296,6 +327,25 @@ def test_what_is_no_run_cannot_be_resumed(
     with pytest.raises(RecordsError) as refused:
         app(["run", "--resume", name], standalone_mode=False)
     assert refused.value.message == message
+
+
+OF_A_SECOND_NODE = {
+    "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_STEP_NODELIST": "a,b",
+}  # fmt: skip
+
+
+def test_a_rank_of_srun_whose_node_lacks_the_run_is_told_to_copy_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in OF_A_SECOND_NODE.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RecordsError) as refused:
+        app(["run", "--resume", "elsewhere"], standalone_mode=False)
+    assert refused.value.hint == (
+        "every node reads the run that is resumed: copy its folder to this one"
+    )
 
 
 def test_progress_is_that_of_the_last_launch(tmp_path: Path) -> None:

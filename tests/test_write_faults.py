@@ -22,6 +22,7 @@ from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
 from made_up import header, plan
 
 from commbench.errors import RecordsError
+from commbench.launch.files import allow_files
 from commbench.records.files import new_file
 from commbench.records.journal import Journal, create_folder, forget_empty, read_run
 from commbench.records.schema import End, Measurement, Visit
@@ -185,12 +186,38 @@ def test_a_folder_that_is_lost_in_mid_run_ends_it(
         assert_kept(tmp_path, ended.folder)
 
 
-@pytest.mark.parametrize("files", [8, 20])
+SHORT = ("run", "--sizes", "1K", "--iters", "2", "--no-plots", "--output", "run")
+
+
+@pytest.mark.parametrize("files", [8, 13])
 def test_too_few_files_end_it_with_two_lines(tmp_path: Path, files: int) -> None:
-    run = ("run", "--sizes", "1K", "--iters", "2", "--output", "run")
-    ended = ended_of(start(tmp_path, *run, limits=f"ulimit -n {files}"), tmp_path)
-    assert_two_lines(ended, 3, 4, 6)
+    ended = ended_of(start(tmp_path, *SHORT, limits=f"ulimit -n {files}"), tmp_path)
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.splitlines()[1:] == [
+        f"error: 2 ranks need 42 open files, and {files} are allowed",
+        "hint: allow more open files: ulimit -n 4096",
+    ]
     assert not ended.folder.exists()
+
+
+@pytest.mark.parametrize("raise_it", ["ulimit -Sn 13", "ulimit -Hn 42; ulimit -Sn 13"])
+def test_a_low_limit_of_files_that_may_be_raised_is_raised(tmp_path: Path, raise_it: str) -> None:
+    ended = ended_of(start(tmp_path, *SHORT, limits=raise_it), tmp_path)
+    assert ended.code == 0, ended.err
+
+
+def test_a_limit_of_files_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
+    many = plan(world_size=64)
+    for now in ((352, 352), (1024, 4096), (-1, -1)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
+        allow_files(many, launched=64)
+    assert not limits
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (351, -1))
+    allow_files(many, launched=64)
+    allow_files(many, launched=64, serves=True)
+    assert limits == [(352, -1), (480, -1)]
 
 
 @pytest.mark.parametrize("command", [("ops",), ("run", "--dry-run")])
@@ -238,6 +265,12 @@ def test_a_real_disk_that_is_full_or_takes_no_new_file(tmp_path: Path, how: str)
         ended = ended_of(process, tmp_path)
         assert_two_lines(ended, 6)
         assert_kept(tmp_path, disk / "run")
+        if how == "full":
+            room = ["mount", "-o", "remount,size=1m", str(disk)]
+            subprocess.run(room, check=True)
+            again = ended_of(start(tmp_path, "run", "--resume", "disk/run", "--no-plots"), disk)
+            assert again.code == 0, again.err
+            assert [row["iterations"] for row in again.rows()] == ["500"] * 7
     finally:
         subprocess.run(["chattr", "-f", "-i", str(disk / "run")], check=False)
         subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -86,11 +86,13 @@ def go_on(text: str, request: Request, said: Collection[str]) -> None:
 
 def _find(text: str, request: Request) -> Path:
     from commbench.analysis.sources import find_source
+    from commbench.launch.attached import find_seat
 
     try:
         return find_source(text)
     except RecordsError as error:
-        if request.num_nodes == 1:
+        seat = find_seat(request.master_addr, request.master_port)
+        if request.num_nodes == 1 and (not seat or seat.one_host):
             raise
         raise RecordsError(
             error.message, "every node reads the run that is resumed: copy its folder to this one"

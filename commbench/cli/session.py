@@ -131,6 +131,7 @@ def _plan_of(before: Progress, asked: Plan) -> Plan:
 def _launch(
     request: Request, place: Place, plan: Plan, nodes: Nodes, before: Progress | None
 ) -> None:
+    from commbench.launch.files import allow_files
     from commbench.launch.local import launch, launch_with_torchrun, start_method, torchrun_line
     from commbench.records.journal import JOURNAL, read_run
 
@@ -148,6 +149,7 @@ def _launch(
 
     try:
         if request.launcher == "torchrun":
+            allow_files(plan, nodes.ranks_per_node)
             _say("ranks are started by the torchrun command", request.verbose)
             place_of_run = ["--resume" if before else "--output", str(folder)]
             launch_with_torchrun([*request.arguments(), *place_of_run], torchrun_line(nodes))
@@ -186,6 +188,7 @@ def _tasks(request: Request, plan: Plan, writes: bool, before: Progress | None) 
 
 def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progress | None) -> None:
     """Take part as a rank that somebody else started; rank 0 speaks and writes for all."""
+    from commbench.launch.files import allow_files
     from commbench.launch.local import ERROR_DESK
     from commbench.records.journal import read_run
     from commbench.worker.desk import leave_error
@@ -209,6 +212,7 @@ def _join(request: Request, place: Place, plan: Plan, seat: Seat, before: Progre
         choice = _choice(place, plan, resumed=before is not None)
         _say(f"{choice}; joining {seat.launcher}'s ranks")
     try:
+        allow_files(plan, serves=speaks)
         run_rank(task, seat, partial(_tell, desk, seat.rank))
     except Exception as error:
         told = error if isinstance(error, CommbenchError) else _failure(error, seat)

@@ -18,7 +18,7 @@ from commbench.errors import RankError
 from commbench.launch.aftermath import left
 from commbench.plan import Plan
 from commbench.worker.desk import leave_error
-from commbench.worker.position import DONE, JOINING, Position, read_positions
+from commbench.worker.position import DONE, JOINING, Position, is_there, read_positions
 from commbench.worker.watch import BEAT_S, LATE_S, STOPPED, allowed_s
 
 LATER_S = 10.0
@@ -62,7 +62,7 @@ class Guard:
             _kill(position.pid)
 
     def _raise_if_left(self, rank: int, position: Position) -> None:
-        if position.phase == DONE or _is_there(position.pid):
+        if position.phase == DONE or is_there(position.pid):
             return
         if rank in self._gone:  # the agent, which asked since, would know of any other code than 0
             raise left(self._desk, rank, position, self._plan)
@@ -81,14 +81,6 @@ class Guard:
         )
         leave_error(self._desk, rank, error)
         _kill(position.pid)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)  # to 0, this process itself: a rank that has not noted its number yet
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _kill(pid: int) -> None:

@@ -29,6 +29,7 @@ from commbench.errors import (
 )
 from commbench.launch.aftermath import Ending, what_happened
 from commbench.launch.farewell import Farewell
+from commbench.launch.files import allow_files
 from commbench.plan import READY
 from commbench.worker.desk import read_error
 from commbench.worker.entry import Errand, enter
@@ -75,6 +76,7 @@ def launch(task: Task, nodes: Nodes, method: str) -> None:
 
     Raises what a rank reported, RankError for one that died, Interrupted for a signal.
     """
+    allow_files(task.plan, nodes.ranks_per_node, serves=nodes.count > 1 and nodes.rank == 0)
     with _desk() as desk:
         errand = Errand(task=task, desk=desk, meets_in_file=nodes.count == 1, launcher=os.getpid())
         farewell = Farewell(nodes.rank, nodes.count)
@@ -118,10 +120,12 @@ def _run_agent(config: Any, errand: Errand) -> Ending:
     except ChildFailedError as failed:
         return what_happened(errand.desk, failed.failures, errand.task.plan)
     except (RuntimeError, OSError, TimeoutError) as error:
-        raise UnavailableError(
+        trouble = UnavailableError(
             f"the ranks could not be started: {first_line(error)}",
             "for several nodes check --master-addr and --master-port on each of them",
-        ) from error
+        )
+        trouble.__cause__ = error
+        return Ending(trouble)  # other nodes may be there already, and wait
     finally:
         gc.unfreeze()
         _handle(handlers)  # the agent leaves its own

@@ -21,7 +21,7 @@ from commbench.worker.position import Position, read_positions
 from commbench.worker.seat import Seat
 
 STORE_TIMEOUT_S = 5.0
-KEY, POSTED = "commbench/post/", "commbench/posted/"
+KEY, POSTED, ALARM = "commbench/post/", "commbench/posted/", "commbench/alarm"
 
 
 class Post(NamedTuple):
@@ -43,15 +43,23 @@ class Post(NamedTuple):
 class Board(Protocol):
     """Where this rank posts, and reads what others posted."""
 
+    alarmed: bool
+    """Whether a rank has raised the alarm, or the place where all post is gone."""
+
     def post(self, post: Post) -> None:
         """Replace what this rank has posted."""
 
     def read(self) -> dict[int, Post]:
         """What ranks have posted, by rank; those that cannot be heard are left out."""
 
+    def alarm(self) -> None:
+        """Tell all ranks that one of them is gone."""
+
 
 class DeskBoard:
-    """All ranks are on this host, and their rows on one desk."""
+    """All ranks are on this host, their rows on one desk; whoever made that ends them."""
+
+    alarmed = False
 
     def __init__(self, desk: Path, rank: int) -> None:
         self._desk = desk
@@ -70,6 +78,9 @@ class DeskBoard:
             for rank, position in read_positions(self._desk).items()
         }
 
+    def alarm(self) -> None:
+        pass
+
     def _stack(self, rank: int) -> tuple[str, ...]:
         path = self._desk / f"post-{rank}"
         return tuple(json.loads(path.read_text())) if path.exists() else ()
@@ -81,6 +92,8 @@ class StoreBoard:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
+        self.alarmed = False
+        self._alarms = False
         self._mine: Post | None = None
         self._found: dict[int, Post] = {}
         self._asked = threading.Event()
@@ -101,8 +114,13 @@ class StoreBoard:
         mine = {self._seat.rank: self._mine} if self._mine else {}
         return dict(sorted((self._found | mine).items()))
 
+    def alarm(self) -> None:
+        self._alarms = True
+        self._changed.set()
+
     def _talk(self) -> None:
         store: Any = None
+        was_there = False
         while True:
             self._changed.wait()
             self._changed.clear()
@@ -112,8 +130,12 @@ class StoreBoard:
                 if self._mine:
                     store.set(f"{KEY}{self._seat.rank}", json.dumps(self._mine))
                     store.add(f"{POSTED}{self._seat.rank}", 1)
+                self.alarmed = bool(store.add(ALARM, int(self._alarms)))
+                was_there = True
                 if asked:
                     self._read_all(store)
+            except ConnectionRefusedError:
+                store, self.alarmed = None, was_there
             except (RuntimeError, ValueError, OSError):
                 store = None  # not there yet, gone, or cut off: try again with the next post
             if asked:
@@ -133,15 +155,23 @@ def board_for(seat: Seat) -> Board:
     return StoreBoard(seat)
 
 
-def _own_connection(seat: Seat) -> Any:
-    """Another client of the store in which the ranks met."""
+def store_of(seat: Seat) -> tuple[str, int]:
+    """Host and port of the store in which the ranks met."""
     where = seat.meeting_point.removeprefix("tcp://")
     if seat.meeting_point == "env://":
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     host, _, port = where.rpartition(":")
+    return host, int(port)
+
+
+def _own_connection(seat: Seat) -> Any:
+    """Another client of the store in which the ranks met."""
+    host, port = store_of(seat)
+    # The store's own attempts go on for long where nobody listens any more, and say so in pages.
+    socket.create_connection((host, port), STORE_TIMEOUT_S).close()
     return dist.TCPStore(
         host,
-        int(port),
+        port,
         is_master=False,
         wait_for_workers=False,
         timeout=timedelta(seconds=STORE_TIMEOUT_S),

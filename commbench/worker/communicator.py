@@ -23,7 +23,7 @@ from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, Unavaila
 from commbench.plan import Plan
 from commbench.worker.desk import LEFT, Failure, failure_of, leave_failure
 from commbench.worker.position import JOINING, move
-from commbench.worker.seat import LOCAL, Seat
+from commbench.worker.seat import Seat
 from commbench.worker.watch import Watch, allowed_s
 
 MESSAGE_BYTES = 4096
@@ -123,8 +123,9 @@ def communicator(plan: Plan, seat: Seat, watch: Watch) -> Iterator[Communicator]
         if plan.backend == "nccl":
             # With an operation under way that never ends, destroying would wait for it.
             _abort_nccl()
-        if failure.blames and seat.launcher != LOCAL:
-            raise RankError(failure.blames, LEFT, speaks=failure.speaks) from error
+        if failure.blames and seat.joined:
+            watch.say(failure.blames, failure.speaks)
+            raise RankError(failure.blames, LEFT, speaks=False) from error
         raise
     finally:
         if dist.is_initialized():

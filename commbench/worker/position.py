@@ -7,6 +7,7 @@ it; without a desk it is memory of the rank alone.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -98,6 +99,15 @@ def read_positions(desk: Path) -> dict[int, Position]:
         if len(numbers) == 8 * len(NUMBERS):
             found[int(path.name.partition("-")[2])] = Position(*numbers.cast("q").tolist())
     return found
+
+
+def is_there(pid: int) -> bool:
+    """Whether there is such a process on this host."""
+    try:
+        os.kill(pid, 0)  # to 0, this process itself: a rank that has not noted its number yet
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _path(desk: Path, rank: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,7 +23,7 @@ from commbench.worker.hops import measure_hops
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.memory import allocated, only_fitting
 from commbench.worker.network import way_of
-from commbench.worker.position import ITERATION, LEAVING, PROBING, TRYING, Row, move
+from commbench.worker.position import ITERATION, LEAVING, PROBING, TRYING, Row, is_there, move
 from commbench.worker.quiet import settle
 from commbench.worker.recorder import Recorder
 from commbench.worker.sameness import other_plan, refuse_plan
@@ -34,6 +34,14 @@ from commbench.worker.watch import Tell, watched
 
 TRIAL_BYTES = 64 * 1024
 """Most bytes of the control message that carries the outcome of all trials."""
+
+
+class Place(NamedTuple):
+    """Where a rank is, in numbers."""
+
+    first: int
+    """The first rank of its host."""
+    pid: int
 
 
 def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
@@ -47,7 +55,9 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
     cores = settle(plan.cpu_mode, seat.local_rank)
     with watched(plan, seat, tell) as watch, communicator(plan, seat, watch) as comm:
         row = watch.row
-        header, leaders = _introduce(task, seat, comm, cores)
+        header, places = _introduce(task, seat, comm, cores)
+        if seat.joined:
+            watch.neighbours = _neighbours(places, comm.rank)
         move(row, TRYING)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
@@ -64,7 +74,7 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
             resolution_s=timer.resolution_s,
             launch=task.launch,
             resumed=task.finished is not None,
-            hops=measure_hops(comm, leaders),
+            hops=measure_hops(comm, tuple(sorted({place.first for place in places}))),
         )
         recorder = Recorder(task, header) if not comm.rank else None
         perform(plan, cases, comm, arena, timer, recorder, task.launch, row)
@@ -75,10 +85,10 @@ def run_rank(task: Task, seat: Seat, tell: Tell) -> None:
 
 def _introduce(
     task: Task, seat: Seat, comm: Communicator, cores: tuple[int, ...]
-) -> tuple[Header, tuple[int, ...]]:
+) -> tuple[Header, list[Place]]:
     """Tell rank 0 who this is; it refuses ranks with another plan, and opens the folder.
 
-    Gives the header, with all ranks on rank 0, and the first rank of each host.
+    Gives the header, with all ranks on rank 0, and the place of every rank.
     """
     plan = task.plan
     me = Rank(
@@ -128,11 +138,21 @@ def _introduce(
         gpu_shared=agreed["gpu_shared"],
         commbench=__version__,
     )
-    # A flag for each rank, whatever their number: messages that are agreed on are small.
+    # Two numbers for each rank, whatever their number: messages that are agreed on are small.
     first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    flags = [first_of[host] == rank for rank, host in enumerate(hosts)] or [False] * comm.ranks
-    leaders = comm.share(torch.tensor(flags, dtype=torch.uint8)).nonzero().flatten().tolist()
-    return header, tuple(leaders)
+    places = [(first_of[host], rank.pid) for host, rank in zip(hosts, ranks, strict=True)]
+    table = comm.share(torch.tensor(places or [(0, 0)] * comm.ranks, dtype=torch.int64))
+    return header, [Place(*numbers) for numbers in table.tolist()]
+
+
+def _neighbours(places: list[Place], rank: int) -> dict[int, int]:
+    """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
+    here = places[rank].first
+    return {
+        other: place.pid
+        for other, place in enumerate(places)
+        if place.first == here and is_there(place.pid)
+    }
 
 
 def _refuse_changes(began: Header | None, now: Header) -> None:

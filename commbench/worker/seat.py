@@ -25,6 +25,11 @@ class Seat:
     """Where a rank leaves word of what went wrong; None where nobody would read it."""
 
     @property
+    def joined(self) -> bool:
+        """Whether only the ranks themselves can see how the others end."""
+        return self.launcher != LOCAL and self.desk is None
+
+    @property
     def one_host(self) -> bool:
         """Whether all ranks share this host."""
         return self.local_world_size == self.world_size

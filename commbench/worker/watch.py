@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 from commbench.errors import RankError
 from commbench.plan import Case, Plan
-from commbench.worker.board import Board, Post, board_for
+from commbench.worker.board import Board, Post, board_for, store_of
+from commbench.worker.desk import LEFT
+from commbench.worker.dismissal import keep_for_later, when_dismissed
 from commbench.worker.position import (
     BEATS,
     BYTES,
@@ -27,6 +29,7 @@ from commbench.worker.position import (
     PID,
     STILL_MS,
     Row,
+    is_there,
     move,
     open_row,
     read_positions,
@@ -41,6 +44,8 @@ SLOWEST_BPS = 10e6
 """Bytes per second that any operation is expected to reach."""
 LISTENING_BEATS = 3
 """How long a watch listens for the others' beats before it judges."""
+STAY_S = 3.0
+"""Others learn up to 2 s later that a rank is gone."""
 CALLS_SHOWN = 8
 STOPPED, STOPPED_ALL = "answers no more", "answer no more"
 
@@ -62,14 +67,21 @@ class Watch:
         self.row = row
         self.cases: Sequence[Case] = ()
         """The cases of the plan, for the words of a report."""
+        self.neighbours: Mapping[int, int] = {}
+        """The processes of ranks of this host that somebody else started, by rank."""
         self._board = board
         self._rank, self._ranks = seat.rank, seat.world_size
         self._timeout_s = timeout_s
         self._tell = tell
         self._host = socket.gethostname()
         self._desk = seat.desk
+        self._store_host = _host_of_store(seat)
         self._main = threading.main_thread().ident or 0
         self._over = threading.Event()
+        self._joined = seat.joined
+        self._judging = threading.Lock()
+        self._judged = False
+        """Who is gone has been found out."""
         row[PID] = os.getpid()
         self._post()
         self._thread = threading.Thread(target=self._look, daemon=True, name="commbench-watch")
@@ -87,11 +99,26 @@ class Watch:
     def blame(self, patience_s: float) -> tuple[str, bool]:
         """What the other ranks' positions tell of a connection that was lost: which of them ended,
         and what it was doing; empty where none did. And whether this rank speaks for all, as the
-        first that is left. Takes `patience_s`."""
-        first = self._board.read()
-        time.sleep(patience_s)
-        second = self._board.read()
+        first that is left. Takes `patience_s`, in which the watch goes on."""
+        with self._judging:
+            self._board.alarm()
+            first = self._board.read()
+            time.sleep(patience_s)
+            self._judged = True
+            return self._gone(first, self._board.read())
+
+    def say(self, blames: str, speaks: bool) -> None:
+        """Tell of ranks that are gone, if this one speaks. Then stay until the others know as much:
+        some launchers end all ranks with the first, and rank 0's store ends with it."""
+        if speaks:
+            self._tell(RankError(blames, LEFT), True)
+        time.sleep(STAY_S)
+
+    def _gone(self, first: Mapping[int, Post], second: Mapping[int, Post]) -> tuple[str, bool]:
         failed = [(rank, post.word) for rank, post in second.items() if post.word]
+        if self._store_host and set(second) <= {self._rank} and self._rank:
+            # Nothing answers where all post, which is at rank 0.
+            return f"rank 0 on {self._store_host} ended, or cannot be reached", self._rank == 1
         gone = failed or [
             (rank, "")
             for rank in range(self._ranks)
@@ -104,6 +131,18 @@ class Watch:
         first_left = min(rank for rank in range(self._ranks) if rank not in ranks)
         return _blame(ranks, gone[0][1], second, self.cases), self._rank == first_left
 
+    def dismissed(self) -> None:
+        """The launcher ends this rank. If a rank of this host ended before, say so: nobody will see
+        how the others' positions go on."""
+        left = [rank for rank, pid in self.neighbours.items() if is_there(pid)]
+        gone = [rank for rank in self.neighbours if rank not in left]
+        if not gone or self._over.is_set() or self._judged or self._rank != min(left):
+            return
+        known = {rank: post for rank, post in self._board.read().items() if rank in gone}
+        if not any(post.word for post in known.values()):  # who has words says them
+            where = "" if known else f" on {self._host}"
+            self._tell(RankError(_blame(gone, "", known, self.cases, where), LEFT), True)
+
     def _look(self) -> None:
         looked = moved = time.monotonic()
         seen = read_row(self.row).progress
@@ -115,8 +154,34 @@ class Watch:
             looked = now
             self.row[STILL_MS] = round(1000 * (now - moved))
             self._post()
+            if self._joined and self._board.alarmed:
+                self._answer(progress)
             if now - moved > allowed_s(self._timeout_s, self.row[BYTES]):
                 self._give_up()
+
+    def _answer(self, progress: tuple[int, int, int]) -> None:
+        """Another rank has lost one. This one may not see that for long: if it does not move on
+        either, find out who is gone, say so, and end."""
+        if self._judged or not self._judging.acquire(blocking=False):
+            return  # the main thread has seen it
+        try:
+            first = self._board.read()
+            self._beat_on(LISTENING_BEATS * BEAT_S)
+            blames, speaks = self._gone(first, self._board.read())
+            self._judged = bool(blames) and progress == read_row(self.row).progress
+        finally:
+            self._judging.release()
+        if self._judged and not self._over.is_set():
+            if speaks:
+                self._tell(RankError(blames, LEFT), True)
+            self._beat_on(STAY_S)
+            os._exit(RankError.exit_code)
+
+    def _beat_on(self, seconds: float) -> None:
+        """Let others see for so long that this rank is there, unless it is done."""
+        for _ in range(round(seconds / BEAT_S)):
+            if not self._over.wait(BEAT_S):
+                self._post()
 
     def _post(self, **more: Any) -> None:
         self.row[BEATS] += 1
@@ -154,8 +219,12 @@ class Watch:
 @contextmanager
 def watched(plan: Plan, seat: Seat, tell: Tell) -> Iterator[Watch]:
     """A watch over this rank, whose position is noted in `watch.row`."""
+    if seat.joined:
+        keep_for_later()  # threads inherit that
     watch = Watch(open_row(seat.desk, seat.rank), board_for(seat), seat, plan.timeout_s, tell)
     watch.cases = plan.cases()
+    if seat.joined:
+        when_dismissed(watch.dismissed)
     try:
         yield watch
         move(watch.row, DONE)
@@ -220,13 +289,24 @@ def report(
 
 
 def _blame(
-    ranks: Sequence[int], word: str, posts: Mapping[int, Post], cases: Sequence[Case]
+    ranks: Sequence[int],
+    word: str,
+    posts: Mapping[int, Post],
+    cases: Sequence[Case],
+    where: str = "",
 ) -> str:
     known = posts.get(ranks[0])
     doing = f", last seen {known.position.told(cases)}" if known else ""
-    return f"{_named(ranks, posts)} {'failed' if word else 'ended'}{doing}" + (
+    return f"{_named(ranks, posts)}{where} {'failed' if word else 'ended'}{doing}" + (
         f": {word}" if word else ""
     )
+
+
+def _host_of_store(seat: Seat) -> str:
+    """The host of the store in which ranks post; empty where they post in files."""
+    if seat.meeting_point.startswith("file:"):
+        return ""
+    return socket.gethostname() if seat.one_host else store_of(seat)[0]
 
 
 def _stack(thread: int) -> tuple[str, ...]:

@@ -53,6 +53,10 @@ class Slurm:
         """Run srun, sinfo and the like, and return what it printed; it has to succeed."""
         return self.nodes[0].run(*command, cwd=cwd, **self.variables)
 
+    def start(self, *command: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+        """Start srun and the like."""
+        return self.nodes[0].start(*command, cwd=cwd, **self.variables)
+
     def configure(self) -> None:
         """Write the configuration, and the key that the daemons know each other by."""
         nodes = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from broken import SMALL_THEN_LARGE, check_named, check_resumed, cut_off, kill_rank
 from conftest import START_TIMEOUT_S, Ended, run_commbench
 from slurm import Slurm, slurm
 
@@ -21,6 +22,12 @@ def cluster() -> Iterator[Slurm]:
         yield running
 
 
+def srun(tasks: int, *asked: str, options: Sequence[str] = ()) -> list[str]:
+    """A command that runs commbench as the tasks of a step on both nodes."""
+    commbench = [sys.executable, "-m", "commbench", "run", *asked]
+    return ["srun", "-N2", f"-n{tasks}", *options, *commbench]
+
+
 @pytest.mark.parametrize(
     ("tasks", "nodes_of_ranks"),
     [(4, ["host0", "host0", "host1", "host1"]), (3, ["host0", "host0", "host1"])],
@@ -28,11 +35,8 @@ def cluster() -> Iterator[Slurm]:
 def test_the_tasks_of_srun_are_the_ranks(
     cluster: Slurm, tmp_path: Path, tasks: int, nodes_of_ranks: list[str]
 ) -> None:
-    out = cluster.run(
-        "srun", "-N2", f"-n{tasks}", sys.executable, "-m", "commbench", "run",
-        "--sizes", "1K,64K", "--iters", "5", "--no-plots", "--output", "run",
-        cwd=tmp_path,
-    )  # fmt: skip
+    asked = ["--sizes", "1K,64K", "--iters", "5", "--no-plots", "--output", "run"]
+    out = cluster.run(*srun(tasks, *asked), cwd=tmp_path)
     ended = Ended(0, out, "", tmp_path / "run")
     header, *_, end = ended.journal()
     assert (header["launcher"], header["num_nodes"]) == ("srun", 2)
@@ -40,6 +44,26 @@ def test_the_tasks_of_srun_are_the_ranks(
     assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
     assert end["status"] == "complete"
     assert out.count(f"{tasks} gloo ranks on host0, host1") == 1
+
+
+def test_a_run_under_srun_that_was_cut_off_goes_on_under_srun(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    command = srun(3, *SMALL_THEN_LARGE, "--output", "run")
+    before = cut_off(cluster.start(*command, cwd=tmp_path), tmp_path / "run")
+    out = cluster.run(*srun(3, "--resume", "run", "--no-plots"), cwd=tmp_path)
+    check_resumed(Ended(0, out, "", tmp_path / "run"), before)
+
+
+@pytest.mark.parametrize("options", [(), ("--kill-on-bad-exit=1",)], ids=["", "kills"])
+@pytest.mark.parametrize(("rank", "host"), [(0, "host0"), (1, "host0"), (3, "host1")])
+def test_a_rank_of_srun_that_is_killed_is_named_and_nothing_is_left(
+    cluster: Slurm, tmp_path: Path, rank: int, host: str, options: tuple[str, ...]
+) -> None:
+    command = srun(4, *SMALL_THEN_LARGE, "--output", "run", options=options)
+    process = cluster.start(*command, cwd=tmp_path)
+    ended, seconds = kill_rank(process, tmp_path / "run", rank)
+    check_named(ended, rank, host, seconds)
 
 
 def print_job(where: Path, *words: str) -> Path:
