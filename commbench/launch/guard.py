@@ -7,19 +7,17 @@ asks its rendezvous many times a second whether nodes wait, and that is when thi
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from commbench.errors import RankError
 from commbench.launch.aftermath import left
 from commbench.plan import Plan
 from commbench.worker.desk import leave_error
-from commbench.worker.position import DONE, JOINING, Position, is_there, read_positions
-from commbench.worker.watch import BEAT_S, LATE_S, STOPPED, allowed_s
+from commbench.worker.judge import STOPPED, allowed_s
+from commbench.worker.position import DONE, JOINING, Position, end, is_there, read_positions
+from commbench.worker.watch import BEAT_S, LATE_S
 
 LATER_S = 10.0
 """By how much later than the watches of other ranks, which know more, the launcher gives up."""
@@ -59,7 +57,7 @@ class Guard:
         """End all ranks of this node at once, also those that are stopped: to be asked to end they
         would have to run."""
         for position in read_positions(self._desk).values():
-            _kill(position.pid)
+            end(position.pid)
 
     def _raise_if_left(self, rank: int, position: Position) -> None:
         if position.phase == DONE or is_there(position.pid):
@@ -80,10 +78,4 @@ class Guard:
             "it is stopped, or its host is: see what else happened there at that time",
         )
         leave_error(self._desk, rank, error)
-        _kill(position.pid)
-
-
-def _kill(pid: int) -> None:
-    if pid:
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+        end(position.pid)

@@ -22,9 +22,10 @@ from commbench.analysis.sampling import CALLS
 from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, UnavailableError, first_line
 from commbench.plan import Plan
 from commbench.worker.desk import LEFT, Failure, failure_of, leave_failure
+from commbench.worker.judge import allowed_s
 from commbench.worker.position import JOINING, move
 from commbench.worker.seat import Seat
-from commbench.worker.watch import Watch, allowed_s
+from commbench.worker.watch import Watch
 
 MESSAGE_BYTES = 4096
 LAZY = "TORCH_GLOO_LAZY_INIT"

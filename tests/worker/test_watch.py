@@ -10,6 +10,7 @@ import pytest
 
 from commbench.plan import Plan
 from commbench.worker.board import DeskBoard, Post
+from commbench.worker.judge import allowed_s, judge, report, spans
 from commbench.worker.position import (
     BEATS,
     CHECKING,
@@ -27,7 +28,6 @@ from commbench.worker.position import (
     read_positions,
     read_row,
 )
-from commbench.worker.watch import allowed_s, judge, report, spans
 
 PLAN = Plan(operations=("all_reduce",), sizes=(1024, 1 << 26), backend="gloo", device="cpu",
             world_size=3)  # fmt: skip
