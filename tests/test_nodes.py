@@ -130,7 +130,10 @@ Watch.end = end
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (crash("os._exit(0)", rank=0), f"rank 0 on HOST ended with exit code 0 while {ITERATION}"),
+        pytest.param(
+            crash("os._exit(0)", rank=0),
+            f"rank 0 on HOST ended with exit code 0 while {ITERATION}", marks=pytest.mark.full,
+        ),
         pytest.param(
             crash("os._exit(0)"), f"rank 1 on HOST ended with exit code 0 while {ITERATION}",
             marks=pytest.mark.full,

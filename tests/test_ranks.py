@@ -12,7 +12,7 @@ from commbench.dtypes import DTYPES
 from commbench.operations import OPERATIONS
 from commbench.reductions import REDUCTIONS
 
-WORLD_SIZES = (1, 2, 3, 4)
+WORLD_SIZES = (1, 2, 3, pytest.param(4, marks=pytest.mark.full))
 SIZES = (4, 1000, 100001)
 FEW_SIZES = (4, 1000)
 SOME_DTYPES = "float32,bfloat16,int64,uint8,bool"

@@ -76,6 +76,7 @@ def test_a_bad_request_is_two_lines(
     assert (ended.code, ended.out, ended.err) == (2, "", message)
 
 
+@pytest.mark.full
 def test_interrupted_in_a_launch_it_says_what_it_knows(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "commbench", "doctor", "--rounds", "9"],
