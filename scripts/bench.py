@@ -312,7 +312,7 @@ def made_up_results(path: Path, seed: int) -> Path:
     import numpy as np
     import pandas as pd
 
-    from commbench.analysis.rows import COLUMNS
+    from commbench.analysis.columns import COLUMNS
 
     row = np.arange(1_000_000)
     size = (row % 25_000 + 1) * 1024

@@ -33,7 +33,7 @@ def test_links_of_the_pages_lead_somewhere() -> None:
 
 
 def test_every_column_is_explained() -> None:
-    from commbench.analysis.rows import COLUMNS
+    from commbench.analysis.columns import COLUMNS
 
     text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
     assert [column for column in COLUMNS if f"`{column}`" not in text] == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import Commbench, Ended, run_commbench
 
+from commbench.analysis.columns import columns_of
 from commbench.analysis.itinerary import itinerary
 from commbench.analysis.rows import row_of
 from commbench.analysis.warnings import WARNINGS
@@ -213,6 +214,6 @@ def test_show_reads_the_same_as_results_csv_says(both: Ended, tmp_path: Path) ->
     assert (shown.code, shown.out) == (0, both.out)
     run = read_run(both.folder)
     for measurement, written in zip(run.measurements, both.rows(), strict=True):
-        columns = row_of(run.header, measurement).columns()
+        columns = columns_of(row_of(run.header, measurement))
         read = {name: "" if value is None else str(value) for name, value in columns.items()}
         assert read == written

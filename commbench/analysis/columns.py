@@ -1,14 +1,27 @@
-"""What each column of results.csv holds, and frames that say so by their types."""
+"""The columns of results.csv: what each holds, of a row, and frames that say so by their types."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.rows import COLUMNS
+from commbench.analysis.rows import Row
+from commbench.analysis.warnings import warnings_of
+from commbench.units import GB, MICRO
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+COLUMNS = (
+    "label", "operation", "backend", "device", "world_size", "num_nodes", "dtype", "reduce_op",
+    "root", "placement", "timing", "cpu_mode", "size_bytes", "count", "iterations", "stop_reason",
+    "time_us", "time_ci_low_us", "time_ci_high_us", "time_min_us", "time_mean_us", "time_p95_us",
+    "time_p99_us", "time_max_us", "algbw_GBps", "busbw_GBps", "busbw_ci_low_GBps",
+    "busbw_ci_high_GBps", "entry_skew_us", "slowest_rank", "wrong", "status",
+    "gpu_shared", "calls", "visits", "launches", "launch_min_us", "launch_max_us", "operation_us",
+    "stalled_share", "queued_share", "switches_per_iteration", "warnings",
+)  # fmt: skip
+"""The columns of results.csv. More may be appended; none is renamed without a new schema."""
 
 TEXTS = (
     "label", "operation", "backend", "device", "dtype", "reduce_op", "placement", "timing",
@@ -70,3 +83,58 @@ def _seven_digits(values: Any) -> Any:
     # A power of ten below 1 is no float; its inverse is. Dividing by that rounds to the nearest.
     up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
     return np.round(values * up / down) / up * down
+
+
+def columns_of(row: Row) -> dict[str, Any]:
+    """The row by the names of COLUMNS; None means not measured."""
+    plan, case, time = row.header.plan, row.measurement.case, row.time
+    strain, launches = row.strain, row.launch_medians
+    return {
+        "label": row.header.label,
+        "operation": case.operation,
+        "backend": plan.backend,
+        "device": plan.device,
+        "world_size": plan.world_size,
+        "num_nodes": row.header.num_nodes,
+        "dtype": case.dtype,
+        "reduce_op": case.reduce_op,
+        "root": case.root,
+        "placement": case.placement,
+        "timing": case.timing,
+        "cpu_mode": plan.cpu_mode,
+        "size_bytes": case.size_bytes,
+        "count": case.count,
+        "iterations": time.iterations if time else 0,
+        "stop_reason": row.measurement.stop_reason,
+        "time_us": _scaled(time and time.median, MICRO),
+        "time_ci_low_us": _scaled(time and time.low, MICRO),
+        "time_ci_high_us": _scaled(time and time.high, MICRO),
+        "time_min_us": _scaled(time and time.minimum, MICRO),
+        "time_mean_us": _scaled(time and time.mean, MICRO),
+        "time_p95_us": _scaled(time and time.p95, MICRO),
+        "time_p99_us": _scaled(time and time.p99, MICRO),
+        "time_max_us": _scaled(time and time.maximum, MICRO),
+        "algbw_GBps": _scaled(row.algbw, GB),
+        "busbw_GBps": _scaled(row.busbw, GB),
+        "busbw_ci_low_GBps": _scaled(row.busbw_at(time.high if time else None), GB),
+        "busbw_ci_high_GBps": _scaled(row.busbw_at(time.low if time else None), GB),
+        "entry_skew_us": _scaled(strain.entry_skew_s, MICRO),
+        "slowest_rank": row.slowest_rank,
+        "wrong": row.measurement.wrong,
+        "status": row.measurement.status,
+        "gpu_shared": int(row.header.gpu_shared),
+        "calls": strain.calls,
+        "visits": len(row.measurement.visits),
+        "launches": len(launches),
+        "launch_min_us": _scaled(min(launches, default=None), MICRO),
+        "launch_max_us": _scaled(max(launches, default=None), MICRO),
+        "operation_us": _scaled(strain.operation_s, MICRO),
+        "stalled_share": _scaled(strain.stalled_share, 1),
+        "queued_share": _scaled(strain.queued_share, 1),
+        "switches_per_iteration": _scaled(strain.switches_per_iteration, 1),
+        "warnings": " ".join(warning.name for warning in warnings_of(row)),
+    }
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else float(f"{value / unit:.7g}")

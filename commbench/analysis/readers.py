@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.columns import settle
+from commbench.analysis.columns import COLUMNS, columns_of, settle
 from commbench.analysis.results_file import read_results
-from commbench.analysis.rows import COLUMNS, rows_of
+from commbench.analysis.rows import rows_of
 from commbench.records.files import is_file, is_folder
 from commbench.records.journal import JOURNAL, read_run
 from commbench.records.opening import Untold, open_run
@@ -51,7 +51,7 @@ def source_of(run: Run, columns: Sequence[str] = COLUMNS) -> Source:
     """The results of a run that was read or imported."""
     from pandas import DataFrame
 
-    rows = [row.columns() for row in rows_of(run)]
+    rows = [columns_of(row) for row in rows_of(run)]
     frame = settle(DataFrame(rows, columns=list(COLUMNS)), columns)
     return Source(run.name, Path(run.path), frame, run.header, run)
 

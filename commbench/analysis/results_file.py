@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.analysis.columns import INTEGERS, NEEDED, TEXTS, TIMES, settle
-from commbench.analysis.rows import COLUMNS
+from commbench.analysis.columns import COLUMNS, INTEGERS, NEEDED, TEXTS, TIMES, settle
 from commbench.errors import RecordsError
 from commbench.records.files import why_unreadable
 from commbench.typed import LONGEST_TEXT, brief

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.analysis.columns import COLUMNS
 from commbench.analysis.readers import READERS, Source, holds_run
-from commbench.analysis.rows import COLUMNS
 from commbench.errors import RecordsError, UsageError
 from commbench.records.files import is_file, is_folder, is_something, why_unreadable
 from commbench.records.journal import JOURNAL

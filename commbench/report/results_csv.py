@@ -8,7 +8,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from commbench.analysis.rows import COLUMNS, Row
+from commbench.analysis.columns import COLUMNS, columns_of
+from commbench.analysis.rows import Row
 from commbench.errors import RecordsError
 
 RESULTS = "results.csv"
@@ -49,5 +50,5 @@ class ResultsCsv:
 
 def _line(row: Row) -> str:
     line = io.StringIO()
-    csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(row.columns())
+    csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(columns_of(row))
     return line.getvalue()

@@ -1,8 +1,8 @@
 import pandas
 from conftest import Commbench
 
+from commbench.analysis.columns import COLUMNS
 from commbench.analysis.frame import frame
-from commbench.analysis.rows import COLUMNS
 
 
 def test_runs_become_one_tidy_frame_that_agrees_with_results_csv(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_up import made_up_run, plan
 
-from commbench.analysis.rows import COLUMNS
+from commbench.analysis.columns import COLUMNS
 from commbench.analysis.sources import find_source, load
 from commbench.errors import RecordsError, UsageError
 

@@ -10,6 +10,7 @@ import numpy
 import pytest
 from invented import ranks, row, visits
 
+from commbench.analysis.columns import columns_of
 from commbench.analysis.rows import Row
 from commbench.analysis.warnings import WARNINGS, ranks_per_core, warnings_of
 from commbench.records.schema import Rank, Visit
@@ -138,8 +139,8 @@ def test_what_was_not_measured_is_not_warned_about() -> None:
 
 def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
     found = clean(*steady(queued_s=0.1, stolen_s=0.1, entry_skew_s=0.5 * MS))
-    assert found.columns()["warnings"] == "queued stolen skew"
-    assert clean().columns()["warnings"] == ""
+    assert columns_of(found)["warnings"] == "queued stolen skew"
+    assert columns_of(clean())["warnings"] == ""
 
 
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:

@@ -10,7 +10,7 @@ import pytest
 from conftest import Commbench
 from made_up import made_up_run
 
-from commbench.analysis.rows import COLUMNS
+from commbench.analysis.columns import COLUMNS
 from commbench.cli.lazy import COMMANDS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")

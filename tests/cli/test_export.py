@@ -14,7 +14,7 @@ import pytest
 from conftest import Commbench, clean_environment
 from made_up import made_up_run, plan, steady
 
-from commbench.analysis.rows import COLUMNS
+from commbench.analysis.columns import COLUMNS
 from commbench.report.exports import EXPORTERS
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commbench.analysis.columns import columns_of
 from commbench.analysis.rows import row_of, rows_of
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan import Case, Plan
@@ -166,7 +167,7 @@ def test_a_case_without_a_line_of_its_own_was_cut_off(lines: list[str], tmp_path
     )
     assert run.measurements[0].samples_s == (1.5e-4, 0.1 + 0.2, 1.25e-4)
     assert run.measurements[0].wrong is None
-    assert row_of(run.header, run.measurements[0]).columns()["stop_reason"] == "cut off"
+    assert columns_of(row_of(run.header, run.measurements[0]))["stop_reason"] == "cut off"
 
 
 def test_cases_come_in_the_order_of_the_plan_however_they_were_finished(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ def test_whatever_was_measured_is_read_back_to_the_last_bit(
         run = read_run(write(Path(folder), *measured, end=end))
     planned = tuple(sorted(measured, key=lambda measurement: measurement.case.index))
     assert (run.header, run.measurements, run.end) == (HEADER, planned, end)
-    assert len(rows_of(run)) == len([row.columns() for row in rows_of(run)]) == len(measured)
+    assert len(rows_of(run)) == len([columns_of(row) for row in rows_of(run)]) == len(measured)
 
 
 def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
@@ -422,7 +423,7 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
         "operation", "size_bytes", "time_us", "busbw_GBps", "wrong", "visits", "entry_skew_us",
         "operation_us", "slowest_rank", "status",
     )  # fmt: skip
-    rows = [row_of(run.header, measurement).columns() for measurement in run.measurements]
+    rows = [columns_of(row_of(run.header, measurement)) for measurement in run.measurements]
     assert [tuple(columns[name] for name in names) for columns in rows] == [
         ("all_reduce", 1024, 4015.927, 0.0002549847, 0, 2, 1161.716, 2714.257, 1, "ok"),
         ("all_reduce", 4096, 8285.979, 0.000494329, 0, 2, 3587.481, 6167.759, 1, "ok"),
@@ -631,7 +632,7 @@ def test_a_journal_with_any_bytes_exchanged_makes_rows_or_is_refused(
             assert isinstance(refused, RecordsError)
             return
     for row in rows_of(run):
-        row.columns()
+        columns_of(row)
 
 
 @settings(deadline=None, max_examples=200)
@@ -649,7 +650,7 @@ def test_a_journal_with_any_number_exchanged_makes_rows_or_is_refused(data: st.D
         except RecordsError:
             return
     for row in rows_of(run):
-        row.columns()
+        columns_of(row)
 
 
 def test_a_run_folder_is_made_with_its_parents_and_an_empty_journal(tmp_path: Path) -> None:

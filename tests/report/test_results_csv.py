@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from invented import visits
 
-from commbench.analysis.rows import COLUMNS, Row, row_of
+from commbench.analysis.columns import COLUMNS
+from commbench.analysis.rows import Row, row_of
 from commbench.errors import RecordsError
 from commbench.plan import Plan
 from commbench.records.schema import Header, Measurement
