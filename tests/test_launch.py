@@ -268,8 +268,12 @@ ITERATION = r"measuring all_reduce float32 sum in_place 1 KiB, iteration \d+ of 
         ("os.write(2, b'so long'); os._exit(9)", "ended with exit code 9 while {}", "so long"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV while {}", "Segmentation"),
         ("os._exit(0)", "ended with exit code 0 while {}", ""),
+        pytest.param(
+            "sys.exit(0)", "ended with exit code 1 while {}: SystemExit: 0", "",
+            marks=pytest.mark.full,
+        ),
     ],
-    ids=["exception", "exit", "segfault", "leaves"],
+    ids=["exception", "exit", "segfault", "leaves", "leaves by sys.exit"],
 )  # fmt: skip
 def test_a_rank_that_fails_is_named_with_what_it_did_and_said(
     program: Commbench, how: str, told: str, words: str

@@ -147,9 +147,14 @@ Watch.end = end
             f"rank 0 on HOST ended with exit code 1 while {ITERATION}: ValueError: lost",
             marks=pytest.mark.full,
         ),
+        pytest.param(
+            crash("sys.exit(0)"),
+            f"rank 1 on HOST ended with exit code 1 while {ITERATION}: SystemExit: 0",
+            marks=pytest.mark.full,
+        ),
         (AT_THE_END, "rank 1 on HOST ended with exit code 9"),
     ],
-    ids=["rank 0 leaves", "rank 1 leaves", "killed", "raises", "at the end"],
+    ids=["rank 0 leaves", "rank 1 leaves", "killed", "raises", "sys.exit", "at the end"],
 )  # fmt: skip
 def test_every_node_tells_how_a_rank_of_one_of_them_died(
     tmp_path: Path, program: str, words: str

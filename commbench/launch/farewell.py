@@ -55,6 +55,8 @@ class Farewell:
         self._silent: CommbenchError | None = None
         self._heard: dict[int, tuple[int, float]] = {}
         """On node 0, of each other one: its beats, and when the last one was heard."""
+        self._asked = time.monotonic()
+        """When the agent asked last whether it may go on."""
         self._ending = threading.Event()
         self._over = threading.Event()
 
@@ -66,6 +68,7 @@ class Farewell:
     def heed(self, joining: Callable[[], bool]) -> None:
         """Raise what another node has told, if one has, for this launch cannot go well any more; or
         that one fell silent while ranks were still `joining` the others."""
+        self._asked = time.monotonic()
         if self._account:
             raise self._account
         if self._silent and joining():
@@ -87,35 +90,42 @@ class Farewell:
         return self._account or mine.error or self._silent
 
     def _listen(self, connect: Callable[[], Any]) -> None:
-        store = connect()
-        store.set(f"{HOST}{self._node}", socket.gethostname())
+        store: Any = None
         while not self._over.wait(BEAT_S):
             try:
+                if not store:
+                    connection = connect()
+                    connection.set(f"{HOST}{self._node}", socket.gethostname())
+                    store = connection
                 self._account = self._account or _told(store)
                 store.add(f"{BEATS}{self._node}", 1)
                 if self._node == 0:
                     self._hear(store)
             except (RuntimeError, OSError) as error:
-                if not self._ending.is_set():
+                if store and not self._ending.is_set():
                     self._account = RankError(f"{LOST}: {first_line(error)}", LOST_HINT)
-                return
+                if store:
+                    return
 
     def _hear(self, store: Any) -> None:
-        """Hear which nodes still beat; note it where one is silent."""
+        """Hear which nodes still beat; note the first one that is silent."""
         now = time.monotonic()
+        silent = None
         for node in range(1, self._nodes):
             beats = store.add(f"{BEATS}{node}", 0)
             last, since = self._heard.get(node, (0, now))
             if beats != last:
                 self._heard[node] = (beats, now)
-            elif beats and now - since > SILENT_S and not self._silent:
+            elif beats and now - since > SILENT_S and not silent:
                 host = store.get(f"{HOST}{node}").decode()
-                self._silent = RankError(
+                silent = RankError(
                     f"node {node} on {host} fell silent {now - since:.0f} s ago: its launcher has "
                     "ended, or its link is cut",
                     LOST_HINT,
                 )
-                _release(store, self._nodes)  # where all ranks of this node are done
+        self._silent = silent
+        if silent and now - self._asked > BEAT_S:  # the agent waits, for all its ranks are done
+            _release(store, self._nodes)
 
     def _exchange(self, mine: Ending) -> None:
         store = self._store
@@ -159,7 +169,7 @@ def _told(store: Any) -> CommbenchError | None:
 
 def _release(store: Any, nodes: int) -> None:
     """Come to the barrier at which agents wait whose ranks are done, without waiting there."""
-    if store.add(f"{EXIT_BARRIER}/num_members", 1) == nodes:
+    if store.add(f"{EXIT_BARRIER}/num_members", 1) >= nodes:
         store.set(f"{EXIT_BARRIER}/last_member", "")
 
 

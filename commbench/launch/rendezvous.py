@@ -32,7 +32,7 @@ NAME = "commbench-file"
 NODES_NAME = "commbench-nodes"
 POLL_S = 0.05
 OWN_PORT_S = 10
-"""How long node 0 tries to reach its own port."""
+"""How long node 0 tries to reach its own port, and each node its second connection to it."""
 VERDICT = "verdict"
 """Key under which node 0 says what is wrong; nothing, if all have come."""
 ANNOUNCED = "announced"
@@ -117,7 +117,7 @@ class NodesRendezvous(OneMeeting):
     def next_rendezvous(self) -> RendezvousInfo:
         deadline = time.monotonic() + self._timeout_s
         store = self._receive(deadline) if self._rank == 0 else self._visit(deadline)
-        self._farewell.meet_in(store, lambda: self._store(self._timeout_s))
+        self._farewell.meet_in(store, lambda: self._store(OWN_PORT_S))
         place = RendezvousStoreInfo(self._host, self._port)
         return RendezvousInfo(store, self._rank, self._count, place)
 

@@ -69,6 +69,9 @@ def enter(errand: Errand) -> None:
     except CommbenchError as error:
         leave_error(errand.desk, seat.rank, error)
         sys.exit(error.exit_code)
+    except SystemExit as left:
+        # torch's agent would take code 0 for a rank that is done.
+        raise RuntimeError(f"something called sys.exit({left.code})") from left
 
 
 def _end_with(launcher: int) -> None:
