@@ -78,6 +78,8 @@ def what_is_wrong(ended: Ended) -> str:
     for text in (ended.out, ended.err):
         if bad := [c for c in text if not (c.isprintable() or c in "\n\t")]:
             return f"printed {bad[0]!r}"
+    if ended.code == 2 and not ended.err and ended.out.lstrip().startswith("Usage: "):
+        return ""  # no command at all: the help
     said = [line.split(":")[0] for line in ended.err.splitlines()[-2:]]
     if ended.code not in (0, 1) and said != ["error", "hint"]:
         return "not two lines"

@@ -245,7 +245,7 @@ def test_a_taken_port_is_told_in_two_lines(tmp_path: Path) -> None:
             "--master-addr", "127.0.0.1", "--master-port", port,
         )  # fmt: skip
     assert_two_lines(ended, 3)
-    assert "address already in use" in ended.err
+    assert "Address already in use" in ended.err
     assert not ended.folder.exists()
 
 
