@@ -113,6 +113,17 @@ ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {
 }  # fmt: skip
 
 
+def in_words(error: CommbenchError) -> list[str]:
+    """An error as another process can read it: its class, message, hint and details."""
+    return [type(error).__name__, error.message, error.hint, error.details]
+
+
+def from_words(words: list[str]) -> CommbenchError:
+    """The error that `in_words` told of; raises KeyError for a class that is not known here."""
+    kind, *rest = words
+    return ERRORS_BY_NAME[kind](*rest)
+
+
 _OF_ENVIRONMENT = {
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.ENFILE: "this host has too many open files",

@@ -16,8 +16,16 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from commbench.errors import ERRORS_BY_NAME, CommbenchError, Interrupted, RankError, first_line
+from commbench.errors import (
+    CommbenchError,
+    Interrupted,
+    RankError,
+    first_line,
+    from_words,
+    in_words,
+)
 from commbench.launch.aftermath import Ending
+from commbench.worker.desk import LEFT
 
 PATIENCE_S = 3.0
 """How long a node that sees no more than an echo of what happened waits for what others know."""
@@ -31,7 +39,6 @@ ranks themselves see who is gone, and are patient as --timeout says."""
 GONE_S = 3.0
 """For how long a node is silent that nobody waits for when all take leave."""
 LOST = "the launcher of node 0 has ended, or cannot be reached any more"
-LOST_HINT = "see what it says itself, its host's logs, and the link to it"
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
 """Where torch's agents wait for each other, in the words of torch/distributed/elastic: a counter
 `num_members`, and a key `last_member` that the last one sets."""
@@ -103,7 +110,7 @@ class Farewell:
                     self._hear(store)
             except (RuntimeError, OSError) as error:
                 if store and not self._ending.is_set():
-                    self._account = RankError(f"{LOST}: {first_line(error)}", LOST_HINT)
+                    self._account = RankError(f"{LOST}: {first_line(error)}", LEFT)
                 if store:
                     return
 
@@ -121,7 +128,7 @@ class Farewell:
                 silent = RankError(
                     f"node {node} on {host} fell silent {now - since:.0f} s ago: its launcher has "
                     "ended, or its link is cut",
-                    LOST_HINT,
+                    LEFT,
                 )
         self._silent = silent
         if silent and now - self._asked > BEAT_S:  # the agent waits, for all its ranks are done
@@ -131,7 +138,8 @@ class Farewell:
         store = self._store
         store.set_timeout(timedelta(seconds=PATIENCE_S))
         if mine.error and mine.first_hand:
-            store.compare_set(ACCOUNT, "", _written(_for_others(mine.error, self._node)))
+            account = in_words(_for_others(mine.error, self._node))
+            store.compare_set(ACCOUNT, "", json.dumps(account))
             store.add(TOLD, 1)
         if mine.error:
             _release(store, self._nodes)
@@ -163,8 +171,7 @@ def _start(what: Callable[..., None], *arguments: Any) -> threading.Thread:
 def _told(store: Any) -> CommbenchError | None:
     if not store.add(TOLD, 0):
         return None
-    kind, *words = json.loads(store.get(ACCOUNT))
-    return ERRORS_BY_NAME[kind](*words)
+    return from_words(json.loads(store.get(ACCOUNT)))
 
 
 def _release(store: Any, nodes: int) -> None:
@@ -183,7 +190,3 @@ def _for_others(error: CommbenchError, node: int) -> CommbenchError:
     if not isinstance(error, Interrupted):
         return error
     return RankError(f"node {node} on {socket.gethostname()} was {error.message}", error.hint)
-
-
-def _written(error: CommbenchError) -> str:
-    return json.dumps([type(error).__name__, error.message, error.hint, error.details])

@@ -134,7 +134,7 @@ def carry_out(sweep: Sweep, folder: Path, say: Callable[[str], None]) -> int:
     for number, (round_, setting) in enumerate(order, start=1):
         place = folder / setting.slug / f"round-{round_}"
         head = f"[{number}/{len(order)}] round {round_}, {setting.name}"
-        if any(_complete(path) for path in _attempts(place)):
+        if _completed(place):
             say(f"{head}: done before")
             continue
         began = time.monotonic()
@@ -147,7 +147,7 @@ def carry_out(sweep: Sweep, folder: Path, say: Callable[[str], None]) -> int:
 def rounds_left(sweep: Sweep, folder: Path) -> int:
     """Rounds, of all settings together, that have no complete run yet."""
     return sum(
-        not any(_complete(path) for path in _attempts(folder / setting.slug / f"round-{round_}"))
+        not _completed(folder / setting.slug / f"round-{round_}")
         for setting in sweep.settings
         for round_ in range(1, sweep.rounds + 1)
     )
@@ -204,8 +204,7 @@ def outcomes(sweep: Sweep, folder: Path) -> Iterator[Outcome]:
         runs = [
             read_run(path)
             for round_ in range(1, sweep.rounds + 1)
-            for path in _attempts(place / f"round-{round_}")
-            if _complete(path)
+            for path in _completed(place / f"round-{round_}")
         ]
         failed = place / FAILURE
         failure = ""
@@ -242,6 +241,11 @@ def _free(place: Path) -> Path:
     """A folder for another attempt at a round: `round-1`, then `round-1.2` …"""
     tries = len(_attempts(place))
     return place if not tries else place.with_name(f"{place.name}.{tries + 1}")
+
+
+def _completed(place: Path) -> list[Path]:
+    """The attempts at a round that gave a complete run."""
+    return [path for path in _attempts(place) if _complete(path)]
 
 
 def _complete(folder: Path) -> bool:

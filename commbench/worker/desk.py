@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import ERRORS_BY_NAME, CommbenchError, first_line
+from commbench.errors import CommbenchError, first_line, from_words, in_words
 
 ECHOES = (
     "closed by peer", "reset by peer", "broken pipe", "timed out", "timeout", "socket closed",
@@ -54,14 +54,13 @@ def leave_failure(desk: Path, failure: Failure) -> None:
 
 def leave_error(desk: Path, rank: int, error: CommbenchError) -> None:
     """Leave word of an error that a person can act on."""
-    words = [type(error).__name__, error.message, error.hint, error.details]
-    _leave(desk / f"error-{rank}.json", words)
+    _leave(desk / f"error-{rank}.json", in_words(error))
 
 
 def read_error(desk: Path) -> CommbenchError | None:
     """The error that the lowest reporting rank left."""
-    for _, (kind, *words) in _words(desk, "error"):
-        return ERRORS_BY_NAME[kind](*words)
+    for _, words in _words(desk, "error"):
+        return from_words(words)
     return None
 
 
