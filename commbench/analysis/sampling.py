@@ -141,7 +141,7 @@ def _warm_up(asked: int | None, checked_s: float) -> Generator[Block, Sequence[f
 
 
 def _calls(estimate: float) -> int:
-    return max(2, min(CALLS, int(CALLS_S / estimate))) if estimate else CALLS
+    return max(2, int(min(CALLS, CALLS_S / estimate))) if estimate else CALLS
 
 
 def _iterations(plan: Plan, visits: Sequence[Sequence[float]], estimate: float, calls: int) -> int:
@@ -151,5 +151,5 @@ def _iterations(plan: Plan, visits: Sequence[Sequence[float]], estimate: float, 
         several = max(2, min(FIXED_VISITS, plan.iterations // FIXED_PER_VISIT))
         return min(-(-plan.iterations // several), plan.iterations - done)
     lasts = estimate * calls
-    fitting = int(VISIT_S / lasts) if lasts else MOST
+    fitting = int(min(MOST, VISIT_S / lasts)) if lasts else MOST
     return max(FEWEST_PER_VISIT, min(fitting, MOST // FEWEST_VISITS))
