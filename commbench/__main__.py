@@ -1,6 +1,6 @@
 """`python -m commbench` is the same as `commbench`."""
 
-from commbench.cli import main
+from commbench.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -66,10 +66,10 @@ class RankError(CommbenchError):
     exit_code = 4
 
     def __init__(
-        self, message: str, hint: str = "", details: str = "", *, speaks: bool = True
+        self, message: str, hint: str = "", details: str = "", *, is_reporter: bool = True
     ) -> None:
         super().__init__(message, hint, details)
-        self.speaks = speaks
+        self.is_reporter = is_reporter
 
 
 class WrongResultError(CommbenchError):
@@ -113,12 +113,12 @@ ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {
 }  # fmt: skip
 
 
-def in_words(error: CommbenchError) -> list[str]:
+def to_wire(error: CommbenchError) -> list[str]:
     """An error as another process can read it: its class, message, hint and details."""
     return [type(error).__name__, error.message, error.hint, error.details]
 
 
-def from_words(words: list[str]) -> CommbenchError:
+def from_wire(words: list[str]) -> CommbenchError:
     """The error that `in_words` told of; raises KeyError for a class that is not known here."""
     kind, *rest = words
     return ERRORS_BY_NAME[kind](*rest)
@@ -133,7 +133,7 @@ _OF_ENVIRONMENT = {
 """Errors of the system that concern no file, each with what to do."""
 
 
-def of_system(error: OSError | MemoryError | ImportError) -> CommbenchError:
+def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     """What is told of an error of the system that nobody has expected where it came up."""
     if isinstance(error, MemoryError):
         return UnavailableError("there is not enough memory", "ask for less at a time")

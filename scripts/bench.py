@@ -237,8 +237,8 @@ def check_overhead(_: int) -> None:
 
 def check_honesty(_: int) -> None:
     """Twenty sweeps of one setting against itself: rows in which one is called slower."""
+    from commbench.sweep.ranking import places_of
     from commbench.sweep.runner import outcomes, read_sweep
-    from commbench.sweep.verdict import places_of
 
     nothing = ["--env", "COMMBENCH_NOTHING=1,2", "--force", "--rounds", "3"]
     rows = false = 0
@@ -326,7 +326,7 @@ def made_up_results(path: Path, seed: int) -> Path:
         "timing": "isolated", "cpu_mode": "quiet", "size_bytes": size, "count": size // 4,
         "iterations": 200, "stop_reason": "precision", "time_ci_low_us": 0.98 * time_us,
         "time_ci_high_us": 1.02 * time_us, "slowest_rank": 1, "wrong": 0, "status": "ok",
-        "gpu_shared": 0, "calls": 1, "visits": 10, "launches": 1, "warnings": "",
+        "gpu_shared": 0, "calls": 1, "batches": 10, "launches": 1, "warnings": "",
     }  # fmt: skip
     frame = pd.DataFrame({name: known.get(name, time_us) for name in COLUMNS})
     frame.to_csv(path, index=False, float_format="%.7g")

@@ -31,7 +31,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError
-from commbench.records.journal import read_run
+from commbench.results.journal_reader import read_run
 
 MARK, SPEC = "COMMBENCH_FAULT_RUN", "COMMBENCH_FAULT"
 STRUCK = "struck"
@@ -337,8 +337,8 @@ def desks_of(launcher: subprocess.Popen[str]) -> Iterator[Path]:
 
 def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
     """The process of a rank, as it has noted it."""
-    for desk in desks_of(launcher):
-        row = (desk / f"position-{rank}").read_bytes()
+    for scratch_dir in desks_of(launcher):
+        row = (scratch_dir / f"position-{rank}").read_bytes()
         return memoryview(row).cast("q")[0]
     raise ProcessLookupError
 
@@ -346,8 +346,10 @@ def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
 def wait_for_ranks(trial: Trial) -> None:
     """Return when all ranks have noted their process."""
     while all(launcher.poll() is None for launcher in trial.launchers):
-        desks = [desk for launcher in trial.launchers for desk in desks_of(launcher)]
-        rows = [path.read_bytes() for desk in desks for path in desk.glob("position-*")]
+        desks = [scratch_dir for launcher in trial.launchers for scratch_dir in desks_of(launcher)]
+        rows = [
+            path.read_bytes() for scratch_dir in desks for path in scratch_dir.glob("position-*")
+        ]
         if len(rows) == trial.ranks and all(r and memoryview(r).cast("q")[0] for r in rows):
             return
         time.sleep(0.02)
@@ -378,7 +380,7 @@ def run_with_fault(spec: dict[str, Any]) -> None:
     """`commbench ARGUMENTS`, in whose ranks the fault of the environment waits."""
     if spec["code"]:
         plant(spec)
-    from commbench.cli import main as commbench_main
+    from commbench.cli.main import main as commbench_main
 
     if __name__ == "__main__":
         commbench_main()
@@ -386,8 +388,10 @@ def run_with_fault(spec: dict[str, Any]) -> None:
 
 def plant(spec: dict[str, Any]) -> None:
     """Make the guilty rank run the fault's code when it gets to its place."""
-    from commbench.operations import OPERATIONS
-    from commbench.worker import communicator, conductor, entry
+    from commbench.spec.operations import OPERATIONS
+    from commbench.worker import communicator
+    from commbench.worker import coordinator as conductor
+    from commbench.worker import entrypoint as entry
 
     code = compile(spec["code"], "fault", "exec")
     calls = Counter[str]()

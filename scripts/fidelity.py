@@ -16,16 +16,16 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from commbench.launch.attached import find_seat
-from commbench.operations import OPERATIONS
-from commbench.plan import Plan
+from commbench.host.cpu_counters import CpuCounters
+from commbench.host.cpu_modes import apply_cpu_mode
+from commbench.launch.external_launchers import detect_rank_context
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import communicator
-from commbench.worker.measure import Gathered, time_block
-from commbench.worker.quiet import settle
-from commbench.worker.strain import Strain
+from commbench.worker.measure import GatheredSamples, time_block
 from commbench.worker.timers import timer_for
-from commbench.worker.watch import watched
+from commbench.worker.watchdog.watchdog import watching
 
 
 def plain_loop(tensor: torch.Tensor, iterations: int) -> float:
@@ -42,28 +42,28 @@ def plain_loop(tensor: torch.Tensor, iterations: int) -> float:
 
 def main() -> None:
     size, iterations, pairs = map(int, sys.argv[1:])
-    seat = find_seat(None, None)
+    rank_context = detect_rank_context(None, None)
     plan = Plan(operations=("all_reduce",), sizes=(size,), backend="gloo", device="cpu",
-                world_size=seat.world_size)  # fmt: skip
-    settle(plan.cpu_mode, seat.local_rank)
+                world_size=rank_context.world_size)  # fmt: skip
+    apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
-        watched(plan, seat, lambda error, _: sys.exit(error.message)) as watch,
-        communicator(plan, seat, watch) as comm,
+        watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watch,
+        communicator(plan, rank_context, watch) as comm,
     ):
         comm.shares_clock = True
         cases = plan.cases()
         buffers = Arena(comm, cases).buffers(cases[0])
         buffers.receive.fill_(1)
         call = partial(OPERATIONS["all_reduce"].call, dist, buffers)
-        timer, strain = timer_for(comm), Strain()
+        timer, strain = timer_for(comm), CpuCounters()
         found = []
         for pair in range(pairs + 1):
             gathered = comm.gather(time_block(timer, strain, call, iterations, watch.row))
             theirs = plain_loop(buffers.receive, iterations)
-            if seat.rank == 0 and pair:  # the first pair warms up
-                ours = Gathered(torch.stack(gathered), 1, True).slowest_s
+            if rank_context.rank == 0 and pair:  # the first pair warms up
+                ours = GatheredSamples(torch.stack(gathered), 1, True).slowest_s
                 found.append([statistics.median(ours) * 1e6, theirs * 1e6])
-        if seat.rank == 0:
+        if rank_context.rank == 0:
             print(json.dumps(found))
 
 

@@ -36,9 +36,9 @@ class Ended(NamedTuple):
         found = [line for line in self.journal() if line["kind"] == "case"]
         return sorted(found, key=lambda line: line["case"]["index"])
 
-    def visits(self, case: int) -> list[dict[str, Any]]:
-        """The journal's lines of visits to a case, in the order they were made."""
-        return [line for line in self.journal() if line["kind"] == "visit" and line["case"] == case]
+    def batches(self, case: int) -> list[dict[str, Any]]:
+        """The journal's lines of batches of a case, in the order they were made."""
+        return [line for line in self.journal() if line["kind"] == "batch" and line["case"] == case]
 
 
 Commbench = Callable[..., Ended]

@@ -6,8 +6,8 @@ Data really move, over an inner gloo group; each call is then held until its scr
     call i      ends on rank r at  max over ranks of leaving + duration(i) + extra_us(r, i)
 
 Calls are numbered from 0 per case, which is an operation, dtype and size. The checked one comes
-first, then those that warm up. Before the first call on a visit to a case, the barrier goes by the
-case visited before. A call that no barrier precedes begins when it is made.
+first, then those that warm up. Before the first call on a batch of a case, the barrier goes by the
+case measured before. A call that no barrier precedes begins when it is made.
 What the host did to a call, by taking a core away, stands in the truth that each rank leaves.
 """
 
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from commbench.records.journal import read_run
-from commbench.records.schema import Measurement
+from commbench.results.journal_reader import read_run
+from commbench.results.schema import Measurement
 
 if TYPE_CHECKING:
     from conftest import Ended
@@ -147,17 +147,17 @@ def timed_calls(ended: Ended) -> list[list[Call]]:
     launches: list[dict[Key, Iterator[Call]]] = []
     while files := list(folder.glob(TRUTH.format(len(launches), "*"))):
         launches.append({key: iter(calls) for key, calls in _read(files).items()})
-    measurements = [m for m in read_run(ended.folder).measurements if m.visits]
+    measurements = [m for m in read_run(ended.folder).measurements if m.batches]
     assert len({_key(m) for m in measurements}) == len(measurements), "cases look the same"
     return [_timed(measurement, launches) for measurement in measurements]
 
 
 def _timed(measurement: Measurement, launches: list[dict[Key, Iterator[Call]]]) -> list[Call]:
     timed: list[Call] = []
-    for visit in measurement.visits:
-        calls = launches[visit.launch][_key(measurement)]
-        visited = list(islice(calls, visit.warmup + len(visit.samples_s)))
-        timed += visited[visit.warmup :]
+    for batch in measurement.batches:
+        calls = launches[batch.launch][_key(measurement)]
+        measured = list(islice(calls, batch.warmup + len(batch.samples_s)))
+        timed += measured[batch.warmup :]
     assert len(timed) == len(measurement.samples_s)
     return timed
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from conftest import clean_environment
 
-HAMMER = Path(__file__).with_name("hammer.py")
+HAMMER = Path(__file__).with_name("fuzz.py")
 SEED = 2026
 LONGEST_S = 3600
 
 
-def hammer(what: str, where: Path, *numbers: int, told: str = "") -> dict[str, Any]:
-    """What hammer.py says of what it did; its failures are shown with what was given."""
+def fuzz(what: str, where: Path, *numbers: int, told: str = "") -> dict[str, Any]:
+    """What fuzz.py says of what it did; its failures are shown with what was given."""
     ended = subprocess.run(
         [sys.executable, str(HAMMER), what, str(where), *map(str, numbers)],
         env=clean_environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"),
@@ -32,7 +32,7 @@ def hammer(what: str, where: Path, *numbers: int, told: str = "") -> dict[str, A
     ("files", "each"), [(300, 1), pytest.param(5000, 4, marks=pytest.mark.full)]
 )
 def test_damaged_files_give_an_answer_or_two_lines(tmp_path: Path, files: int, each: int) -> None:
-    found = hammer("files", tmp_path, SEED, files, each)
+    found = fuzz("files", tmp_path, SEED, files, each)
     assert not found["failures"], json.dumps(found["failures"], indent=1)
     assert sum(found["codes"].values()) == files * each
     assert min(found["codes"]["0"], found["codes"]["6"]) > files * each // 12
@@ -40,7 +40,7 @@ def test_damaged_files_give_an_answer_or_two_lines(tmp_path: Path, files: int, e
 
 @pytest.mark.parametrize("lines", [100, pytest.param(5000, marks=pytest.mark.full)])
 def test_random_command_lines_end_as_they_should(tmp_path: Path, lines: int) -> None:
-    found = hammer("lines", tmp_path, SEED, lines)
+    found = fuzz("lines", tmp_path, SEED, lines)
     assert not found["failures"], json.dumps(found["failures"], indent=1)
     assert sum(found["codes"].values()) == lines
     assert min(found["codes"][code] for code in "026") > lines // 100
@@ -83,7 +83,7 @@ def test_what_is_no_file_is_told_at_once(tmp_path: Path) -> None:
     lines: dict[tuple[str, ...], tuple[int | None, str]] = dict(OTHERS)
     for name, words in UNREADABLE.items():
         lines |= {tuple(w.replace("FILE", name) for w in line): (None, words) for line in READERS}
-    told = hammer("these", tmp_path, told=json.dumps(list(lines)))
+    told = fuzz("these", tmp_path, told=json.dumps(list(lines)))
     assert told["seconds"] < 60
     for (line, (code, words)), (found, err) in zip(lines.items(), told["ended"], strict=True):
         assert found in ((2, 3, 6) if code is None else (code,)), (line, found, err)

@@ -40,7 +40,7 @@ def test_every_column_is_explained() -> None:
 
 
 def test_every_warning_is_explained_with_its_threshold() -> None:
-    from commbench.analysis.warnings import WARNINGS
+    from commbench.analysis.diagnostics import WARNINGS
 
     text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
     section = text.split("## When not to believe a number\n")[1].split("\n## ")[0]
@@ -53,7 +53,7 @@ def test_every_warning_is_explained_with_its_threshold() -> None:
 
 
 def test_every_operation_is_found_by_the_name_of_its_program_in_nccl_tests() -> None:
-    from commbench.operations import OPERATIONS
+    from commbench.spec.operations import OPERATIONS
 
     text = (ROOT / "docs" / "nccl-tests.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]

@@ -16,7 +16,7 @@ from conftest import START_TIMEOUT_S, Commbench, clean_environment
 
 RUN = [sys.executable, "-m", "commbench", "run", "--no-plots"]
 LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "3000", "--label", "long"]
-"""Eleven cases that are refused, and eleven in ten rounds of visits, some seconds each."""
+"""Eleven cases that are refused, and eleven in ten rounds of batches, some seconds each."""
 
 
 def test_ranks_are_forked_from_a_single_thread(commbench: Commbench) -> None:
@@ -136,7 +136,7 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def running(tmp_path: Path):
-    """A run that has visited some cases and finished none of them."""
+    """A run that has batch_done some cases and finished none of them."""
     process = subprocess.Popen(
         [*RUN, *LONG, "--output", "run"],
         cwd=tmp_path,
@@ -148,7 +148,7 @@ def running(tmp_path: Path):
     )
     journal = tmp_path / "run" / "run.jsonl"
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not journal.exists() or journal.read_text().count('"kind": "visit"') < 3:
+    while not journal.exists() or journal.read_text().count('"kind": "batch"') < 3:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.05)
     yield process, journal
@@ -186,14 +186,14 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
     assert not any(map(is_alive, pids))
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert lines[-1]["kind"] == "end" and lines[-1]["status"] == "interrupted"
-    visited = {line["case"] for line in lines if line["kind"] == "visit"}
+    batch_done = {line["case"] for line in lines if line["kind"] == "batch"}
     refused = {line["case"]["index"] for line in lines if line["kind"] == "case"}
-    assert len(visited) >= 3 and len(refused) == 11
+    assert len(batch_done) >= 3 and len(refused) == 11
     assert "all_reduce float32 sum in_place" in out
     assert "This run was interrupted." in out
     with (journal.parent / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(visited) + len(refused)
+    assert len(rows) == len(batch_done) + len(refused)
     measured = [row for row in rows if row["status"] == "ok"]
     assert {row["stop_reason"] for row in measured} == {"cut off"}
     assert all(float(row["time_us"]) > 0 and int(row["iterations"]) > 0 for row in measured)

@@ -16,8 +16,8 @@ from test_launch import ITERATION, crash, free_port
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from commbench.errors import UnavailableError
-from commbench.launch.rendezvous import NodesRendezvous
-from commbench.records.journal import JOURNAL
+from commbench.launch.rendezvous import TcpStoreRendezvous
+from commbench.results.run_folder import JOURNAL
 
 
 def start(
@@ -183,7 +183,7 @@ def start_long(where: Path) -> list[subprocess.Popen[str]]:
     asked = ["--sizes", "1K-1M", "--iters", "3000", "--output", "run"]
     nodes = [start(where, node, port, *asked) for node in range(2)]
     journal = where / "node0" / "run" / JOURNAL
-    while not journal.exists() or '"kind": "visit"' not in journal.read_text():
+    while not journal.exists() or '"kind": "batch"' not in journal.read_text():
         assert nodes[0].poll() is None
         time.sleep(0.05)
     return nodes
@@ -259,10 +259,10 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_node_0_that_is_somewhere_else_is_refused_at_once() -> None:
-    rendezvous = NodesRendezvous(
+    rendezvous = TcpStoreRendezvous(
         RendezvousParameters(
             "commbench-nodes", f"no.such.host.invalid:{free_port()}", "commbench-0", 2, 2,
-            rank=0, timeout=60, guard=None, farewell=None,
+            rank=0, timeout=60, supervisor=None, node_exit=None,
         )
     )  # fmt: skip
     with pytest.raises(UnavailableError) as refused:

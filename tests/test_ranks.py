@@ -7,10 +7,10 @@ from statistics import median
 import pytest
 from conftest import Commbench, Ended, run_commbench
 
-from commbench.backends import BACKENDS
-from commbench.dtypes import DTYPES
-from commbench.operations import OPERATIONS
-from commbench.reductions import REDUCTIONS
+from commbench.spec.backends import BACKENDS
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.reduce_ops import REDUCE_OPS
 
 WORLD_SIZES = (1, 2, 3, pytest.param(4, marks=pytest.mark.full))
 SIZES = (4, 1000, 100001)
@@ -54,7 +54,7 @@ def test_each_combination_is_right_or_refused_with_a_reason(
     name = operation.name  # type: ignore[attr-defined]
     ended = everything(ranks)
     journal = ended.journal()
-    samples = {line["case"]: line["samples_s"] for line in journal if line["kind"] == "visit"}
+    samples = {line["case"]: line["samples_s"] for line in journal if line["kind"] == "batch"}
     cases = [line for line in ended.cases() if line["case"]["operation"] == name]
     assert cases
     for line in cases:
@@ -76,7 +76,7 @@ def is_possible(case: dict, ranks: int) -> bool:
     if case["dtype"] in BACKENDS["gloo"].refused_dtypes:
         return False
     return not case["reduce_op"] or (
-        DTYPES[case["dtype"]].kind in REDUCTIONS[case["reduce_op"]].kinds
+        DTYPES[case["dtype"]].kind in REDUCE_OPS[case["reduce_op"]].kinds
     )
 
 
@@ -109,27 +109,27 @@ def test_iterations_are_as_asked(commbench: Commbench) -> None:
     assert {row["iterations"] for row in ended.rows()} == {"37"}
     assert {row["stop_reason"] for row in ended.rows()} == {"fixed"}
     for case in range(3):
-        visits = ended.visits(case)
-        assert [len(visit["samples_s"]) for visit in visits] == [13, 13, 11]
+        batches = ended.batches(case)
+        assert [len(batch["samples_s"]) for batch in batches] == [13, 13, 11]
         # As many calls as asked for, then one on each return unless calls are slow.
-        assert visits[0]["warmup"] == 2
-        assert {visit["warmup"] for visit in visits[1:]} <= {0, 1}
+        assert batches[0]["warmup"] == 2
+        assert {batch["warmup"] for batch in batches[1:]} <= {0, 1}
 
 
 def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
     ended = commbench("run", "--sizes", "64K", "--iters", "25", "--nproc-per-node", "3")
-    visits = ended.visits(0)
-    assert [len(visit["samples_s"]) for visit in visits] == [13, 12]
-    for visit in visits:
-        ordered = sorted(visit["samples_s"])
-        assert len(visit["rank_medians_s"]) == len(visit["rank_behind_s"]) == 3
-        assert median(ordered) >= max(visit["rank_medians_s"])
-        assert sum(visit["last_in"]) == len(ordered)
-        assert visit["entry_skew_s"] >= 0
+    batches = ended.batches(0)
+    assert [len(batch["samples_s"]) for batch in batches] == [13, 12]
+    for batch in batches:
+        ordered = sorted(batch["samples_s"])
+        assert len(batch["rank_medians_s"]) == len(batch["rank_behind_s"]) == 3
+        assert median(ordered) >= max(batch["rank_medians_s"])
+        assert sum(batch["last_in"]) == len(ordered)
+        assert batch["entry_skew_s"] >= 0
         # Nobody has the sum before the last rank has come.
-        assert visit["entry_skew_s"] <= median(ordered)
-        assert visit["operation_s"] > 0
-        assert visit["elapsed_s"] > sum(ordered)
+        assert batch["entry_skew_s"] <= median(ordered)
+        assert batch["operation_s"] > 0
+        assert batch["elapsed_s"] > sum(ordered)
 
 
 BROKEN_EXPECTATION = """

@@ -17,7 +17,7 @@ from scripted import (
     timed_calls,
 )
 
-from commbench.records.journal import read_run
+from commbench.results.journal_reader import read_run
 
 MEDIAN_US = 2000.0
 

@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
-from made_up import header, plan
+from synthetic import header, plan
 
 from commbench.errors import RecordsError
-from commbench.launch.files import allow_files
-from commbench.records.files import new_file
-from commbench.records.journal import Journal, create_folder, forget_empty, read_run
-from commbench.records.schema import End, Measurement, Visit
+from commbench.launch.file_limits import raise_nofile_limit
+from commbench.results.files import new_file
+from commbench.results.journal import Journal, forget_empty
+from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import create_folder
+from commbench.results.schema import Batch, Measurement, RunEnd
 
 LONG = [
     "--sizes",
@@ -92,7 +94,7 @@ def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
     def write(folder: Path) -> None:
         with closing(Journal(folder)) as journal:
             journal.header(header(asked, "x"))
-            journal.visit(case, Visit((1e-4,) * 3))
+            journal.batch(case, Batch((1e-4,) * 3))
             journal.measurement(Measurement(case, "ok"))
 
     write(create_folder(tmp_path / "whole"))
@@ -105,9 +107,9 @@ def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
         left = (folder / "run.jsonl").read_bytes()
         assert left == whole[: max([0, *(end for end in ends if end <= limit)])]
         if left:
-            Journal(folder).end(End("failed", "the disk is full", 1.0))
+            Journal(folder).end(RunEnd("failed", "the disk is full", 1.0))
             run = read_run(folder)
-            assert run.end == End("failed", "the disk is full", 1.0)
+            assert run.end == RunEnd("failed", "the disk is full", 1.0)
             assert len(run.measurements) == (limit >= ends[1])
         else:
             forget_empty(folder)
@@ -120,9 +122,9 @@ def test_half_a_line_of_a_killed_run_is_taken_back_before_the_next(tmp_path: Pat
     with closing(Journal(folder)) as journal:
         journal.header(header(asked, "x"))
     with (folder / "run.jsonl").open("a") as file:
-        file.write('{"kind": "visit", "samples_s": [0.00')
-    Journal(folder).end(End("interrupted"))
-    assert read_run(folder).end == End("interrupted")
+        file.write('{"kind": "batch", "samples_s": [0.00')
+    Journal(folder).end(RunEnd("interrupted"))
+    assert read_run(folder).end == RunEnd("interrupted")
 
 
 def test_a_journal_that_holds_anything_is_never_removed(tmp_path: Path) -> None:
@@ -212,11 +214,11 @@ def test_a_limit_of_files_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> N
     many = plan(world_size=64)
     for now in ((352, 352), (1024, 4096), (-1, -1)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
-        allow_files(many, launched=64)
+        raise_nofile_limit(many, launched=64)
     assert not limits
     monkeypatch.setattr(resource, "getrlimit", lambda _: (351, -1))
-    allow_files(many, launched=64)
-    allow_files(many, launched=64, serves=True)
+    raise_nofile_limit(many, launched=64)
+    raise_nofile_limit(many, launched=64, serves=True)
     assert limits == [(352, -1), (480, -1)]
 
 

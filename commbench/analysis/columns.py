@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.rows import Row
-from commbench.analysis.warnings import warnings_of
+from commbench.analysis.diagnostics import warnings_of
+from commbench.analysis.rows import ResultRow
 from commbench.units import GB, MICRO
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
 
 COLUMNS = (
     "label", "operation", "backend", "device", "world_size", "num_nodes", "dtype", "reduce_op",
@@ -18,7 +19,7 @@ COLUMNS = (
     "time_us", "time_ci_low_us", "time_ci_high_us", "time_min_us", "time_mean_us", "time_p95_us",
     "time_p99_us", "time_max_us", "algbw_GBps", "busbw_GBps", "busbw_ci_low_GBps",
     "busbw_ci_high_GBps", "entry_skew_us", "slowest_rank", "wrong", "status",
-    "gpu_shared", "calls", "visits", "launches", "launch_min_us", "launch_max_us", "operation_us",
+    "gpu_shared", "calls", "batches", "launches", "launch_min_us", "launch_max_us", "operation_us",
     "stalled_share", "queued_share", "switches_per_iteration", "warnings",
 )  # fmt: skip
 """The columns of results.csv. More may be appended; none is renamed without a new schema."""
@@ -31,7 +32,7 @@ TEXTS = (
 
 INTEGERS = (
     "world_size", "num_nodes", "root", "size_bytes", "count", "iterations", "slowest_rank",
-    "wrong", "gpu_shared", "calls", "visits", "launches",
+    "wrong", "gpu_shared", "calls", "batches", "launches",
 )  # fmt: skip
 
 KEY = ("operation", "dtype", "reduce_op", "root", "placement", "timing", "size_bytes")
@@ -42,7 +43,7 @@ NEEDED = (*KEY, *TIMES, "status")
 """Without these columns a file is not results.csv; others came later, or may be left out."""
 
 
-def settle(frame: DataFrame, columns: Sequence[str] = COLUMNS) -> DataFrame:
+def coerce(frame: DataFrame, columns: Sequence[str] = COLUMNS) -> DataFrame:
     """The frame with these columns in this order and their types; those it lacks are empty."""
     settled: DataFrame = frame.reindex(columns=list(columns))
     for name in columns:
@@ -63,7 +64,7 @@ def _numbers(values: Any, name: str) -> Any:
     return values.astype("int64" if name == "size_bytes" else "float64")
 
 
-def whole(frame: DataFrame) -> DataFrame:
+def as_nullable(frame: DataFrame) -> DataFrame:
     """The frame as it is written: whole numbers as such (pandas' Int64, which may be missing),
     others with seven digits, plain text."""
     types = {name: "Int64" for name in INTEGERS if name in frame}
@@ -85,7 +86,7 @@ def _seven_digits(values: Any) -> Any:
     return np.round(values * up / down) / up * down
 
 
-def columns_of(row: Row) -> dict[str, Any]:
+def columns_of(row: ResultRow) -> dict[str, Any]:
     """The row by the names of COLUMNS; None means not measured."""
     plan, case, time = row.header.plan, row.measurement.case, row.time
     strain, launches = row.strain, row.launch_medians
@@ -124,7 +125,7 @@ def columns_of(row: Row) -> dict[str, Any]:
         "status": row.measurement.status,
         "gpu_shared": int(row.header.gpu_shared),
         "calls": strain.calls,
-        "visits": len(row.measurement.visits),
+        "batches": len(row.measurement.batches),
         "launches": len(launches),
         "launch_min_us": _scaled(min(launches, default=None), MICRO),
         "launch_max_us": _scaled(max(launches, default=None), MICRO),
@@ -138,3 +139,13 @@ def columns_of(row: Row) -> dict[str, Any]:
 
 def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else float(f"{value / unit:.7g}")
+
+
+def records(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as plain values; None where there is none, or it has no end."""
+    from numpy import inf
+
+    finite = frame.replace([inf, -inf], None)
+    known = finite.astype("object").where(finite.notna(), None)
+    found: list[dict[str, Any]] = known.to_dict("records")
+    return found

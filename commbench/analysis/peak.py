@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commbench.analysis.rows import Row
-from commbench.links import Peak
-from commbench.operations import OPERATIONS, Operation
+from commbench.analysis.rows import ResultRow
+from commbench.spec.links import Peak
+from commbench.spec.operations import OPERATIONS, Operation
 
 BUS_BOUND = "bus bandwidth"
 NODE_BOUND = "node bandwidth"
 
 
-class Share(NamedTuple):
+class PeakFraction(NamedTuple):
     """How much of a peak was needed."""
 
     bound: str
@@ -34,7 +34,7 @@ class Share(NamedTuple):
     """The largest fraction that can be: above 1 where a network that reduces moves less."""
 
 
-def share_of_peak(row: Row, peak: Peak) -> Share | None:
+def share_of_peak(row: ResultRow, peak: Peak) -> PeakFraction | None:
     """The share of the peak that a row needed; None where `why_no_share` says why."""
     if row.algbw is None or why_no_share(row, peak):
         return None
@@ -42,7 +42,9 @@ def share_of_peak(row: Row, peak: Peak) -> Share | None:
     return share(operation, plan.world_size, row.header.num_nodes, row.algbw, peak)
 
 
-def share(operation: Operation, ranks: int, nodes: int, algbw: float, peak: Peak) -> Share | None:
+def share(
+    operation: Operation, ranks: int, nodes: int, algbw: float, peak: Peak
+) -> PeakFraction | None:
     """The share of the peak that `algbw` (bytes/s) needs; None without bandwidth.
 
     A peak of a node is held against what nodes exchange, any other against the bus bandwidth.
@@ -51,14 +53,14 @@ def share(operation: Operation, ranks: int, nodes: int, algbw: float, peak: Peak
         return None
     factor = operation.busbw_factor(nodes if peak.of_node else ranks)
     ceiling = max(factor, 1.0) if operation.reduces else 1.0
-    if peak.of_node and operation.personal:
+    if peak.of_node and operation.is_personalized:
         factor *= ranks / nodes
     rate = factor * algbw
     bound = NODE_BOUND if peak.of_node else BUS_BOUND
-    return Share(bound, factor, rate, rate / peak.bytes_per_second, ceiling)
+    return PeakFraction(bound, factor, rate, rate / peak.bytes_per_second, ceiling)
 
 
-def why_no_share(row: Row, peak: Peak) -> str:
+def why_no_share(row: ResultRow, peak: Peak) -> str:
     """Why a row cannot be held against the peak; empty if it can."""
     if row.busbw is None:
         return "it has no bandwidth"

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from commbench.analysis.interference import Interference, strain_of, weighted
 from commbench.analysis.statistics import Summary, median, summarise
-from commbench.analysis.strain import Strain, strain_of, weighted
-from commbench.operations import OPERATIONS
-from commbench.records.schema import Header, Measurement, Reported, Run
+from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
+from commbench.spec.operations import OPERATIONS
 
 
-class Row(NamedTuple):
+class ResultRow(NamedTuple):
     """A measurement with what follows from it; times in seconds, bandwidths in bytes/s."""
 
-    header: Header
+    header: RunHeader
     measurement: Measurement
     time: Summary | None
     """None where nothing was timed."""
@@ -47,16 +47,16 @@ class Row(NamedTuple):
         return case.size_bytes / seconds if seconds and case.dtype else None
 
     @property
-    def strain(self) -> Strain:
+    def strain(self) -> Interference:
         """What was in the way of the measurement."""
-        return strain_of(self.measurement.visits)
+        return strain_of(self.measurement.batches)
 
     @property
     def slowest_rank(self) -> int | None:
         """The rank that was furthest behind the first one, entering or leaving; where clocks are
         not shared the one whose own times are the longest. None for one rank."""
-        visits = self.measurement.visits
-        behind = weighted(visits, "rank_behind_s") or weighted(visits, "rank_medians_s")
+        batches = self.measurement.batches
+        behind = weighted(batches, "rank_behind_s") or weighted(batches, "rank_medians_s")
         return behind.index(max(behind)) if len(behind) > 1 else None
 
     @property
@@ -65,30 +65,30 @@ class Row(NamedTuple):
         return tuple(median(sorted(samples)) for samples in _by_launch(self.measurement))
 
 
-def row_of(header: Header, measurement: Measurement) -> Row:
+def row_of(header: RunHeader, measurement: Measurement) -> ResultRow:
     """The row of one measurement."""
-    visits = [visit.samples_s for visit in measurement.visits]
-    time = summarise(visits, _by_launch(measurement)) if any(visits) else None
+    batches = [batch.samples_s for batch in measurement.batches]
+    time = summarise(batches, _by_launch(measurement)) if any(batches) else None
     if measurement.reported:
         time = _as_reported(measurement.reported)
-    return Row(header=header, measurement=measurement, time=time)
+    return ResultRow(header=header, measurement=measurement, time=time)
 
 
 def _by_launch(measurement: Measurement) -> list[list[float]]:
     launches: dict[int, list[float]] = {}
-    for visit in measurement.visits:
-        launches.setdefault(visit.launch, []).extend(visit.samples_s)
+    for batch in measurement.batches:
+        launches.setdefault(batch.launch, []).extend(batch.samples_s)
     return [samples for _, samples in sorted(launches.items())]
 
 
-def _as_reported(told: Reported) -> Summary:
+def _as_reported(told: ReportedTiming) -> Summary:
     """What another tool's figures say of a distribution whose samples are not known."""
     return Summary(
         iterations=told.iterations,
         median=told.time_s,
         low=None,
         high=None,
-        inflation=1.0,
+        design_effect=1.0,
         minimum=told.minimum_s,
         mean=told.mean_s,
         p10=None,
@@ -99,6 +99,6 @@ def _as_reported(told: Reported) -> Summary:
     )
 
 
-def rows_of(run: Run) -> tuple[Row, ...]:
+def rows_of(run: Run) -> tuple[ResultRow, ...]:
     """The rows of a run, in the order they were measured."""
     return tuple(row_of(run.header, measurement) for measurement in run.measurements)

@@ -3,8 +3,8 @@
 Nothing is averaged that should not be, no sample is ever dropped, and a percentile is given only
 when there are enough samples to say anything about it.
 
-Samples come in visits: some in a row, then others' turn. Within one visit they are alike (the
-machine was in one state), so that many samples of few visits tell less than their number says. That
+Samples come in batches: some in a row, then others' turn. Within one batch they are alike (the
+machine was in one state): many samples of few batches tell less than their number says. That
 is what cluster samples are to a survey, and the interval is widened as surveys do it (`interval`).
 """
 
@@ -31,9 +31,9 @@ class Summary(NamedTuple):
     median: float
     low: float | None
     high: float | None
-    inflation: float
+    design_effect: float
     """By how much the interval is wider than independent samples would have it, squared; 1 where
-    visits agree. The design effect of survey statistics."""
+    batches agree. The design effect of survey statistics."""
     minimum: float | None
     mean: float | None
     p10: float | None
@@ -51,21 +51,21 @@ class Summary(NamedTuple):
 
 
 def summarise(
-    visits: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
+    batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
 ) -> Summary:
-    """The summary of at least one sample; samples come in visits, one sequence each.
+    """The summary of at least one sample; samples come in batches, one sequence each.
 
     `launches` are the same samples by launch, where there were several.
     """
-    ordered = sorted(chain.from_iterable(visits))
+    ordered = sorted(chain.from_iterable(batches))
     number = len(ordered)
-    low, high = interval(visits, launches)
+    low, high = median_ci(batches, launches)
     return Summary(
         iterations=number,
         median=median(ordered),
         low=low,
         high=high,
-        inflation=_larger_inflation(visits, launches, median(ordered)),
+        design_effect=_larger_design_effect(batches, launches, median(ordered)),
         minimum=ordered[0],
         mean=sum(ordered) / number,
         p10=percentile(ordered, 0.10),
@@ -76,20 +76,20 @@ def summarise(
     )
 
 
-def interval(
-    visits: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
+def median_ci(
+    batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
 ) -> tuple[float | None, float | None]:
-    """The 95 % interval of the median of samples that come in visits; (None, None) below 6.
+    """The 95 % interval of the median of samples that come in batches; (None, None) below 6.
 
-    Where visits and launches agree, median_interval. Where they differ by more than chance, its
-    ranks are moved apart by the root of the inflation, at most to the extremes (Woodruff, JASA 47,
+    Where batches and launches agree, median_interval. Where they differ by more than chance, its
+    ranks move apart by the root of the design effect, at most to the extremes (Woodruff, JASA 47,
     1952).
     """
-    ordered = sorted(chain.from_iterable(visits))
+    ordered = sorted(chain.from_iterable(batches))
     ranks = median_ranks(len(ordered))
     if ranks is None:
         return None, None
-    factor = _larger_inflation(visits, launches, median(ordered))
+    factor = _larger_design_effect(batches, launches, median(ordered))
     if factor == 1:
         return ordered[ranks[0] - 1], ordered[ranks[1] - 1]
     centre, half = (len(ordered) + 1) / 2, (ranks[1] - ranks[0]) / 2 * sqrt(factor)
@@ -97,11 +97,11 @@ def interval(
     return ordered[low - 1], ordered[high - 1]
 
 
-def inflation(visits: Sequence[Sequence[float]], middle: float) -> float:
-    """The variance of the share of samples below the median between visits, over what independent
+def design_effect(batches: Sequence[Sequence[float]], middle: float) -> float:
+    """The variance of the share of samples below the median between batches, over what independent
     samples would have: Kish's design effect. 1 where the difference may be chance (5 % chi-square
-    test) or there is one visit."""
-    several = [visit for visit in visits if visit]
+    test) or there is one batch."""
+    several = [batch for batch in batches if batch]
     freedom = len(several) - 1
     if freedom < 1:
         return 1.0
@@ -116,10 +116,10 @@ def inflation(visits: Sequence[Sequence[float]], middle: float) -> float:
     return max(1.0, scatter / freedom * (_student(freedom) / _Z) ** 2)
 
 
-def _larger_inflation(
-    visits: Sequence[Sequence[float]], launches: Sequence[Sequence[float]], middle: float
+def _larger_design_effect(
+    batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]], middle: float
 ) -> float:
-    return max(inflation(visits, middle), inflation(launches, middle))
+    return max(design_effect(batches, middle), design_effect(launches, middle))
 
 
 def _chi_square_limit(freedom: int) -> float:

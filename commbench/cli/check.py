@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commbench.cli.untold import Dtype, Op, Ranks
+from commbench.cli.options import Dtype, Op, Ranks
 
 
 def check(
@@ -60,20 +60,20 @@ def check(
     commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
     commbench check new --against old --rules limits.toml --junit report.xml
     """
-    from commbench.analysis.gating.gate import check as check_rules
-    from commbench.analysis.gating.limits import DEFAULT_SLOWDOWN
-    from commbench.analysis.gating.rules import parse_rule
-    from commbench.analysis.gating.rules_file import read_rules
-    from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import allowed, choose
-    from commbench.cli.speak import command, say, tell
+    from commbench.analysis.load import ImportHints, load
+    from commbench.compare.comparison import allowed
     from commbench.errors import UsageError
-    from commbench.records.opening import Untold
-    from commbench.report import github
-    from commbench.report.files import write_new
-    from commbench.report.gate import gate_markdown, gate_text
-    from commbench.report.gate_junit import gate_junit
-    from commbench.report.terminal import runs_in_actions
+    from commbench.gate import github
+    from commbench.gate.gate import check as check_rules
+    from commbench.gate.junit import gate_junit
+    from commbench.gate.limits import DEFAULT_SLOWDOWN
+    from commbench.gate.rules import parse_rule, read_rules
+    from commbench.gate.text import gate_markdown, gate_text
+    from commbench.output.console import print_result, print_status, print_workflow_command
+    from commbench.output.sanitize import runs_in_actions
+    from commbench.results.files import write_new
+    from commbench.results.run_folder import find_run
+    from commbench.validation import choose
 
     undecided_fails = choose("--undecided", undecided, {"pass": False, "fail": True})
     said = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
@@ -85,22 +85,22 @@ def check(
         raise UsageError(
             "there is no rule", "--against BASELINE, --min-busbw, --max-time or --rules make one"
         )
-    run_path = find_source(run, tell)
-    baseline_path = find_source(against, tell) if against is not None else None
-    untold = Untold(ranks, op, dtype)
-    baseline = load(baseline_path, untold=untold) if baseline_path else None
-    gate = check_rules(load(run_path, untold=untold), baseline, wanted, allow_unmatched)
+    run_path = find_run(run, print_status)
+    baseline_path = find_run(against, print_status) if against is not None else None
+    hints = ImportHints(ranks, op, dtype)
+    baseline = load(baseline_path, hints=hints) if baseline_path else None
+    gate = check_rules(load(run_path, hints=hints), baseline, wanted, allow_unmatched)
     if gate.comparison:
         allowed([gate.comparison], force)
-    say(gate_text(gate))
+    print_result(gate_text(gate))
     failed = gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails)
     if gate.outcome == "undecided":
-        tell(f"undecided rows {undecided} (--undecided {undecided})")
+        print_status(f"undecided rows {undecided} (--undecided {undecided})")
     if junit:
         write_new(junit, gate_junit(gate, undecided_fails))
     if runs_in_actions():
         for line in github.annotations_of(gate, undecided_fails):
-            command(line)
+            print_workflow_command(line)
         github.add_summary(gate_markdown(gate))
     if failed:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commbench.cli.untold import Dtype, Op, Ranks
+from commbench.cli.options import Dtype, Op, Ranks
 
 
 def compare(
@@ -51,31 +51,33 @@ def compare(
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
     """
-    from commbench.analysis.comparison.compare import COMPARED
-    from commbench.analysis.comparison.compare import compare as compare_two
-    from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import allowed, choose
-    from commbench.cli.speak import say, tell
-    from commbench.records.opening import Untold
-    from commbench.report.comparison_formats import FORMATS
+    from commbench.analysis.load import ImportHints, load
+    from commbench.compare.comparison import COMPARED, allowed
+    from commbench.compare.comparison import compare as compare_two
+    from commbench.compare.formats import FORMATS
+    from commbench.output.console import print_result, print_status
+    from commbench.results.run_folder import find_run
     from commbench.units import parse_percentage
+    from commbench.validation import choose
 
-    untold = Untold(ranks, op, dtype)
+    hints = ImportHints(ranks, op, dtype)
     within = parse_percentage(tolerance, "--tolerance")
     form = choose("format", format_, FORMATS)
-    sources = [load(find_source(t, tell), COMPARED, untold) for t in (first, *others)]
+    sources = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
     found = [compare_two(sources[0], other, within) for other in sources[1:]]
     allowed(found, force)
-    say(form(found), end="")
+    print_result(form(found), end="")
     if plot or output:
-        from commbench.report.comparison_plot import draw_all, draw_one
+        from commbench.compare.plot import draw_all, draw_one
 
         if plot:
             draw_one(found, plot)
-            tell(plot)
+            print_status(plot)
         for file in draw_all(found, output) if output else ():
-            tell(file)
+            print_status(file)
     slower = sum(comparison.counts["slower"] for comparison in found)
     if fail_if_slower and slower:
-        tell(f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {sources[0].name}")
+        print_status(
+            f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {sources[0].name}"
+        )
         raise typer.Exit(1)

@@ -31,17 +31,17 @@ def doctor(
     commbench doctor --json > doctor.json
     """
     began = time.monotonic()
-    from commbench.cli.session import import_torch
-    from commbench.cli.speak import say, tell
-    from commbench.doctor.checkup import Request, examine
-    from commbench.report.doctor import doctor_text
-    from commbench.report.doctor_json import doctor_json
+    from commbench.doctor.checkup import DoctorOptions, examine
+    from commbench.doctor.json_output import doctor_json
+    from commbench.doctor.text import doctor_text
+    from commbench.launch.torch_import import import_torch
+    from commbench.output.console import print_result, print_status
 
-    request = Request(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
+    request = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
     import_torch()
-    checkup = examine(request, began, tell)
+    checkup = examine(request, began, print_status)
     text = json.dumps(doctor_json(checkup), indent=1) if as_json else doctor_text(checkup)
     if text:
-        say(text)
+        print_result(text)
     if checkup.trouble:
         raise checkup.trouble

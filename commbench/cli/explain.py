@@ -62,10 +62,10 @@ def explain(
     commbench explain results/reference
     commbench explain results/reference --op all_reduce --size 1M
     """
-    from commbench.cli import question
-    from commbench.cli.speak import say, tell
+    from commbench.explain import query as question
+    from commbench.output.console import print_result, print_status
 
-    of_claim = question.Claim(
+    of_claim = question.QuotedCall(
         ranks=ranks, size=size, time=time, dtype=dtype, timing=timing, nodes=nodes
     )
-    say(question.answer(what, of_claim, op, peak, tell))
+    print_result(question.answer(what, of_claim, op, peak, print_status))

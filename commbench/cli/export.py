@@ -31,15 +31,16 @@ def export(
     commbench export results/mine --format json --output mine.json
     commbench export mine --format openmetrics --output commbench.prom
     """
-    from commbench.analysis.sources import find_source, load
-    from commbench.cli.ask_compare import choose
-    from commbench.cli.speak import say, tell
+    from commbench.analysis.load import load
     from commbench.errors import UsageError
-    from commbench.report.exports import EXPORTERS
-    from commbench.report.files import write_new
+    from commbench.output.console import print_result, print_status
+    from commbench.report.exporters import EXPORTERS
+    from commbench.results.files import write_new
+    from commbench.results.run_folder import find_run
+    from commbench.validation import choose
 
     exporter = choose("format", format_, EXPORTERS)
-    source = load(find_source(run, tell))
+    source = load(find_run(run, print_status))
     if exporter.needs_run and source.run is None:
         raise UsageError(
             f"{format_} needs more than {source.path} holds", "give the run folder or its run.jsonl"
@@ -47,8 +48,8 @@ def export(
     content = exporter.export(source)
     if output is not None:
         write_new(output, content)
-        say(output)
+        print_result(output)
     elif isinstance(content, str):
-        say(content, end="")
+        print_result(content, end="")
     else:
         raise UsageError(f"{format_} is no text", "name a file: --output FILE")

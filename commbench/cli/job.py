@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from commbench.errors import UsageError
+from commbench.jobs.job import Job, variables_of
+from commbench.spec.backends import BACKENDS
+
+if TYPE_CHECKING:
+    from commbench.runner.run_options import RunOptions
 
 job = typer.Typer(
     add_completion=False,
@@ -77,10 +85,10 @@ def slurm(
     commbench job slurm --nodes 2 --nproc-per-node 4 --setup 'source venv/bin/activate' \\
         --output job.sh -- --op all_gather
     """
-    from commbench.cli.ask_job import job_of
-    from commbench.jobs.slurm import Wishes, batch_script
 
-    wishes = Wishes(
+    from commbench.jobs.slurm import SlurmOptions, batch_script
+
+    wishes = SlurmOptions(
         partition=partition, account=account, time=time, cpus_per_task=cpus_per_task,
         exclusive=exclusive, container=container, setup=tuple(setup or ()),
     )  # fmt: skip
@@ -141,10 +149,10 @@ def kubernetes(
     commbench job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1 \\
         --kind pytorchjob --output job.yaml -- --backend gloo
     """
-    from commbench.cli.ask_job import job_of
-    from commbench.jobs.kubernetes import Wishes, manifest, resources_of
 
-    wishes = Wishes(
+    from commbench.jobs.kubernetes import KubernetesOptions, manifest, resources_of
+
+    wishes = KubernetesOptions(
         image=image, kind=kind, name=name, namespace=namespace, claim=claim, runtime=runtime,
         resources=resources_of(resource or []),
     )  # fmt: skip
@@ -157,12 +165,74 @@ def kubernetes(
 
 def _give(text: str, output: Path | None) -> None:
     """Print it, or write it where nothing is yet."""
-    from commbench.cli.speak import say
+    from commbench.output.console import print_result
 
     if output is None:
-        say(text, end="")
+        print_result(text, end="")
         return
-    from commbench.report.files import write_new
+    from commbench.results.files import write_new
 
     write_new(output, text)
-    say(output)
+    print_result(output)
+
+
+def job_of(
+    words: Sequence[str],
+    *,
+    nodes: int,
+    ranks_per_node: int,
+    gpus_per_node: int | None,
+    variables: Sequence[str],
+) -> Job:
+    """The job that runs `commbench run WORDS`; refuses what that would refuse on every rank."""
+    from commbench.cli.lazy_group import command
+    from commbench.runner.run_options import request_of
+
+    said: dict[str, Any] = command("run").make_context("commbench run", list(words)).params
+    _refuse_what_the_job_says(said)
+    request = request_of(said)
+    job = Job(
+        title=request.name,
+        words=tuple(words),
+        output=None if request.output is None else str(request.output),
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=_gpus(request, ranks_per_node) if gpus_per_node is None else gpus_per_node,
+        variables=variables_of(list(variables)),
+    )
+    _refuse_in_vain(request, job.nodes * job.ranks_per_node)
+    return job
+
+
+def _refuse_what_the_job_says(said: dict[str, Any]) -> None:
+    for option, wrong, why in (
+        ("--nnodes", said["nnodes"] != 1, "say --nodes before the --"),
+        ("--node-rank", said["node_rank"], "leave it out: the cluster numbers the nodes"),
+        ("--nproc-per-node", said["nproc_per_node"] is not None, "say it before the --"),
+        ("--master-addr", said["master_addr"], "leave it out: the ranks find each other"),
+        ("--master-port", said["master_port"], "leave it out: the ranks find each other"),
+        ("--launcher", said["launcher"] != "agent", "leave it out: the cluster starts the ranks"),
+        ("--launches", said["launches"] > 1, "submit the job several times"),
+        ("--dry-run", said["dry_run"], "leave it out: nothing is measured here"),
+    ):
+        if wrong:
+            raise UsageError(f"{option} after the -- does not go with a job", why)
+
+
+def _device(request: RunOptions) -> str:
+    """The device type that the request names or its backend implies; cpu where nothing does."""
+    known = BACKENDS.get(request.backend or "")
+    return request.device or (known.devices[0] if known else "cpu")
+
+
+def _gpus(request: RunOptions, ranks_per_node: int) -> int:
+    return 0 if _device(request) == "cpu" else ranks_per_node
+
+
+def _refuse_in_vain(request: RunOptions, world_size: int) -> None:
+    """Refuse what is known to be impossible now, not after a time in the queue."""
+    from commbench.spec.plan import require_ready_case
+
+    plan = request.plan(request.backend or "gloo", _device(request), world_size)
+    if request.backend:
+        require_ready_case(plan)

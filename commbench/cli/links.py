@@ -22,16 +22,16 @@ def links(
     commbench links h100
     commbench links --published
     """
-    from commbench import links as table
-    from commbench.cli.speak import say
-    from commbench.report import link_tables
+    from commbench.explain import link_tables
+    from commbench.output.console import print_result
+    from commbench.spec import links as table
 
     if name is None and not published:
-        say(link_tables.links_text())
+        print_result(link_tables.links_text())
         return
     link = None if name is None else table.find_link(name)
     if link and not published:
-        say(link_tables.link_text(link))
+        print_result(link_tables.link_text(link))
         return
     figures = [one for one in table.published() if link is None or one.link == link.name]
-    say(link_tables.published_text(figures))
+    print_result(link_tables.published_text(figures))

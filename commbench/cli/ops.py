@@ -9,7 +9,7 @@ def ops() -> None:
     \b
     commbench ops
     """
-    from commbench.cli.speak import say
-    from commbench.report.tables import operations_text
+    from commbench.output.console import print_result
+    from commbench.report.plan_table import operations_text
 
-    say(operations_text())
+    print_result(operations_text())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commbench.cli.untold import Dtype, Op, Ranks
+from commbench.cli.options import Dtype, Op, Ranks
 
 
 def plot(
@@ -29,14 +29,14 @@ def plot(
     commbench plot results/ring results/tree --output plots
     commbench plot ring tree --output plots             runs by label, under results/
     """
-    from commbench.analysis.sources import find_source
-    from commbench.cli.speak import say, tell
-    from commbench.records.files import is_folder
-    from commbench.records.opening import Untold, open_run
+    from commbench.analysis.load import ImportHints, open_run
+    from commbench.output.console import print_result, print_status
     from commbench.report.plots import draw
+    from commbench.results.files import is_folder
+    from commbench.results.run_folder import find_run
 
-    paths = [find_source(text, tell) for text in runs]
-    found = [open_run(path, Untold(ranks, op, dtype)) for path in paths]
+    paths = [find_run(text, print_status) for text in runs]
+    found = [open_run(path, ImportHints(ranks, op, dtype)) for path in paths]
     first = Path(found[0].path)
     for file in draw(found, output or (first if is_folder(first) else first.parent)):
-        say(file)
+        print_result(file)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commbench.cli.shown import Format, Peak
+from commbench.cli.options import Format, Peak
+from commbench.runner.run_options import request_of
 
 if TYPE_CHECKING:
-    from commbench.cli.ask import Request
+    pass
 
 
 def run(
@@ -205,12 +205,12 @@ def run(
     commbench run --resume results/20261121-120000-all_reduce
     """
     request = request_of(locals())
-    from commbench.cli import session
+    from commbench.runner import session
 
     if resume is not None:
-        from commbench.cli import resuming
+        from commbench.runner import resume as resuming
 
-        resuming.go_on(resume, request, _said(context))
+        resuming.resume(resume, request, _said(context))
     elif dry_run:
         session.rehearse(request)
     else:
@@ -224,47 +224,3 @@ def _said(context: typer.Context) -> set[str]:
         for name in context.params
         if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
     }
-
-
-def request_of(said: Mapping[str, Any]) -> Request:
-    """What the values of all these options ask for. Raises UsageError where it makes no sense."""
-    from commbench.cli import ask
-    from commbench.operations import DEFAULT_OPERATION
-    from commbench.units import parse_percentage
-
-    nccl_sizes = (said[name] for name in ("minbytes", "maxbytes", "stepfactor", "stepbytes"))
-    count = said["check_count"]
-    return ask.Request(
-        operations=ask.names(said["op"] or [DEFAULT_OPERATION], "op"),
-        sizes=ask.sizes(said["sizes"], *nccl_sizes),
-        dtypes=ask.names(said["dtype"] or ["float32"], "dtype"),
-        reduce_ops=ask.names(said["reduce_op"] or ["sum"], "reduce-op"),
-        root=said["root"],
-        placement=said["placement"],
-        rounding=said["rounding"],
-        iterations=said["iters"],
-        warmup=said["warmup"],
-        precision=parse_percentage(said["precision"], "--precision"),
-        budget_s=said["budget"],
-        timing=said["timing"],
-        order=said["order"],
-        seed=said["seed"],
-        launches=said["launches"],
-        check=said["check"] if count is None else count > 0,
-        timeout_s=said["timeout"],
-        cpu_mode=said["cpu_mode"],
-        backend=said["backend"],
-        device=said["device"],
-        ranks_per_node=said["nproc_per_node"],
-        num_nodes=said["nnodes"],
-        node_rank=said["node_rank"],
-        master_addr=said["master_addr"],
-        master_port=said["master_port"],
-        launcher=said["launcher"],
-        label=said["label"],
-        output=said["output"],
-        plots=not said["no_plots"],
-        verbose=said["verbose"],
-        format=said["format_"],
-        peak=said["peak"],
-    )

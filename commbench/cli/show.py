@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commbench.cli.shown import Format, Peak
-from commbench.cli.untold import Dtype, Op, Ranks
+from commbench.cli.options import Dtype, Format, Op, Peak, Ranks
 
 
 def show(
@@ -31,13 +30,13 @@ def show(
     commbench show mine --peak nvlink4                   the newest of that label, under results/
     commbench show results/20261121-120000-sweep
     """
-    from commbench.analysis.sources import find_source
-    from commbench.cli import sweeping
-    from commbench.cli.look import TABLE, refuse_unknown_look, text_of
-    from commbench.cli.speak import say, tell
-    from commbench.cli.unfinished import COMPLETE
+    from commbench.analysis.load import ImportHints, open_run
     from commbench.errors import UsageError
-    from commbench.records.opening import Untold, open_run
+    from commbench.output.console import print_result, print_status
+    from commbench.report.formats import TABLE, refuse_unknown_look, text_of
+    from commbench.results.run_folder import find_run
+    from commbench.runner.tasks import COMPLETE
+    from commbench.sweep import session as sweeping
 
     refuse_unknown_look(format_, peak)
     if folder := sweeping.find_sweep(run):
@@ -47,9 +46,9 @@ def show(
             )
         sweeping.show(folder)
         return
-    path = find_source(run, tell)
-    opened = open_run(path, Untold(ranks, op, dtype))
-    say(text_of(opened, format_, peak))
+    path = find_run(run, print_status)
+    opened = open_run(path, ImportHints(ranks, op, dtype))
+    print_result(text_of(opened, format_, peak))
     if (ended := opened.end) is None or ended.status != COMPLETE:
         if_cut_off = "" if ended else "if it was cut off, "
-        tell(f"{if_cut_off}`commbench run --resume {opened.path}` goes on with it")
+        print_status(f"{if_cut_off}`commbench run --resume {opened.path}` goes on with it")

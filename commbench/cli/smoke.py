@@ -32,6 +32,6 @@ def smoke(
     commbench smoke
     commbench smoke --nproc-per-node 4 --junit report.xml
     """
-    from commbench.cli import smoking
+    from commbench.runner import smoke as smoking
 
     smoking.run(backend, device, nproc_per_node, timeout, junit)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from commbench.errors import UsageError
+from commbench.runner.run_options import RunOptions
+from commbench.sweep.settings import Setting
+
+if TYPE_CHECKING:
+    pass
 
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -72,10 +79,30 @@ def sweep(
     commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
     commbench sweep --resume results/20261121-120000-sweep
     """
-    from commbench.cli import sweeping
+    from commbench.sweep import session as sweeping
 
-    ask = sweeping.Ask(
+    ask = sweeping.SweepOptions(
         variables=tuple(env or ()), options=tuple(vary or ()), rounds=rounds, tolerance=tolerance,
         label=label, output=output, export=export, force=force, others=tuple(context.args),
     )  # fmt: skip
     sweeping.go_on(resume, ask) if resume else sweeping.begin(ask)
+
+
+def _request(others: tuple[str, ...], setting: Setting) -> RunOptions:
+    """What `commbench run` would be asked under a setting; refused as it would refuse it."""
+    from commbench.cli.lazy_group import command
+    from commbench.runner.run_options import request_of
+
+    words = [*others, *(f"--{name}={value}" for name, value in setting.options)]
+    said: dict[str, Any] = command("run").make_context("commbench run", words).params
+    request = request_of(said)
+    for option, wrong, why in (
+        ("--nnodes", request.num_nodes > 1, "on several nodes, run each setting there"),
+        ("--launches", request.launches > 1, "rounds are launches: say --rounds"),
+        ("--dry-run", said["dry_run"], "a sweep measures"),
+        ("--verbose", request.verbose, "a sweep runs quietly"),
+        ("--resume", said["resume"], "`commbench sweep --resume` takes the folder of a sweep"),
+    ):
+        if wrong:
+            raise UsageError(f"{option} does not go with a sweep", why)
+    return request

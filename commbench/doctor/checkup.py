@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.doctor.ceilings import Ceilings, measure_ceilings
-from commbench.doctor.comparison import Figure, compare
-from commbench.doctor.facts import Facts, read_facts
+from commbench.doctor.cpu_usage import read_ticks, use_between
 from commbench.doctor.gpus import Gpu, read_gpus
-from commbench.doctor.modes import Trial, try_modes
-from commbench.doctor.usage import read_ticks, use_between
+from commbench.doctor.host_bandwidth import HostBandwidth, measure_ceilings
+from commbench.doctor.host_facts import HostFacts, read_facts
+from commbench.doctor.mode_effects import ModeResult, compare
+from commbench.doctor.mode_trials import Trial, try_modes
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
 
 LONGEST_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class DoctorOptions:
     """What was asked for; refuses what makes no sense (UsageError)."""
 
     ranks: int
@@ -39,7 +39,7 @@ class Request:
             )
 
 
-class Meanwhile(NamedTuple):
+class OtherLoad(NamedTuple):
     """What happened on the cores while modes were tried; shares of their time."""
 
     others_share: float
@@ -47,20 +47,20 @@ class Meanwhile(NamedTuple):
     stolen_share: float
 
 
-class Checkup(NamedTuple):
+class DoctorReport(NamedTuple):
     """What is known so far; empty or None: not yet, or never."""
 
-    request: Request
-    facts: Facts | None = None
+    request: DoctorOptions
+    facts: HostFacts | None = None
     gpus: tuple[Gpu, ...] = ()
-    ceilings: Ceilings | None = None
+    ceilings: HostBandwidth | None = None
     trials: tuple[Trial, ...] = ()
-    meanwhile: Meanwhile | None = None
+    meanwhile: OtherLoad | None = None
     ended: CommbenchError | None = None
     """What ended it before its time."""
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[ModeResult, ...]:
         """Every mode and size that was measured."""
         return compare(self.trials)
 
@@ -74,10 +74,10 @@ class Checkup(NamedTuple):
         return next(iter([*([self.ended] if self.ended else []), *deaths, *hopeless]), None)
 
 
-def examine(request: Request, began: float, say: Callable[[str], None]) -> Checkup:
+def examine(request: DoctorOptions, began: float, say: Callable[[str], None]) -> DoctorReport:
     """Check this host; `began` is the monotonic time from which the seconds count. Never raises
     what ends the check: it is in the answer."""
-    known = Checkup(request)
+    known = DoctorReport(request)
     try:
         for step in _steps(known, began + request.seconds, say):
             known = step
@@ -91,9 +91,11 @@ def examine(request: Request, began: float, say: Callable[[str], None]) -> Check
     return known
 
 
-def _steps(known: Checkup, deadline: float, say: Callable[[str], None]) -> Iterator[Checkup]:
+def _steps(
+    known: DoctorReport, deadline: float, say: Callable[[str], None]
+) -> Iterator[DoctorReport]:
     """The check, richer with each step."""
-    from commbench.launch.places import choose, find_offer
+    from commbench.launch.devices import choose, find_offer
 
     request = known.request
     facts = read_facts()
@@ -114,13 +116,13 @@ class _Watch:
         self._cores, self._ticks = cores, read_ticks(cores)
         self._began, self._own = time.monotonic(), _own_s()
 
-    def meanwhile(self) -> Meanwhile | None:
+    def meanwhile(self) -> OtherLoad | None:
         """What happened since; None where the kernel does not tell."""
         use = use_between(self._ticks, read_ticks(self._cores))
         if use is None:
             return None
         own = (_own_s() - self._own) / ((time.monotonic() - self._began) * len(self._cores))
-        return Meanwhile(max(0.0, use.programs_share - own), use.stolen_share)
+        return OtherLoad(max(0.0, use.programs_share - own), use.stolen_share)
 
 
 def _own_s() -> float:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from commbench.doctor.files import text
+from commbench.host.procfs import text
 
 PARTS = 10
 READINGS = 2000

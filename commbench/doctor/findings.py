@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from commbench.doctor import symptoms
-from commbench.doctor.checkup import Checkup
+from commbench.doctor import metrics as symptoms
+from commbench.doctor.checkup import DoctorReport
 from commbench.units import format_share
 
 
@@ -14,7 +14,7 @@ class Finding(NamedTuple):
     """One way in which a host can be in the way."""
 
     name: str
-    figure: Callable[[Checkup], float | None]
+    figure: Callable[[DoctorReport], float | None]
     """What is held against the threshold; None where it is not known or does not apply."""
     threshold: float
     """Complained of above it."""
@@ -22,19 +22,19 @@ class Finding(NamedTuple):
     """`{0}` stands for the figure, `{percent}` for it in percent, `{1}` for what `naming` says."""
     advice: str
     """What to do about it; `{1}` as in the message."""
-    naming: Callable[[Checkup], str] = lambda _: ""
+    naming: Callable[[DoctorReport], str] = lambda _: ""
 
-    def says(self, checkup: Checkup) -> str:
+    def says(self, checkup: DoctorReport) -> str:
         """The message for this host."""
         figure = self.figure(checkup) or 0.0
         return self.message.format(figure, self.naming(checkup), percent=format_share(figure))
 
-    def advises(self, checkup: Checkup) -> str:
+    def advises(self, checkup: DoctorReport) -> str:
         """The advice for this host."""
         return self.advice.format(None, self.naming(checkup))
 
 
-def findings_of(checkup: Checkup) -> tuple[Finding, ...]:
+def findings_of(checkup: DoctorReport) -> tuple[Finding, ...]:
     """What to complain of."""
     return tuple(f for f in FINDINGS if (x := f.figure(checkup)) is not None and x > f.threshold)
 

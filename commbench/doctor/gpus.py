@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.doctor.files import HOST, cores, number, text
+from commbench.host.procfs import HOST, cores, number, text
 
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 DISPLAYS = ("0x0300", "0x0302", "0x0380")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from commbench.doctor.forked import together
-from commbench.doctor.spread import Spread, spread
+from commbench.doctor.parallel import together
+from commbench.doctor.sample_range import SampleRange, spread
 
 WRITE_BYTES = 4 << 20
 READ_BYTES = 1 << 20
@@ -17,13 +17,13 @@ WARMUP_PART = 0.2
 """Of the time of one repeat; the windows of TCP open meanwhile."""
 
 
-def bandwidth(repeats: int, seconds: float) -> Spread | None:
+def bandwidth(repeats: int, seconds: float) -> SampleRange | None:
     """Bytes per second one way, over `repeats` times of so many seconds; None without loopback."""
     buffer = bytearray(READ_BYTES)
     return _measured(_pour, partial(_receive, buffer=buffer), repeats, seconds)
 
 
-def round_trip(repeats: int, seconds: float) -> Spread | None:
+def round_trip(repeats: int, seconds: float) -> SampleRange | None:
     """Seconds for one byte to go there and one to come back: per repeat the median of them all."""
     return _measured(_echo, _ping, repeats, seconds)
 
@@ -33,7 +33,7 @@ def _measured(
     near: Callable[[socket.socket, float], float],
     repeats: int,
     seconds: float,
-) -> Spread | None:
+) -> SampleRange | None:
     """What the near end of a connection measures in each repeat, with the far end at work."""
 
     def serve(ready: Callable[[], None]) -> list[float]:

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from commbench.doctor.files import number, text
 from commbench.errors import CommbenchError
-from commbench.worker.quiet import settle
+from commbench.host.cpu_modes import apply_cpu_mode
+from commbench.host.procfs import number, text
 
 SLICES = (
     "sys/kernel/debug/sched/base_slice_ns",
@@ -39,7 +39,7 @@ def permitted(cpu_mode: str) -> bool:
     child = os.fork()
     if not child:
         try:
-            settle(cpu_mode, 0)
+            apply_cpu_mode(cpu_mode, 0)
         except (CommbenchError, OSError):
             os._exit(1)
         os._exit(0)

@@ -33,7 +33,7 @@ _RESOURCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class KubernetesOptions:
     """What is asked of Kubernetes beside nodes and ranks; None where nothing was said."""
 
     image: str
@@ -66,12 +66,12 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Operator:
     """An operator's resource that starts torchrun on several nodes."""
 
     api_version: str
     name: str
-    spec: Callable[[Job, Wishes, str], dict[str, Any]]
+    spec: Callable[[Job, KubernetesOptions, str], dict[str, Any]]
     """From what to run, what is asked, and the job's name."""
     first_pod: str
     """Labels of the pod of rank 0, after those with the job's name."""
@@ -98,7 +98,7 @@ def resources_of(texts: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def manifest(job: Job, wishes: Wishes) -> str:
+def manifest(job: Job, wishes: KubernetesOptions) -> str:
     """The manifest; what it holds of users' words is quoted, and not expanded by Kubernetes."""
     if wishes.claim and job.output and CLAIM_FOLDER not in _parents(job.output):
         raise UsageError(
@@ -129,7 +129,7 @@ def _default_name(title: str) -> str:
     return words[:LONGEST_NAME].strip("-")
 
 
-def _comments(job: Job, wishes: Wishes, name: str) -> list[str]:
+def _comments(job: Job, wishes: KubernetesOptions, name: str) -> list[str]:
     kind = KINDS[wishes.kind]
     where = f" -n {wishes.namespace}" if wishes.namespace else ""
     folder = job.output or f"{_folder(wishes)}/{name}"
@@ -148,11 +148,11 @@ def _comments(job: Job, wishes: Wishes, name: str) -> list[str]:
     ]
 
 
-def _folder(wishes: Wishes) -> str:
+def _folder(wishes: KubernetesOptions) -> str:
     return CLAIM_FOLDER if wishes.claim else POD_FOLDER
 
 
-def _run(job: Job, wishes: Wishes, name: str) -> list[str]:
+def _run(job: Job, wishes: KubernetesOptions, name: str) -> list[str]:
     """The words after torchrun's own options. Kubernetes reads `$$` as a dollar sign, and `$(NAME)`
     as a variable."""
     words = ["--module", "--", "commbench", "run", *job.words]
@@ -169,7 +169,7 @@ def _variables(job: Job) -> list[dict[str, str]]:
     return [{"name": name, "value": _literally(value)} for name, value in job.variables]
 
 
-def _resources(job: Job, wishes: Wishes) -> dict[str, Any]:
+def _resources(job: Job, wishes: KubernetesOptions) -> dict[str, Any]:
     """Requests equal limits, as they must for GPUs
     (https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/)."""
     gpus = {GPU: str(job.gpus_per_node)} if job.gpus_per_node else {}
@@ -190,7 +190,7 @@ def _mounts(claim: str | None) -> list[dict[str, str]]:
     return mounts + ([{"name": "results", "mountPath": CLAIM_FOLDER}] if claim else [])
 
 
-def _train_job(job: Job, wishes: Wishes, name: str) -> dict[str, Any]:
+def _train_job(job: Job, wishes: KubernetesOptions, name: str) -> dict[str, Any]:
     """Trainer tells torchrun nodes, ranks and address in variables PET_…, which are its defaults.
     The runtime's container that is replaced, `node`, is that of the replicated job `node`."""
     trainer = {
@@ -216,7 +216,7 @@ def _train_job(job: Job, wishes: Wishes, name: str) -> dict[str, Any]:
     }
 
 
-def _pytorch_job(job: Job, wishes: Wishes, name: str) -> dict[str, Any]:
+def _pytorch_job(job: Job, wishes: KubernetesOptions, name: str) -> dict[str, Any]:
     """The operator gives each pod RANK, its node's, MASTER_ADDR and MASTER_PORT in all versions,
     and torchrun's own PET_… only in some; so torchrun is told by them."""
     torchrun = [
@@ -257,7 +257,7 @@ def _pytorch_job(job: Job, wishes: Wishes, name: str) -> dict[str, Any]:
 
 
 KINDS = {
-    "trainjob": Kind(
+    "trainjob": Operator(
         api_version="trainer.kubeflow.org/v1alpha1",
         name="TrainJob",
         spec=_train_job,
@@ -266,7 +266,7 @@ KINDS = {
         needs="Kubeflow Trainer 2.2 or newer, the runtime below",
         claim_modes="ReadWriteMany",
     ),
-    "pytorchjob": Kind(
+    "pytorchjob": Operator(
         api_version="kubeflow.org/v1",
         name="PyTorchJob",
         spec=_pytorch_job,

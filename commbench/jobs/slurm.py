@@ -20,7 +20,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class SlurmOptions:
     """What is asked of Slurm beside nodes and ranks; None where nothing was said."""
 
     partition: str | None = None
@@ -61,7 +61,7 @@ def slurm_time(text: str) -> str:
     )
 
 
-def batch_script(job: Job, wishes: Wishes) -> str:
+def batch_script(job: Job, wishes: SlurmOptions) -> str:
     """The script; what it holds of users' words is quoted for the shell."""
     lines = ["#!/bin/bash", *_comments(job), *_directives(job, wishes), "", *_setup(job, wishes)]
     return "\n".join([*lines, *_step(job, wishes), ""])
@@ -77,7 +77,7 @@ def _comments(job: Job) -> list[str]:
     ]
 
 
-def _directives(job: Job, wishes: Wishes) -> list[str]:
+def _directives(job: Job, wishes: SlurmOptions) -> list[str]:
     options = {
         "job-name": f"commbench-{job.title}",
         "output": f"commbench-{job.title}-%j.log",
@@ -96,14 +96,14 @@ def _directives(job: Job, wishes: Wishes) -> list[str]:
     return [f"#SBATCH {line}" for line in lines]
 
 
-def _setup(job: Job, wishes: Wishes) -> list[str]:
+def _setup(job: Job, wishes: SlurmOptions) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
     # Environment modules and conda read variables that are not set.
     until = ["set -e", *wishes.setup, "set -u"] if wishes.setup else ["set -eu"]
     return [*until, *exports]
 
 
-def _step(job: Job, wishes: Wishes) -> list[str]:
+def _step(job: Job, wishes: SlurmOptions) -> list[str]:
     """The srun line. --mpi=none: ranks that get a PMI's variables would look for an mpirun."""
     srun = ["srun --mpi=none --kill-on-bad-exit=1"]
     if wishes.cpus_per_task is not None:

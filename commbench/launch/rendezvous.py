@@ -25,8 +25,8 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from commbench.errors import CommbenchError, UnavailableError, first_line
-from commbench.launch.farewell import Farewell
-from commbench.launch.guard import Guard
+from commbench.launch.node_exit import NodeExitProtocol
+from commbench.launch.supervisor import RankSupervisor
 
 NAME = "commbench-file"
 NODES_NAME = "commbench-nodes"
@@ -39,12 +39,12 @@ ANNOUNCED = "announced"
 """Key of a counter: whether it has said so. Asking by adding 0 works with any version of torch."""
 
 
-class OneMeeting(RendezvousHandler):
+class SingleRendezvous(RendezvousHandler):
     """A rendezvous that happens once. Where the agent asks who else waits, the guard looks."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = str(parameters.run_id)
-        self._guard: Guard = parameters.config["guard"]
+        self._guard: RankSupervisor = parameters.config["guard"]
 
     def is_closed(self) -> bool:
         return False
@@ -71,7 +71,7 @@ class OneMeeting(RendezvousHandler):
         return True
 
 
-class FileRendezvous(OneMeeting):
+class FileRendezvous(SingleRendezvous):
     """One node that meets itself in the file `agent` of the folder given as endpoint."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
@@ -87,7 +87,7 @@ class FileRendezvous(OneMeeting):
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
 
 
-class NodesRendezvous(OneMeeting):
+class TcpStoreRendezvous(SingleRendezvous):
     """Several nodes that meet at node 0's store; raises UnavailableError that says who is missing.
 
     Its run id has to differ between launches: one may still be closing while the next begins.
@@ -101,7 +101,7 @@ class NodesRendezvous(OneMeeting):
         self._rank = int(parameters.config["rank"])
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
-        self._farewell: Farewell = parameters.config["farewell"]
+        self._farewell: NodeExitProtocol = parameters.config["farewell"]
 
     def get_backend(self) -> str:
         return NODES_NAME
@@ -116,7 +116,7 @@ class NodesRendezvous(OneMeeting):
 
     def next_rendezvous(self) -> RendezvousInfo:
         deadline = time.monotonic() + self._timeout_s
-        store = self._receive(deadline) if self._rank == 0 else self._visit(deadline)
+        store = self._receive(deadline) if self._rank == 0 else self._batch(deadline)
         self._farewell.meet_in(store, lambda: self._store(OWN_PORT_S))
         place = RendezvousStoreInfo(self._host, self._port)
         return RendezvousInfo(store, self._rank, self._count, place)
@@ -161,7 +161,7 @@ class NodesRendezvous(OneMeeting):
         finally:
             server.close()
 
-    def _visit(self, deadline: float) -> Any:
+    def _batch(self, deadline: float) -> Any:
         """Another node: go to the store, and wait for node 0 to say that all have come."""
         why = "nobody answered"
         while (left := deadline - time.monotonic()) > 0:
@@ -238,5 +238,5 @@ def register() -> str:
 
 def register_nodes() -> str:
     """Make the rendezvous of several nodes known to the agent; its name."""
-    rendezvous_handler_registry.register(NODES_NAME, NodesRendezvous)
+    rendezvous_handler_registry.register(NODES_NAME, TcpStoreRendezvous)
     return NODES_NAME

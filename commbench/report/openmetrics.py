@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY
-from commbench.analysis.comparison.matching import match
-from commbench.analysis.readers import Source
-from commbench.records.schema import OK
-from commbench.report.layout import clean
+from commbench.analysis.load import LoadedRun
+from commbench.analysis.row_matching import match
+from commbench.output.table import clean
+from commbench.results.schema import OK
 from commbench.units import GB, MICRO
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """One metric: a gauge with a sample per row."""
 
     name: str
@@ -29,19 +29,19 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
-    Family("time_seconds", "seconds", "time_us", MICRO, "Median time of a call, slowest rank"),
-    Family("time_ci_low_seconds", "seconds", "time_ci_low_us", MICRO,
+    MetricFamily("time_seconds", "seconds", "time_us", MICRO, "Median time of a call, slowest rank"),  # noqa: E501
+    MetricFamily("time_ci_low_seconds", "seconds", "time_ci_low_us", MICRO,
            "Lower end of the 95 % interval of the median time"),
-    Family("time_ci_high_seconds", "seconds", "time_ci_high_us", MICRO,
+    MetricFamily("time_ci_high_seconds", "seconds", "time_ci_high_us", MICRO,
            "Upper end of the 95 % interval of the median time"),
-    Family("time_p95_seconds", "seconds", "time_p95_us", MICRO, "95th percentile of the time"),
-    Family("time_p99_seconds", "seconds", "time_p99_us", MICRO, "99th percentile of the time"),
-    Family("algbw_bytes_per_second", "bytes_per_second", "algbw_GBps", GB,
+    MetricFamily("time_p95_seconds", "seconds", "time_p95_us", MICRO, "95th percentile of the time"),  # noqa: E501
+    MetricFamily("time_p99_seconds", "seconds", "time_p99_us", MICRO, "99th percentile of the time"),  # noqa: E501
+    MetricFamily("algbw_bytes_per_second", "bytes_per_second", "algbw_GBps", GB,
            "Algorithm bandwidth: size over time"),
-    Family("busbw_bytes_per_second", "bytes_per_second", "busbw_GBps", GB,
+    MetricFamily("busbw_bytes_per_second", "bytes_per_second", "busbw_GBps", GB,
            "Bus bandwidth: algorithm bandwidth times the operation's factor"),
-    Family("iterations", "", "iterations", 1.0, "Timed iterations"),
-    Family("wrong_elements", "elements", "wrong", 1.0, "Wrong elements over all ranks"),
+    MetricFamily("iterations", "", "iterations", 1.0, "Timed iterations"),
+    MetricFamily("wrong_elements", "elements", "wrong", 1.0, "Wrong elements over all ranks"),
 )  # fmt: skip
 """Values that were not measured have no sample."""
 
@@ -51,7 +51,7 @@ _LABELS = (
 """Columns that become labels; empty ones are left out, which means the same."""
 
 
-def openmetrics(source: Source) -> str:
+def openmetrics(source: LoadedRun) -> str:
     """The whole text. Raises RecordsError where two rows would be the same time series."""
     match(source, source)
     rows = list(source.frame.itertuples())
@@ -66,7 +66,7 @@ def openmetrics(source: Source) -> str:
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _head(family: Family) -> Iterator[str]:
+def _head(family: MetricFamily) -> Iterator[str]:
     name = f"commbench_{family.name}"
     yield f"# TYPE {name} gauge"
     if family.unit:
@@ -74,7 +74,7 @@ def _head(family: Family) -> Iterator[str]:
     yield f"# HELP {name} {_escaped(family.help)}"
 
 
-def _samples(family: Family, rows: list[Any], labels: list[str]) -> Iterator[str]:
+def _samples(family: MetricFamily, rows: list[Any], labels: list[str]) -> Iterator[str]:
     for row, label in zip(rows, labels, strict=True):
         value = getattr(row, family.column)
         if value == value:  # NaN is not itself

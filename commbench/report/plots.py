@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import count, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
-from warnings import catch_warnings, filterwarnings
 
-from commbench.analysis.rows import Row, rows_of
+from commbench.analysis.rows import ResultRow, rows_of
 from commbench.errors import RecordsError, UnavailableError
-from commbench.records.files import new_file
-from commbench.records.schema import Run
-from commbench.report.layout import clean
+from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
+from commbench.results.files import new_file
+from commbench.results.schema import Run
 from commbench.units import GB, MICRO, format_bytes
 
 if TYPE_CHECKING:
@@ -22,34 +20,8 @@ Curve = list[dict[str, float]]
 """Points of one line, by ascending size."""
 
 MOST_TITLES = 6
-LONGEST_TITLE = 140
-LONGEST_TAG = 80
 CPU_MODE = "cpu mode"
 MORE_SIZES_NEEDED = "no plot: a curve needs at least two sizes"
-# Okabe and Ito's colours, which stay apart for colour-blind eyes.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
-def plain(text: str, longest: int = LONGEST_TITLE) -> str:
-    """Text from a file as matplotlib shows it: not too long, and nothing in it is a formula."""
-    shown = clean(text)
-    shown = shown if len(shown) <= longest else shown[: longest - 1] + "…"
-    return shown.replace("$", r"\$")
-
-
-def tag(name: str, longest: int = LONGEST_TAG) -> str:
-    """A name in a legend: matplotlib hides those that begin with an underscore."""
-    shown = plain(name, longest)
-    return f" {shown}" if shown.startswith("_") else shown
-
-
-@contextmanager
-def quiet_about_glyphs() -> Iterator[None]:
-    """Without a warning for each character of a name that the font lacks: it is drawn as a box."""
-    with catch_warnings():
-        filterwarnings("ignore", message="Glyph .* missing from")
-        yield
 
 
 def has_curve(runs: list[Run]) -> bool:
@@ -103,7 +75,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
 
 def _curves(runs: list[Run]) -> dict[str, Curve]:
     """The curve of each line: size, time and its 10th and 90th percentile, busbw likewise."""
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[ResultRow]] = {}
     names = [run.name for run in runs]
     for run in {run.path: run for run in runs}.values():
         label = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path})"
@@ -121,7 +93,7 @@ def _curves(runs: list[Run]) -> dict[str, Curve]:
     }
 
 
-def _point(row: Row) -> dict[str, float]:
+def _point(row: ResultRow) -> dict[str, float]:
     assert row.time is not None
     time = row.time.median
     low, high = row.time.p10 or time, row.time.p90 or time
@@ -164,7 +136,7 @@ def _column(curve: Curve, name: str) -> list[float]:
 def _statistic(runs: list[Run]) -> str:
     """What the curves show: our median, or what another tool reported."""
     reported = {m.reported.statistic for run in runs for m in run.measurements if m.reported}
-    ours = any(m.visits for run in runs for m in run.measurements)
+    ours = any(m.batches for run in runs for m in run.measurements)
     own = ["median of the slowest rank; band: 10th to 90th percentile"] if ours else []
     return "\n".join([*own, *map(plain, sorted(reported)[:2])])
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import Interrupted, RecordsError
-from commbench.records.files import why_unreadable
-from commbench.records.journal import read_run
-from commbench.records.schema import Run
+from commbench.results.files import why_unreadable
+from commbench.results.journal_reader import read_run
+from commbench.results.schema import Run
 from commbench.sweep.settings import (
     MOST_ROUNDS,
     MOST_SETTINGS,
@@ -24,7 +24,7 @@ from commbench.sweep.settings import (
     Setting,
     rounds_of,
 )
-from commbench.typed import brief
+from commbench.validation import brief
 
 DESCRIPTION = "sweep.json"
 FORMAT = 1
@@ -48,7 +48,7 @@ class Sweep(NamedTuple):
     """Differences up to this count as the same, if nothing else is said when it is judged."""
 
 
-class Outcome(NamedTuple):
+class SettingResult(NamedTuple):
     """What became of one setting."""
 
     setting: Setting
@@ -197,7 +197,7 @@ def run_once(
     return failure
 
 
-def outcomes(sweep: Sweep, folder: Path) -> Iterator[Outcome]:
+def outcomes(sweep: Sweep, folder: Path) -> Iterator[SettingResult]:
     """What became of each setting so far."""
     for setting in sweep.settings:
         place = folder / setting.slug
@@ -210,23 +210,23 @@ def outcomes(sweep: Sweep, folder: Path) -> Iterator[Outcome]:
         failure = ""
         if len(runs) < sweep.rounds and failed.exists():
             failure = failed.read_text(encoding="utf-8").strip()
-        yield Outcome(setting, as_launches(runs, setting.name) if runs else None, failure)
+        yield SettingResult(setting, as_launches(runs, setting.name) if runs else None, failure)
 
 
 def as_launches(runs: list[Run], name: str) -> Run:
     """Several runs of the same plan as launches of one run of that name."""
     first = runs[0]
-    visits = {
+    batches = {
         measurement.case.index: tuple(
-            visit._replace(launch=number)
+            batch._replace(launch=number)
             for number, run in enumerate(runs)
             for other in run.measurements
             if other.case.index == measurement.case.index
-            for visit in other.visits
+            for batch in other.batches
         )
         for measurement in first.measurements
     }
-    measurements = tuple(m._replace(visits=visits[m.case.index]) for m in first.measurements)
+    measurements = tuple(m._replace(batches=batches[m.case.index]) for m in first.measurements)
     return first._replace(
         header=first.header._replace(label=name), measurements=measurements, end=runs[-1].end
     )

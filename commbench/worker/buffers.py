@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.operations import IN_PLACE
-from commbench.plan import Case
-from commbench.reductions import REDUCTIONS
+from commbench.spec.case import Case
+from commbench.spec.operations import IN_PLACE
+from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 
 ALIGNMENT = 4096
@@ -95,4 +95,4 @@ def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:
 def _reduce_op(name: str) -> Any:
     if not name:
         return None
-    return getattr(dist.ReduceOp, REDUCTIONS[name].torch_name or name.upper())
+    return getattr(dist.ReduceOp, REDUCE_OPS[name].torch_name or name.upper())

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.analysis.sampling import CALLS
 from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, UnavailableError, first_line
-from commbench.plan import Plan
-from commbench.worker.desk import LEFT, Failure, failure_of, leave_failure
-from commbench.worker.judge import allowed_s
-from commbench.worker.position import JOINING, move
-from commbench.worker.seat import Seat
-from commbench.worker.watch import Watch
+from commbench.spec.plan import Plan
+from commbench.worker.context import RankContext
+from commbench.worker.sampling import CALLS
+from commbench.worker.watchdog.error_files import LEFT, RankFailure, failure_of, leave_failure
+from commbench.worker.watchdog.hang_analysis import allowed_s
+from commbench.worker.watchdog.rank_state import JOINING, set_phase
+from commbench.worker.watchdog.watchdog import Watchdog
 
 MESSAGE_BYTES = 4096
 LAZY = "TORCH_GLOO_LAZY_INIT"
@@ -39,9 +39,9 @@ PATIENCE_OF_TORCH_S = 60.0
 class Communicator:
     """One rank's view of the group: `group` is measured, everything else is control."""
 
-    def __init__(self, seat: Seat, device: torch.device, control: Any) -> None:
-        self.rank = seat.rank
-        self.ranks = seat.world_size
+    def __init__(self, rank_context: RankContext, device: torch.device, control: Any) -> None:
+        self.rank = rank_context.rank
+        self.ranks = rank_context.world_size
         self.device = device
         self.group = dist.group.WORLD
         self.shares_clock = False
@@ -93,56 +93,64 @@ class Communicator:
 
 
 @contextmanager
-def communicator(plan: Plan, seat: Seat, watch: Watch) -> Iterator[Communicator]:
+def communicator(plan: Plan, rank_context: RankContext, watch: Watchdog) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
-    move(watch.row, JOINING)
-    device = _device(plan, seat)
-    _prepare_variables(plan, seat)
+    set_phase(watch.row, JOINING)
+    device = _device(plan, rank_context)
+    _prepare_variables(plan, rank_context)
     # The watch is to find what does not move any more, before torch only says that it timed out.
     longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * CALLS)
     timeout = timedelta(seconds=longest_s + PATIENCE_OF_TORCH_S)
     where: dict[str, Any] = (
-        {"store": dist.FileStore(seat.meeting_point.removeprefix("file:"), seat.world_size)}
-        if seat.meeting_point.startswith("file:")
-        else {"init_method": seat.meeting_point}
+        {
+            "store": dist.FileStore(
+                rank_context.meeting_point.removeprefix("file:"), rank_context.world_size
+            )
+        }
+        if rank_context.meeting_point.startswith("file:")
+        else {"init_method": rank_context.meeting_point}
     )
     try:
         dist.init_process_group(
-            plan.backend, rank=seat.rank, world_size=seat.world_size, timeout=timeout, **where
+            plan.backend,
+            rank=rank_context.rank,
+            world_size=rank_context.world_size,
+            timeout=timeout,
+            **where,
         )
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
-            f"rank {seat.rank} could not join a {plan.backend} group: {first_line(error)}",
+            f"rank {rank_context.rank} could not join a {plan.backend} group: {first_line(error)}",
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
     try:
-        yield Communicator(seat, device, _control_group(timeout))
+        yield Communicator(rank_context, device, _control_group(timeout))
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
-        failure = _testify(error, seat, watch)
+        failure = _testify(error, rank_context, watch)
         if plan.backend == "nccl":
             # With an operation under way that never ends, destroying would wait for it.
             _abort_nccl()
-        if failure.blames and seat.joined:
-            watch.say(failure.blames, failure.speaks)
-            raise RankError(failure.blames, LEFT, speaks=False) from error
+        if failure.blames and rank_context.joined:
+            watch.say(failure.blames, failure.is_reporter)
+            raise RankError(failure.blames, LEFT, is_reporter=False) from error
         raise
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _testify(error: BaseException, seat: Seat, watch: Watch) -> Failure:
+def _testify(error: BaseException, rank_context: RankContext, watch: Watchdog) -> RankFailure:
     """Leave word of a failure before the groups are left: peers see that next."""
-    failure = failure_of(error, seat.rank, socket.gethostname())
+    failure = failure_of(error, rank_context.rank, socket.gethostname())
     if failure.echo:
-        blames, speaks = watch.blame(PATIENCE_S)
-        failure = failure._replace(blames=blames, speaks=speaks)
+        blames, is_reporter = watch.blame(PATIENCE_S)
+        failure = failure._replace(blames=blames, is_reporter=is_reporter)
     else:
         watch.confess(failure.text)
-    if seat.desk:
-        leave_failure(seat.desk, failure)
+    if rank_context.scratch_dir:
+        leave_failure(rank_context.scratch_dir, failure)
     return failure
 
 
@@ -160,35 +168,35 @@ def _control_group(timeout: timedelta) -> Any:
             os.environ[LAZY] = asked
 
 
-def _device(plan: Plan, seat: Seat) -> torch.device:
+def _device(plan: Plan, rank_context: RankContext) -> torch.device:
     if plan.device == "cpu":
         # As torchrun does it for several ranks: one compute thread each.
         torch.set_num_threads(1)
         return torch.device("cpu")
     module = torch.get_device_module(plan.device)
-    device = torch.device(plan.device, seat.local_rank % module.device_count())
+    device = torch.device(plan.device, rank_context.local_rank % module.device_count())
     module.set_device(device)
     return device
 
 
-def gpu_shared(device: str, seat: Seat) -> bool:
+def gpu_shared(device: str, rank_context: RankContext) -> bool:
     """Whether this host has more ranks than GPUs, while they measure GPUs."""
     if device == "cpu":
         return False
-    return seat.local_world_size > int(torch.get_device_module(device).device_count())
+    return rank_context.local_world_size > int(torch.get_device_module(device).device_count())
 
 
-def _prepare_variables(plan: Plan, seat: Seat) -> None:
+def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
     """Set what the backends read, only where the person has not."""
-    if seat.one_host and sys.platform == "linux":
+    if rank_context.one_host and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if gpu_shared(plan.device, seat):
+    if gpu_shared(plan.device, rank_context):
         # NCCL refuses two ranks of one host on one GPU. With a host name of its own each rank is a
         # host to NCCL and talks over sockets: functional, and no measure of performance.
-        os.environ["NCCL_HOSTID"] = f"commbench-rank{seat.rank}"
+        os.environ["NCCL_HOSTID"] = f"commbench-rank{rank_context.rank}"
         for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
             os.environ.setdefault(f"NCCL_{name}", value)
-        if seat.one_host:
+        if rank_context.one_host:
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from commbench.records.schema import Visit
-from commbench.worker.position import ITERATION, Row, open_row
-from commbench.worker.strain import FIELDS, UNKNOWN, Strain
+from commbench.host.cpu_counters import FIELDS, UNKNOWN, CpuCounters
+from commbench.results.schema import Batch
 from commbench.worker.timers import Timer
+from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_row
 
 OVERHEAD_ITERATIONS = 1000
 
@@ -23,7 +23,7 @@ def timed_loop(
     start: Callable[[int], object],
     stop: Callable[[int], object],
     iterations: int,
-    row: Row,
+    row: StateBuffer,
 ) -> None:
     """Perform `call` so many times: ranks aligned before each, a stamp before and after it, and
     the number of the iteration in the rank's row."""
@@ -48,7 +48,7 @@ def back_to_back(call: Callable[[], object], calls: int) -> Callable[[], object]
 
 
 def time_block(
-    timer: Timer, strain: Strain, call: Callable[[], object], iterations: int, row: Row
+    timer: Timer, strain: CpuCounters, call: Callable[[], object], iterations: int, row: StateBuffer
 ) -> torch.Tensor:
     """Durations and starts in ns of so many iterations on this rank, and what strained it
     meanwhile: int64 [2, iterations + len(FIELDS)], the last columns of the first row by FIELDS."""
@@ -77,7 +77,7 @@ def _nothing() -> None:
     pass
 
 
-class Gathered(NamedTuple):
+class GatheredSamples(NamedTuple):
     """A block as all ranks timed it: int64 [ranks, 2, iterations + len(FIELDS)]."""
 
     blocks: torch.Tensor
@@ -98,14 +98,14 @@ class Gathered(NamedTuple):
     def _starts(self) -> torch.Tensor:
         return self.blocks[:, 1, : -len(FIELDS)]
 
-    def visit(self, warmup: int, launch: int) -> Visit:
+    def batch(self, warmup: int, launch: int) -> Batch:
         """What is recorded of the block."""
         worst = self.blocks[:, 0, -len(FIELDS) :].amax(dim=0).tolist()
         strained: dict[str, Any] = {
             name: value if name == "switches" else None if value == UNKNOWN else value * 1e-9
             for name, value in zip(FIELDS, worst, strict=True)
         }
-        return Visit(
+        return Batch(
             samples_s=self.slowest_s,
             calls=self.calls,
             warmup=warmup,

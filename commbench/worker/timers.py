@@ -35,7 +35,7 @@ class Timer(Protocol):
         """Durations and starts of the last block in ns; starts are 0 where clocks differ."""
 
 
-class HostClock:
+class HostTimer:
     """The monotonic clock of the host, common to all processes of one boot."""
 
     shares_clock = True
@@ -63,7 +63,7 @@ class HostClock:
         return durations, list(self._starts)
 
 
-class DeviceEvents:
+class DeviceEventTimer:
     """Pairs of events in the device's current stream; resolution about 0.5 us on CUDA."""
 
     shares_clock = False
@@ -93,4 +93,4 @@ class DeviceEvents:
 
 def timer_for(comm: Communicator) -> Timer:
     """The timer of the rank's device."""
-    return HostClock(comm) if comm.device.type == "cpu" else DeviceEvents(comm)
+    return HostTimer(comm) if comm.device.type == "cpu" else DeviceEventTimer(comm)

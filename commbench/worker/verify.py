@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from commbench.operations import OPERATIONS, Place
-from commbench.plan import Case
-from commbench.records.schema import WrongElement
+from commbench.results.schema import WrongElement
+from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS, BlockPosition
 from commbench.worker.buffers import Buffers
-from commbench.worker.patterns import PERIOD, Pattern
+from commbench.worker.verification_data import PERIOD, VerificationData
 
 CHUNK_PERIODS = 64
 """Elements are compared in chunks of 64 periods (130,496 elements): they and what comparing them
@@ -23,7 +23,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerifyResult:
     """What one rank found: how many elements are wrong, the first of them, and how long the
     operation took, roughly: it is the first of its size."""
 
@@ -38,33 +38,35 @@ def verify(
     salt: int,
     call: Callable[[], object],
     finish: Callable[[], object],
-) -> Verdict:
+) -> VerifyResult:
     """Fill the buffers with fresh data, perform the operation once, compare the result.
 
     `finish` waits until the device is done.
     """
-    pattern = Pattern(case, buffers.rank, buffers.ranks, salt, buffers.send.device)
+    pattern = VerificationData(case, buffers.rank, buffers.ranks, salt, buffers.send.device)
     _spoil(buffers, pattern)
     _send(buffers, pattern)
     began = time.perf_counter()
     call()
     finish()
     seconds = time.perf_counter() - began
-    return Verdict(*inspect(buffers, pattern), seconds)
+    return VerifyResult(*inspect(buffers, pattern), seconds)
 
 
 def fill_inputs(case: Case, buffers: Buffers, salt: int) -> None:
     """Fill the send buffer with the case's data."""
     if case.dtype:
-        _send(buffers, Pattern(case, buffers.rank, buffers.ranks, salt, buffers.send.device))
+        _send(
+            buffers, VerificationData(case, buffers.rank, buffers.ranks, salt, buffers.send.device)
+        )
 
 
-def _send(buffers: Buffers, pattern: Pattern) -> None:
+def _send(buffers: Buffers, pattern: VerificationData) -> None:
     for block, part in enumerate(buffers.send_blocks or ()):
         fill(part, pattern.sent(block))
 
 
-def inspect(buffers: Buffers, pattern: Pattern) -> tuple[int, WrongElement | None]:
+def inspect(buffers: Buffers, pattern: VerificationData) -> tuple[int, WrongElement | None]:
     """Compare this rank's receive buffer with what the operation must have left in it."""
     wrong, first = 0, None
     for part, row in _expected_rows(buffers, pattern):
@@ -128,7 +130,7 @@ def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> to
     return ~((part.double() - expected.double()).abs() <= tolerance)
 
 
-def _spoil(buffers: Buffers, pattern: Pattern) -> None:
+def _spoil(buffers: Buffers, pattern: VerificationData) -> None:
     """Leave the complement of the result in the receive buffer, so that every element of it has to
     be written; needless where the data to send cover it."""
     covered = (
@@ -146,11 +148,11 @@ def _other_bits(row: torch.Tensor) -> torch.Tensor:
 
 
 def _expected_rows(
-    buffers: Buffers, pattern: Pattern
+    buffers: Buffers, pattern: VerificationData
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The blocks of the receive buffer whose result is defined, and the row each must repeat."""
     operation = OPERATIONS[pattern.case.operation]
     for block, part in enumerate(buffers.receive_blocks or ()):
-        source = operation.expected(Place(buffers.rank, block, buffers.ranks, buffers.root))
+        source = operation.expected(BlockPosition(buffers.rank, block, buffers.ranks, buffers.root))
         if source is not None:
             yield part, pattern.expected(source)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from commbench.analysis.claim import claimed_row
 from commbench.analysis.peak import BUS_BOUND, NODE_BOUND, share_of_peak, why_no_share
-from commbench.analysis.rows import Row
+from commbench.analysis.rows import ResultRow
 from commbench.errors import UsageError
-from commbench.links import Peak, parse_peak
-from commbench.operations import OPERATIONS
+from commbench.explain.query import claimed_row
+from commbench.spec.links import Peak, parse_peak
+from commbench.spec.operations import OPERATIONS
 
 ONE_GB_PER_S = 1 << 30, (1 << 30) / 1e9
 """A size, and the seconds in which it makes an algbw of 1 GB/s."""
 
 
-def row(name: str, ranks: int, nodes: int = 1) -> Row:
+def row(name: str, ranks: int, nodes: int = 1) -> ResultRow:
     size, seconds = ONE_GB_PER_S
     return claimed_row(OPERATIONS[name], ranks=ranks, nodes=nodes, size_bytes=size, seconds=seconds)
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import invented
 import pytest
-from invented import visits
+import synthetic_rows
+from synthetic_rows import batches
 
 from commbench.analysis.columns import COLUMNS, columns_of
-from commbench.analysis.rows import Row, row_of, rows_of
-from commbench.operations import OPERATIONS
-from commbench.plan import Plan
-from commbench.records.schema import Header, Measurement, Rank, Reported, Run, Visit
+from commbench.analysis.rows import ResultRow, row_of, rows_of
+from commbench.results.schema import Batch, Measurement, RankInfo, ReportedTiming, Run, RunHeader
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
 
 
 def row(
     operation: str, ranks: int, size: int, samples: tuple[float, ...], dtype: str = "float32",
     **more: Any,
-) -> Row:  # fmt: skip
-    return invented.row(
-        *invented.visits(samples, **more), operations=(operation,), sizes=(size,), dtypes=(dtype,),
+) -> ResultRow:  # fmt: skip
+    return synthetic_rows.row(
+        *synthetic_rows.batches(samples, **more), operations=(operation,), sizes=(size,), dtypes=(dtype,),  # noqa: E501
         world_size=ranks,
     )  # fmt: skip
 
@@ -111,39 +111,41 @@ def test_the_slowest_rank_is_the_one_whose_own_median_is_largest_where_they_are_
 
 
 def test_the_slowest_rank_is_that_of_most_iterations() -> None:
-    long = Visit(samples_s=(1.0,) * 9, rank_behind_s=(0.0, 1.0))
-    short = Visit(samples_s=(1.0,), rank_behind_s=(8.0, 0.0))
-    assert invented.row(long, short).slowest_rank == 1
-    assert invented.row(short, short, long).slowest_rank == 0
+    long = Batch(samples_s=(1.0,) * 9, rank_behind_s=(0.0, 1.0))
+    short = Batch(samples_s=(1.0,), rank_behind_s=(8.0, 0.0))
+    assert synthetic_rows.row(long, short).slowest_rank == 1
+    assert synthetic_rows.row(short, short, long).slowest_rank == 0
 
 
 def test_each_launch_has_its_median_and_all_of_them_one() -> None:
-    first, second = visits((1e-6, 2e-6), (3e-6, 4e-6, 5e-6)), visits((8e-6, 9e-6), launch=1)
-    found = invented.row(*first, *second)
+    first, second = batches((1e-6, 2e-6), (3e-6, 4e-6, 5e-6)), batches((8e-6, 9e-6), launch=1)
+    found = synthetic_rows.row(*first, *second)
     assert found.launch_medians == (3e-6, 8.5e-6)
     columns = columns_of(found)
-    names = ("iterations", "visits", "launches", "launch_min_us", "launch_max_us", "time_us")
+    names = ("iterations", "batches", "launches", "launch_min_us", "launch_max_us", "time_us")
     assert [columns[name] for name in names] == [7, 3, 2, 3.0, 8.5, 4.0]
 
 
-def test_the_interval_of_a_row_is_wider_where_its_visits_differ() -> None:
+def test_the_interval_of_a_row_is_wider_where_its_batches_differ() -> None:
     samples = [1e-6 * i for i in range(1, 101)]
-    mixed = columns_of(invented.row(*visits(*(samples[start::10] for start in range(10)))))
-    apart = columns_of(invented.row(*visits(*(samples[10 * v : 10 * v + 10] for v in range(10)))))
+    mixed = columns_of(synthetic_rows.row(*batches(*(samples[start::10] for start in range(10)))))
+    apart = columns_of(
+        synthetic_rows.row(*batches(*(samples[10 * v : 10 * v + 10] for v in range(10))))
+    )
     ends = ("time_us", "time_ci_low_us", "time_ci_high_us")
     assert [mixed[name] for name in ends] == [50.5, 40, 61]
     assert [apart[name] for name in ends] == [50.5, 10, 91]
 
 
 def test_what_another_tool_reported_is_taken_as_it_is_and_nothing_else_is_claimed() -> None:
-    reported = Reported(time_s=5e-6, statistic="mean over 20 iterations", iterations=20,
+    reported = ReportedTiming(time_s=5e-6, statistic="mean over 20 iterations", iterations=20,
                         minimum_s=4e-6)  # fmt: skip
-    columns = columns_of(invented.row(reported=reported))
+    columns = columns_of(synthetic_rows.row(reported=reported))
     assert (columns["time_us"], columns["time_min_us"], columns["iterations"]) == (5, 4, 20)
     assert columns["algbw_GBps"] == 0.2048
     unknown = ("time_ci_low_us", "time_p95_us", "calls", "stalled_share", "slowest_rank")
     assert {columns[name] for name in unknown} == {None}
-    assert (columns["visits"], columns["launches"], columns["warnings"]) == (0, 0, "")
+    assert (columns["batches"], columns["launches"], columns["warnings"]) == (0, 0, "")
 
 
 def test_a_row_has_every_column_in_the_documented_order() -> None:
@@ -151,30 +153,30 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         operations=("all_gather",), sizes=(4096,), dtypes=("bfloat16",), backend="nccl",
         device="cuda", world_size=4, cpu_mode="plain", timing="pipelined",
     )  # fmt: skip
-    header = Header(
+    header = RunHeader(
         plan=plan,
         label="ring",
         started="2026-11-21T00:00:00+00:00",
         launcher="srun",
-        ranks=tuple(Rank(r, f"host{r // 2}", 100 + r, "cuda:0") for r in range(4)),
+        ranks=tuple(RankInfo(r, f"host{r // 2}", 100 + r, "cuda:0") for r in range(4)),
         num_nodes=2,
         gpu_shared=True,
         resolution_s=5e-5,
     )
-    # In turn, so that both visits hold the same.
+    # In turn, so that both batches hold the same.
     odd, even = ([i * 1e-6 for i in range(start, 0, -2)] for start in (299, 300))
     measurement = Measurement(
         case=plan.cases()[0],
         status="wrong",
         stop_reason="cap",
         wrong=3,
-        visits=(
-            Visit(
+        batches=(
+            Batch(
                 samples_s=tuple(odd), calls=20, warmup=5, elapsed_s=0.5, queued_s=0.2,
                 rank_medians_s=(1e-6, 2e-6, 4e-6, 3e-6), entry_skew_s=0.25e-6, operation_s=9e-6,
                 switches=50,
             ),
-            Visit(
+            Batch(
                 samples_s=tuple(even), calls=20, warmup=1, elapsed_s=0.3, queued_s=0.1, launch=1,
                 rank_medians_s=(1e-6, 2e-6, 4e-6, 3e-6), entry_skew_s=0.25e-6, operation_s=9e-6,
                 switches=10,
@@ -219,7 +221,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "status": "wrong",
         "gpu_shared": 1,
         "calls": 20,
-        "visits": 2,
+        "batches": 2,
         "launches": 2,
         "launch_min_us": 150.0,
         "launch_max_us": 151.0,
@@ -234,7 +236,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
 
 def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:
     plan = Plan(operations=("all_reduce",), sizes=(2,), backend="gloo", device="cpu", world_size=2)
-    header = Header(plan=plan, label="", started="", launcher="local")
+    header = RunHeader(plan=plan, label="", started="", launcher="local")
     (case,) = plan.cases()
     columns = columns_of(row_of(header, Measurement(case=case, status="skipped", reason="small")))
     unmeasured = [name for name in COLUMNS if "_us" in name or "GBps" in name]
@@ -242,7 +244,7 @@ def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:
                    "switches_per_iteration"]  # fmt: skip
     assert {columns[name] for name in unmeasured} == {None}
     assert (columns["iterations"], columns["status"]) == (0, "skipped")
-    assert (columns["visits"], columns["launches"], columns["warnings"]) == (0, 0, "")
+    assert (columns["batches"], columns["launches"], columns["warnings"]) == (0, 0, "")
 
 
 def test_the_rows_of_a_run_come_in_the_order_they_were_measured() -> None:

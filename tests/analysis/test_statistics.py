@@ -18,9 +18,9 @@ from commbench.analysis.statistics import (
     ENOUGH_FOR_P95,
     ENOUGH_FOR_P99,
     Summary,
-    inflation,
-    interval,
+    design_effect,
     median,
+    median_ci,
     median_interval,
     median_ranks,
     percentile,
@@ -132,7 +132,7 @@ def test_enough_samples_are_those_whose_largest_exceeds_the_percentile_with_95_p
 
 def test_a_summary_of_a_few_samples_is_complete_and_drops_none() -> None:
     assert summarise([[4.0, 1.0], [2.0, 9.0]]) == Summary(
-        iterations=4, median=3.0, low=None, high=None, inflation=1.0, minimum=1.0, mean=4.0,
+        iterations=4, median=3.0, low=None, high=None, design_effect=1.0, minimum=1.0, mean=4.0,
         p10=1.0, p90=9.0, p95=None, p99=None, maximum=9.0,
     )  # fmt: skip
     assert summarise([[5.0]]).median == 5.0
@@ -155,19 +155,19 @@ def test_precision_is_half_the_interval_over_the_median() -> None:
     assert summarise([[0.0] * 10]).precision == 0.0
 
 
-def together(visits: list[list[float]]) -> list[float]:
+def together(batches: list[list[float]]) -> list[float]:
     """All samples, sorted."""
-    return sorted(chain.from_iterable(visits))
+    return sorted(chain.from_iterable(batches))
 
 
-several_visits = st.lists(st.lists(durations, max_size=30), min_size=1, max_size=8).filter(any)
+several_batches = st.lists(st.lists(durations, max_size=30), min_size=1, max_size=8).filter(any)
 
 
 @quick
 @given(st.lists(durations, min_size=1, max_size=80))
-def test_one_visit_alone_has_the_interval_of_its_samples(samples: list[float]) -> None:
-    assert inflation([samples], median(sorted(samples))) == 1
-    assert interval([samples]) == median_interval(sorted(samples))
+def test_one_batch_alone_has_the_interval_of_its_samples(samples: list[float]) -> None:
+    assert design_effect([samples], median(sorted(samples))) == 1
+    assert median_ci([samples]) == median_interval(sorted(samples))
 
 
 @quick
@@ -176,46 +176,46 @@ def test_one_visit_alone_has_the_interval_of_its_samples(samples: list[float]) -
     st.integers(1, 8),
     st.randoms(),
 )
-def test_visits_that_agree_have_the_interval_of_all_their_samples(
+def test_batches_that_agree_have_the_interval_of_all_their_samples(
     samples: list[float], number: int, chance: Random
 ) -> None:
-    visits = [chance.sample(samples, len(samples)) for _ in range(number)]
-    assert interval(visits) == median_interval(sorted(samples * number))
+    batches = [chance.sample(samples, len(samples)) for _ in range(number)]
+    assert median_ci(batches) == median_interval(sorted(samples * number))
 
 
 @quick
-@given(several_visits)
+@given(several_batches)
 def test_the_interval_is_that_of_all_samples_or_wider_and_holds_the_median(
-    visits: list[list[float]],
+    batches: list[list[float]],
 ) -> None:
-    ordered = together(visits)
-    (low, high), (plain_low, plain_high) = interval(visits), median_interval(ordered)
+    ordered = together(batches)
+    (low, high), (plain_low, plain_high) = median_ci(batches), median_interval(ordered)
     if low is None or high is None or plain_low is None or plain_high is None:
         assert (low, high, plain_low, plain_high) == (None,) * 4
         assert len(ordered) < 6
         return
     assert ordered[0] <= low <= plain_low <= median(ordered) <= plain_high <= high <= ordered[-1]
-    if inflation(visits, median(ordered)) == 1:
+    if design_effect(batches, median(ordered)) == 1:
         assert (low, high) == (plain_low, plain_high)
 
 
 @quick
-@given(several_visits, st.randoms())
-def test_the_order_of_visits_and_within_them_does_not_matter(
-    visits: list[list[float]], chance: Random
+@given(several_batches, st.randoms())
+def test_the_order_of_batches_and_within_them_does_not_matter(
+    batches: list[list[float]], chance: Random
 ) -> None:
-    others = [chance.sample(visit, len(visit)) for visit in visits]
+    others = [chance.sample(batch, len(batch)) for batch in batches]
     chance.shuffle(others)
-    assert interval(others) == interval(visits)
+    assert median_ci(others) == median_ci(batches)
 
 
-def visits_with(number: int, *below: int) -> list[list[float]]:
-    """Visits of so many samples each, of which so many lie below 1 and the others above."""
+def batches_with(number: int, *below: int) -> list[list[float]]:
+    """Batches of so many samples each, of which so many lie below 1 and the others above."""
     return [[0.5] * found + [1.5] * (number - found) for found in below]
 
 
 # Chi-square's 95th percentile: 3.841, 5.991, 7.815, 11.070, 16.919 for 1, 2, 3, 5, 9 degrees of
-# freedom. A visit of n samples with d more below the median than n/2 adds 4 d^2 / n.
+# freedom. A batch of n samples with d more below the median than n/2 adds 4 d^2 / n.
 @pytest.mark.parametrize(
     ("below", "scatter", "limit"),
     [
@@ -231,83 +231,83 @@ def visits_with(number: int, *below: int) -> list[list[float]]:
         ((479, 521) * 5, 17.64, 16.919),
     ],
 )
-def test_visits_differ_where_a_chi_square_test_at_5_percent_says_so(
+def test_batches_differ_where_a_chi_square_test_at_5_percent_says_so(
     below: tuple[int, ...], scatter: float, limit: float
 ) -> None:
     assert sum(4 * (found - 500) ** 2 / 1000 for found in below) == pytest.approx(scatter)
-    assert (inflation(visits_with(1000, *below), 1.0) > 1) is (scatter > limit)
+    assert (design_effect(batches_with(1000, *below), 1.0) > 1) is (scatter > limit)
 
 
-# The design effect is scatter / (visits - 1); Student's t widens it by (t / 1.96)^2.
+# The design effect is scatter / (batches - 1); Student's t widens it by (t / 1.96)^2.
 @pytest.mark.parametrize(
-    ("visits", "student"),
+    ("batches", "student"),
     [(2, 12.706), (3, 4.303), (4, 3.182), (5, 2.776), (6, 2.571), (10, 2.262), (20, 2.093)],
 )
 def test_the_inflation_is_kishs_design_effect_times_students_factor(
-    visits: int, student: float
+    batches: int, student: float
 ) -> None:
-    found = inflation(visits_with(20, *[*(4, 16) * (visits // 2), 10][:visits]), 1.0)
-    # Each visit adds 4 x 6^2 / 20 = 7.2, one that has half of its samples below nothing.
-    effect = 7.2 * (visits // 2 * 2) / (visits - 1)
+    found = design_effect(batches_with(20, *[*(4, 16) * (batches // 2), 10][:batches]), 1.0)
+    # Each batch adds 4 x 6^2 / 20 = 7.2, one that has half of its samples below nothing.
+    effect = 7.2 * (batches // 2 * 2) / (batches - 1)
     assert found == pytest.approx(effect * (student / 1.96) ** 2, rel=0.035)
 
 
 def test_samples_that_equal_the_median_count_half_as_below_it() -> None:
-    assert inflation([[1.0] * 40, [1.0] * 40, [1.0] * 40], 1.0) == 1
-    assert inflation([[0.5] * 20 + [1.0] * 20, [1.0] * 20 + [1.5] * 20], 1.0) == pytest.approx(
-        inflation(visits_with(40, 30, 10), 1.0)
+    assert design_effect([[1.0] * 40, [1.0] * 40, [1.0] * 40], 1.0) == 1
+    assert design_effect([[0.5] * 20 + [1.0] * 20, [1.0] * 20 + [1.5] * 20], 1.0) == pytest.approx(
+        design_effect(batches_with(40, 30, 10), 1.0)
     )
 
 
-def test_a_coarse_clock_alone_does_not_make_visits_differ() -> None:
+def test_a_coarse_clock_alone_does_not_make_batches_differ() -> None:
     # Six in ten take the median itself, and none less.
     agreeing = [[8.0] * 60 + [8.5] * 40] * 5
-    assert inflation(agreeing, 8.0) == 1
-    assert interval([*agreeing, [8.0] * 58 + [8.5] * 41 + [9.0]]) == (8.0, 8.0)
+    assert design_effect(agreeing, 8.0) == 1
+    assert median_ci([*agreeing, [8.0] * 58 + [8.5] * 41 + [9.0]]) == (8.0, 8.0)
 
 
-def test_visits_without_samples_say_nothing() -> None:
-    visits = visits_with(40, 30, 10)
-    assert inflation([[], *visits, []], 1.0) == inflation(visits, 1.0)
+def test_batches_without_samples_say_nothing() -> None:
+    batches = batches_with(40, 30, 10)
+    assert design_effect([[], *batches, []], 1.0) == design_effect(batches, 1.0)
 
 
 def test_the_ranks_move_apart_by_the_root_of_the_inflation() -> None:
-    # Ten visits of ten samples, all below or all above a gap in turn. Plain ranks are 40 and 61.
-    visits = [[float(i + 10 * v) + 1000 * (v % 2) for i in range(10)] for v in range(10)]
-    factor = inflation(visits, median(together(visits)))
-    # Each visit lies on one side: 4 x 5^2 / 10 = 10 each, over 9, times (2.262 / 1.96)^2.
+    # Ten batches of ten samples, all below or all above a gap in turn. Plain ranks are 40 and 61.
+    batches = [[float(i + 10 * v) + 1000 * (v % 2) for i in range(10)] for v in range(10)]
+    factor = design_effect(batches, median(together(batches)))
+    # Each batch lies on one side: 4 x 5^2 / 10 = 10 each, over 9, times (2.262 / 1.96)^2.
     assert factor == pytest.approx(100 / 9 * (2.262 / 1.96) ** 2, rel=0.02)
     half = 21 / 2 * factor**0.5  # 40.4: from 50.5 to ranks 10 and 91
-    ordered = together(visits)
+    ordered = together(batches)
     assert (floor(50.5 - half), ceil(50.5 + half)) == (10, 91)
-    assert interval(visits) == (ordered[9], ordered[90])
+    assert median_ci(batches) == (ordered[9], ordered[90])
 
 
-def test_visits_that_have_nothing_in_common_bound_the_median_by_the_extremes() -> None:
-    visits = [[float(v)] * 50 for v in range(4)]
-    assert interval(visits) == (0.0, 3.0)
+def test_batches_that_have_nothing_in_common_bound_the_median_by_the_extremes() -> None:
+    batches = [[float(v)] * 50 for v in range(4)]
+    assert median_ci(batches) == (0.0, 3.0)
 
 
-def test_launches_widen_the_interval_where_they_differ_though_their_visits_agree() -> None:
+def test_launches_widen_the_interval_where_they_differ_though_their_batches_agree() -> None:
     samples = [float(i) for i in range(1, 101)]
     mixed = [samples[start::10] for start in range(10)]
     plain = (40.0, 61.0)
-    assert interval(mixed) == interval(mixed, [samples]) == plain
+    assert median_ci(mixed) == median_ci(mixed, [samples]) == plain
     # Launches that agree, too.
     even_and_odd = [samples[::2], samples[1::2]]
-    assert interval(mixed, even_and_odd) == plain
+    assert median_ci(mixed, even_and_odd) == plain
     # Four launches of 25 that have nothing in common.
     apart = [samples[start : start + 25] for start in range(0, 100, 25)]
-    assert interval(mixed, apart) == (1.0, 100.0)
-    assert summarise(mixed, apart).inflation == inflation(apart, 50.5) > 1
-    assert summarise(mixed, even_and_odd).inflation == 1
+    assert median_ci(mixed, apart) == (1.0, 100.0)
+    assert summarise(mixed, apart).design_effect == design_effect(apart, 50.5) > 1
+    assert summarise(mixed, even_and_odd).design_effect == 1
 
 
 def test_the_larger_of_both_inflations_counts() -> None:
-    visits = visits_with(20, 4, 16, 4, 16, 4, 16)
-    alike = [visits[0] + visits[1], visits[2] + visits[3], visits[4] + visits[5]]
-    assert inflation(alike, 1.0) == 1
-    assert summarise(visits, alike).inflation == inflation(visits, 1.0) > 1
+    batches = batches_with(20, 4, 16, 4, 16, 4, 16)
+    alike = [batches[0] + batches[1], batches[2] + batches[3], batches[4] + batches[5]]
+    assert design_effect(alike, 1.0) == 1
+    assert summarise(batches, alike).design_effect == design_effect(batches, 1.0) > 1
 
 
 class Coverage(NamedTuple):
@@ -319,15 +319,15 @@ class Coverage(NamedTuple):
 
 
 def coverage(
-    visits: int, iterations: int, effect: float, cases: int, sigma: float = 0.2
+    batches: int, iterations: int, effect: float, cases: int, sigma: float = 0.2
 ) -> Coverage:
-    """Of cases whose durations are lognormal around 1, each visit shifted at random by `effect`."""
-    chance = numpy.random.default_rng([visits, iterations, int(1000 * effect)])
+    """Of cases whose durations are lognormal around 1, each batch shifted at random by `effect`."""
+    chance = numpy.random.default_rng([batches, iterations, int(1000 * effect)])
     ours = plain = 0
     for _ in range(cases):
-        shift = effect * chance.standard_normal((visits, 1))
-        found = numpy.exp(sigma * chance.standard_normal((visits, iterations)) + shift)
-        low, high = interval(found.tolist())
+        shift = effect * chance.standard_normal((batches, 1))
+        found = numpy.exp(sigma * chance.standard_normal((batches, iterations)) + shift)
+        low, high = median_ci(found.tolist())
         plain_low, plain_high = median_interval(numpy.sort(found, axis=None).tolist())
         assert low is not None and high is not None
         assert plain_low is not None and plain_high is not None
@@ -336,47 +336,49 @@ def coverage(
     return Coverage(ours / cases, plain / cases)
 
 
-@pytest.mark.parametrize(("visits", "iterations"), [(5, 4), (5, 40), (10, 10), (10, 20)])
+@pytest.mark.parametrize(("batches", "iterations"), [(5, 4), (5, 40), (10, 10), (10, 20)])
 def test_the_interval_of_independent_samples_covers_the_true_median_in_95_percent_of_cases(
-    visits: int, iterations: int
+    batches: int, iterations: int
 ) -> None:
-    found = coverage(visits, iterations, effect=0.0, cases=4000)
+    found = coverage(batches, iterations, effect=0.0, cases=4000)
     assert found.ours == pytest.approx(0.95, abs=0.02)
     assert found.plain == pytest.approx(0.95, abs=0.02)
 
 
 @pytest.mark.parametrize(
-    ("visits", "iterations", "effect", "independent"),
+    ("batches", "iterations", "effect", "independent"),
     [(8, 20, 0.1, 0.75), (8, 100, 0.2, 0.35), (12, 20, 0.2, 0.6), (20, 20, 0.1, 0.75)],
 )
-def test_where_visits_differ_the_interval_still_covers_and_that_of_independent_samples_does_not(
-    visits: int, iterations: int, effect: float, independent: float
+def test_where_batches_differ_the_interval_still_covers_and_that_of_independent_samples_does_not(
+    batches: int, iterations: int, effect: float, independent: float
 ) -> None:
-    found = coverage(visits, iterations, effect, cases=1500)
+    found = coverage(batches, iterations, effect, cases=1500)
     assert found.ours >= 0.88
     assert found.plain < independent
 
 
 # Where the difference is too small to be noticed every time, some intervals stay too narrow.
-@pytest.mark.parametrize(("visits", "iterations", "effect"), [(8, 20, 0.08), (12, 50, 0.03)])
-def test_where_visits_hardly_differ_the_interval_still_covers(
-    visits: int, iterations: int, effect: float
+@pytest.mark.parametrize(("batches", "iterations", "effect"), [(8, 20, 0.08), (12, 50, 0.03)])
+def test_where_batches_hardly_differ_the_interval_still_covers(
+    batches: int, iterations: int, effect: float
 ) -> None:
-    assert coverage(visits, iterations, effect, cases=1500).ours >= 0.88
+    assert coverage(batches, iterations, effect, cases=1500).ours >= 0.88
 
 
-def test_where_six_launches_differ_the_interval_covers_though_visits_alone_do_not_show_it() -> None:
+def test_where_six_launches_differ_the_interval_covers_though_batches_alone_do_not_show_it() -> (
+    None
+):
     chance = numpy.random.default_rng(3)
-    held = by_visits = 0
+    held = by_batches = 0
     for _ in range(1000):
         shift = 0.1 * chance.standard_normal((6, 1, 1))
         found = numpy.exp(0.2 * chance.standard_normal((6, 5, 20)) + shift)
-        visits, launches = found.reshape(30, 20).tolist(), found.reshape(6, 100).tolist()
-        low, high = interval(visits, launches)
+        batches, launches = found.reshape(30, 20).tolist(), found.reshape(6, 100).tolist()
+        low, high = median_ci(batches, launches)
         assert low is not None and high is not None
         held += low <= 1 <= high
-        low, high = interval(visits)
+        low, high = median_ci(batches)
         assert low is not None and high is not None
-        by_visits += low <= 1 <= high
+        by_batches += low <= 1 <= high
     assert held / 1000 >= 0.90
-    assert by_visits / 1000 < 0.75
+    assert by_batches / 1000 < 0.75

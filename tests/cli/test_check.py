@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 from conftest import Commbench
-from made_up import header, made_up_run, plan, steady
+from synthetic import header, plan, steady, synthetic_run
 
-from commbench.plan import Case
-from commbench.records.journal import Journal
-from commbench.records.schema import End
+from commbench.results.journal import Journal
+from commbench.results.schema import RunEnd
+from commbench.spec.case import Case
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
 FACTORS = dict(zip(SIZES, (1.0, 1.0, 1.3, 1.1), strict=True))
@@ -46,8 +46,8 @@ def durations(case: Case) -> list[list[float]]:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    made_up_run(tmp_path / "old", "old", lambda _: steady(100e-6))
-    made_up_run(tmp_path / "new", "new", durations, environment={"torch": "2.14.0"})
+    synthetic_run(tmp_path / "old", "old", lambda _: steady(100e-6))
+    synthetic_run(tmp_path / "new", "new", durations, environment={"torch": "2.14.0"})
     return tmp_path
 
 
@@ -118,7 +118,7 @@ REFUSED = {
 def test_a_bad_request_is_two_lines_and_exit_code_two(
     commbench: Commbench, runs: Path, line: str
 ) -> None:
-    made_up_run(runs / "big", "big", lambda _: steady(1e-4), plan(world_size=4))
+    synthetic_run(runs / "big", "big", lambda _: steady(1e-4), plan(world_size=4))
     ended = commbench(*line.split())
     assert (ended.code, ended.out, ended.err) == (2, "", REFUSED[line])
 
@@ -138,11 +138,11 @@ def test_wrong_results_fail_and_what_was_left_out_is_skipped(
     commbench: Commbench, tmp_path: Path
 ) -> None:
     statuses = dict(zip(SIZES, ("wrong", "unsupported", "failed", "ok"), strict=True))
-    made_up_run(tmp_path / "new", "new", lambda _: steady(1e-4), statuses=statuses)
+    synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4), statuses=statuses)
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
     assert "FAIL  all: time at most 1.00 s (2 failed, 1 passed, 1 skipped)" in ended.out
-    made_up_run(tmp_path / "old", "old", lambda _: steady(1e-4))
+    synthetic_run(tmp_path / "old", "old", lambda _: steady(1e-4))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 1
     assert "(3 failed, 1 passed)" in ended.out
@@ -150,8 +150,8 @@ def test_wrong_results_fail_and_what_was_left_out_is_skipped(
 
 
 def test_rows_that_one_side_lacks_are_told(commbench: Commbench, tmp_path: Path) -> None:
-    made_up_run(tmp_path / "old", "old", lambda _: steady(1e-4), plan(sizes=(1024, 2048)))
-    made_up_run(tmp_path / "new", "new", lambda _: steady(1e-4), plan(sizes=(2048, 4096)))
+    synthetic_run(tmp_path / "old", "old", lambda _: steady(1e-4), plan(sizes=(1024, 2048)))
+    synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4), plan(sizes=(2048, 4096)))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 0
     assert "(1 undecided, 1 passed, 1 skipped)" in ended.out
@@ -161,21 +161,21 @@ def test_rows_that_one_side_lacks_are_told(commbench: Commbench, tmp_path: Path)
 
 def test_many_rows_that_the_run_lacks_are_one_line(commbench: Commbench, tmp_path: Path) -> None:
     sizes = tuple(1024 << i for i in range(12))
-    made_up_run(tmp_path / "old", "old", lambda _: steady(1e-4), plan(sizes=sizes))
-    made_up_run(tmp_path / "new", "new", lambda _: steady(1e-4), plan(sizes=sizes[:1]))
+    synthetic_run(tmp_path / "old", "old", lambda _: steady(1e-4), plan(sizes=sizes))
+    synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4), plan(sizes=sizes[:1]))
     ended = commbench("check", "new", "--against", "old")
     assert "(11 undecided, 1 passed)\n  11 rows of the baseline are not in the run\n" in ended.out
     assert ended.out.count("not in the run") == 1
 
 
 def test_without_an_interval_a_row_is_undecided(commbench: Commbench, tmp_path: Path) -> None:
-    made_up_run(tmp_path / "new", "new", lambda _: [[1e-4]])
+    synthetic_run(tmp_path / "new", "new", lambda _: [[1e-4]])
     ended = commbench("check", "new", "--max-time", "1s")
     assert (ended.code, "undecided, no interval" in ended.out) == (0, True)
 
 
 def test_a_run_that_was_cut_off_does_not_pass(commbench: Commbench, tmp_path: Path) -> None:
-    folder = made_up_run(tmp_path / "new", "new", lambda _: steady(1e-4))
+    folder = synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4))
     journal = folder / "run.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:-1]))
@@ -281,7 +281,7 @@ HOSTILE = "x\n::stop-commands::y\n##[error]z|<b>%0A,:\x1b[31m"
 def test_text_from_files_commands_nobody(commbench: Commbench, tmp_path: Path) -> None:
     for name, seconds in (("a", 1e-4), ("b", 2e-4)):
         told = {"variables": {"NCCL_X": HOSTILE + name}, "torch": f"{name}\ud800"}
-        made_up_run(tmp_path / name, HOSTILE, lambda _, s=seconds: steady(s), environment=told)
+        synthetic_run(tmp_path / name, HOSTILE, lambda _, s=seconds: steady(s), environment=told)
     here = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     ended = commbench("check", "b", "--against", "a", "--junit", "report.xml", **here)
     assert ended.code == 1, ended.err
@@ -313,7 +313,7 @@ def test_a_run_without_rows_matches_no_rule(commbench: Commbench, tmp_path: Path
     (tmp_path / "new").mkdir()
     journal = Journal(tmp_path / "new")
     journal.header(header(plan(), "new"))
-    journal.end(End("complete"))
+    journal.end(RunEnd("complete"))
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 2
     assert ended.err.startswith("error: no measured row of new is one of 'all'\n")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench
-from made_up import made_up_run
+from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
-from commbench.cli.lazy import COMMANDS
+from commbench.cli.lazy_group import COMMANDS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
 
@@ -162,7 +162,7 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     assert all((ended.folder / n).read_bytes()[:4] == b"\x89PNG" for n in ("busbw.png", "time.png"))
     header, *lines, end = ended.journal()
     assert (header["kind"], header["schema"], header["label"]) == ("header", 1, "mine")
-    assert {line["kind"] for line in lines} == {"visit", "case"}
+    assert {line["kind"] for line in lines} == {"batch", "case"}
     assert [line["case"]["index"] for line in ended.cases()] == [0, 1, 2, 3]
     assert (end["kind"], end["status"]) == ("end", "complete")
     assert tuple(ended.rows()[0]) == COLUMNS
@@ -300,7 +300,7 @@ def test_a_run_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> No
     results = tmp_path / "results"
     for stamp, label in (("060000", "ring"), ("070000", "ring"), ("080000", "tree")):
         started = f"2026-11-21T{stamp[:2]}:00:00+00:00"
-        made_up_run(results / f"20261121-{stamp}-{label}", label, started=started)
+        synthetic_run(results / f"20261121-{stamp}-{label}", label, started=started)
     for command in (["show"], ["explain"], ["plot", "--output", "plots"]):
         ended = commbench(*command, "tre")
         assert (ended.code, ended.err) == (0, "")

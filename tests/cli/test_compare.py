@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench
-from made_up import made_up_run, noisy, plan, steady
+from synthetic import noisy, plan, steady, synthetic_run
 
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.04, 1 << 20: 1.5}
 
@@ -85,7 +85,7 @@ B/A is time over time: above 1, B is slower. Intervals are 95 %.
 def results(tmp_path: Path) -> Path:
     folder = tmp_path / "results"
     for stamp, name, factors in (("060000", "ring", {}), ("060100", "tree", FACTORS)):
-        made_up_run(
+        synthetic_run(
             folder / f"20261121-{stamp}-{name}",
             name,
             lambda case, f=factors: steady(100e-6 * f.get(case.size_bytes, 1)),
@@ -106,7 +106,7 @@ def test_the_whole_markdown(commbench: Commbench, results: Path) -> None:  # noq
 
 
 def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> None:
-    made_up_run(results / "more", "more", lambda _: steady(1e-4), plan(sizes=(1024, 4096)))
+    synthetic_run(results / "more", "more", lambda _: steady(1e-4), plan(sizes=(1024, 4096)))
     ended = commbench("compare", "ring", "tree", "more", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(ended.out)))
     assert [(row["b"], row["size_bytes"], row["verdict"]) for row in rows] == [
@@ -141,7 +141,7 @@ def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> Non
 
 
 def test_a_run_against_itself_shows_no_difference(commbench: Commbench, tmp_path: Path) -> None:
-    made_up_run(tmp_path / "a", "a", lambda case: noisy(1e-4, case.index, 0.6))
+    synthetic_run(tmp_path / "a", "a", lambda case: noisy(1e-4, case.index, 0.6))
     ended = commbench("compare", "a", "a", "--fail-if-slower", "--tolerance", "0")
     assert ended.code == 0
     assert "4 rows in common: 0 slower, 0 faster, 0 the same, 4 undecided" in ended.out
@@ -149,7 +149,7 @@ def test_a_run_against_itself_shows_no_difference(commbench: Commbench, tmp_path
 
 
 def test_what_must_match_is_refused_and_can_be_forced(commbench: Commbench, results: Path) -> None:
-    made_up_run(results / "big", "big", lambda _: steady(1e-4), plan(world_size=4, sizes=(1024,)))
+    synthetic_run(results / "big", "big", lambda _: steady(1e-4), plan(world_size=4, sizes=(1024,)))
     ended = commbench("compare", "ring", "big")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
@@ -183,7 +183,7 @@ def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Pa
 
 def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Path) -> None:
     asked = plan(operations=("all_reduce", "broadcast", "barrier"), sizes=(1024, 4096))
-    made_up_run(tmp_path / "a", "a", lambda _: steady(1e-4), asked)
+    synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-4), asked)
     ended = commbench("compare", "a", "a", "--plot", "one.png")
     assert (ended.code, ended.err) == (
         2,
@@ -231,14 +231,14 @@ REFUSED = {
 def test_a_bad_request_is_two_lines_and_an_exit_code(
     commbench: Commbench, results: Path, line: str
 ) -> None:
-    made_up_run(results / "small", "small", lambda _: steady(1e-4), plan(sizes=(8,)))
+    synthetic_run(results / "small", "small", lambda _: steady(1e-4), plan(sizes=(8,)))
     ended = commbench(*line.split())
     code, text = REFUSED[line]
     assert (ended.code, ended.out, ended.err) == (code, "", text)
 
 
 def test_the_newest_of_several_runs_is_said(commbench: Commbench, results: Path) -> None:
-    made_up_run(results / "20261121-070000-tree", "tree", started="2026-11-21T07:00:00+00:00")
+    synthetic_run(results / "20261121-070000-tree", "tree", started="2026-11-21T07:00:00+00:00")
     ended = commbench("compare", "ring", "tree")
     assert ended.err == "tree: the newest of 2 runs is results/20261121-070000-tree\n"
 
@@ -250,9 +250,9 @@ HOSTILE = 'x|`<b>*@all*\x1b[31m\n::error::"[a](b)'
 def test_text_from_files_cannot_do_anything(
     commbench: Commbench, tmp_path: Path, form: str
 ) -> None:
-    made_up_run(tmp_path / "a", HOSTILE, lambda _: steady(1e-4),
+    synthetic_run(tmp_path / "a", HOSTILE, lambda _: steady(1e-4),
                 environment={"variables": {"NCCL_X": HOSTILE}, "torch": "\ud800"})  # fmt: skip
-    made_up_run(tmp_path / "b", "plain", lambda _: steady(1e-4))
+    synthetic_run(tmp_path / "b", "plain", lambda _: steady(1e-4))
     ended = commbench("compare", "a", "b", "--format", form)
     assert ended.code == 0, ended.err
     assert "\x1b" not in ended.out
@@ -287,7 +287,9 @@ def test_nothing_is_wider_than_a_hundred_columns(commbench: Commbench, tmp_path:
     )  # fmt: skip
     for name, seconds in (("a" * 64, 1.2345e-3), ("b" * 64, 0.12345)):
         told = {"variables": {"NCCL_" + "X" * 50: "v" * 90 + name}}
-        made_up_run(tmp_path / name, name, lambda _, s=seconds: steady(s), asked, environment=told)
+        synthetic_run(
+            tmp_path / name, name, lambda _, s=seconds: steady(s), asked, environment=told
+        )
     ended = commbench("compare", "a" * 64, "b" * 64)
     assert ended.code == 0
     assert max(map(len, ended.out.splitlines())) <= 100

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench
-from made_up import made_up_run, plan, steady
+from synthetic import plan, steady, synthetic_run
 
-from commbench.analysis.gating.rules_file import read_rules
+from commbench.gate.rules import read_rules
 
 ROOT = Path(__file__).parents[2]
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/comparing.md")]
@@ -33,7 +33,7 @@ def test_there_are_such_lines() -> None:
 def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str) -> None:
     asked = plan(operations=("all_reduce", "barrier"))
     for name in ("before", "after", "mine", "baseline", "new", "ring", "tree"):
-        made_up_run(tmp_path / "results" / name, name, lambda _: steady(1e-4), asked)
+        synthetic_run(tmp_path / "results" / name, name, lambda _: steady(1e-4), asked)
     ended = commbench(*shlex.split(line)[1:])
     assert ended.code in (0, 1), ended.err
     assert ended.out

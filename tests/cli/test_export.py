@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench, clean_environment
-from made_up import made_up_run, plan, steady
+from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS
-from commbench.report.exports import EXPORTERS
+from commbench.report.exporters import EXPORTERS
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     asked = plan(operations=("all_reduce", "broadcast", "barrier"), sizes=(1 << 10, 1 << 20))
-    return made_up_run(
+    return synthetic_run(
         tmp_path / "results" / "20261121-060000-mine", "mine", lambda _: steady(1e-4, 100), asked,
         statuses={1 << 20: "wrong"},
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
 
 def test_labels_of_openmetrics_are_escaped(commbench: Commbench, tmp_path: Path) -> None:
     label = 'a"b\\c\nd'
-    made_up_run(tmp_path / "run", label, lambda _: steady(1e-4))
+    synthetic_run(tmp_path / "run", label, lambda _: steady(1e-4))
     ended = commbench("export", "run", "--format", "openmetrics", "--output", "x.prom")
     assert ended.code == 0, ended.err
     families = read_openmetrics((tmp_path / "x.prom").read_text())

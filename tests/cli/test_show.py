@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench
-from made_up import made_up_run
+from synthetic import synthetic_run
 
-from commbench.records.journal import JOURNAL, Journal
-from commbench.records.schema import End
+from commbench.results.journal import Journal
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import RunEnd
 
 GOES_ON = "`commbench run --resume cut` goes on with it\n"
 
@@ -17,9 +18,9 @@ GOES_ON = "`commbench run --resume cut` goes on with it\n"
 @pytest.mark.parametrize(
     ("end", "sentence", "hint"),
     [
-        (End("complete"), "", ""),
-        (End("failed", "rank 1 died"), "This run failed: rank 1 died\n", GOES_ON),
-        (End("interrupted", "by you"), "This run was interrupted: by you\n", GOES_ON),
+        (RunEnd("complete"), "", ""),
+        (RunEnd("failed", "rank 1 died"), "This run failed: rank 1 died\n", GOES_ON),
+        (RunEnd("interrupted", "by you"), "This run was interrupted: by you\n", GOES_ON),
         (
             None,
             "This run has not ended: it still goes on, or was cut off.\n",
@@ -28,9 +29,9 @@ GOES_ON = "`commbench run --resume cut` goes on with it\n"
     ],
 )
 def test_how_a_run_ended_is_told_with_what_goes_on_with_it(
-    commbench: Commbench, tmp_path: Path, end: End | None, sentence: str, hint: str
+    commbench: Commbench, tmp_path: Path, end: RunEnd | None, sentence: str, hint: str
 ) -> None:
-    folder = made_up_run(tmp_path / "cut", "cut")
+    folder = synthetic_run(tmp_path / "cut", "cut")
     lines = (folder / JOURNAL).read_text().splitlines(keepends=True)
     (folder / JOURNAL).write_text("".join(lines[:-1]))
     if end:

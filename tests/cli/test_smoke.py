@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from conftest import Commbench, run_program_as
 
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 
 BREAK_ALL_GATHER = """
 from commbench.operations import OPERATIONS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Commbench, Ended
-from made_up import made_up_run, steady
+from synthetic import steady, synthetic_run
 
-from commbench.records.journal import create_folder
+from commbench.results.run_folder import create_folder
 from commbench.sweep.runner import Sweep, write_sweep
 from commbench.sweep.settings import Setting
 
@@ -74,7 +74,7 @@ def a_sweep(folder: Path, *rounds: int) -> None:
     write_sweep(folder, Sweep(settings, (nothing,) * 2, (nothing,) * 2, 2, 0, "", 0.1))
     for setting, done, scale in zip(settings, ((1, 2), rounds), (1e-9, 1.3e-9), strict=True):
         for round_ in done:
-            made_up_run(folder / setting.slug / f"round-{round_}", "r",
+            synthetic_run(folder / setting.slug / f"round-{round_}", "r",
                         lambda case, s=scale: steady(case.size_bytes * s + 1e-5))  # fmt: skip
 
 

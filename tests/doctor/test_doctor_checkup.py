@@ -7,17 +7,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from made_up_hosts import SOUND, ceilings, checkup, trials
+from synthetic_hosts import SOUND, ceilings, checkup, trials
 
 from commbench.doctor import checkup as course
-from commbench.doctor import modes
-from commbench.doctor.checkup import Request, examine
-from commbench.doctor.modes import MODES, SIZES, Trial, itinerary, try_modes
+from commbench.doctor import mode_trials as modes
+from commbench.doctor.checkup import DoctorOptions, examine
+from commbench.doctor.mode_trials import MODES, SIZES, Trial, itinerary, try_modes
 from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
-from commbench.plan import CPU_MODES, Plan
+from commbench.spec.plan import CPU_MODES, Plan
 
 
-def test_each_round_visits_each_mode_once_and_the_first_begins_with_plain() -> None:
+def test_each_round_measures_each_mode_once_and_the_first_begins_with_plain() -> None:
     order = itinerary(rounds=4, seed=0)
     assert order[0] == (0, "plain")
     assert Counter(order) == Counter((number, mode) for number in range(4) for mode in CPU_MODES)
@@ -64,7 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "measure_ceilings", lambda *_: ceilings())
 
 
-REQUEST = Request(ranks=2, rounds=1, seconds=30.0)
+REQUEST = DoctorOptions(ranks=2, rounds=1, seconds=30.0)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted("stopped by SIGINT", "", 2)])
@@ -87,9 +87,9 @@ def test_an_interrupted_check_keeps_what_it_knows(
 def test_a_torch_without_gloo_ends_the_check_after_what_needs_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from commbench.launch import places
+    from commbench.launch import devices as places
 
-    empty = places.Offer(backends=(), devices={"cpu": 1})
+    empty = places.Capabilities(backends=(), devices={"cpu": 1})
     monkeypatch.setattr(places, "find_offer", lambda: empty)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
     assert found.ceilings and not found.trials
@@ -127,7 +127,7 @@ def test_a_refused_mode_is_no_trouble_but_a_dead_rank_is(
 )
 def test_a_request_that_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        Request(**{"ranks": 2, "rounds": 1, "seconds": 30.0} | wish)
+        DoctorOptions(**{"ranks": 2, "rounds": 1, "seconds": 30.0} | wish)
     assert refused.value.message == message and refused.value.hint
 
 

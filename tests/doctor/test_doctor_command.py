@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import START_TIMEOUT_S, Commbench, clean_environment
 
-from commbench.doctor.modes import MODES, SIZES
+from commbench.doctor.mode_trials import MODES, SIZES
 
 SHORT = ("doctor", "--seconds", "8", "--rounds", "1")
 

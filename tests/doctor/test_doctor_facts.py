@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from commbench.doctor.clock import clock_figures
-from commbench.doctor.facts import Facts, read_facts
-from commbench.doctor.files import cores, number, size_bytes, switch, text
-from commbench.doctor.gpus import Gpu, read_gpus
-from commbench.doctor.limits import Limit, cpu_limit, free_bytes
-from commbench.doctor.scheduler import permitted
-from commbench.doctor.usage import (
+from commbench.doctor.cpu_usage import (
+    CpuTicks,
     Process,
-    Ticks,
     busiest,
     read_processes,
     read_ticks,
     use_between,
 )
+from commbench.doctor.gpus import Gpu, read_gpus
+from commbench.doctor.host_facts import HostFacts, read_facts
+from commbench.doctor.scheduler import permitted
+from commbench.host.cgroup import CgroupLimit, cpu_limit, free_bytes
+from commbench.host.procfs import cores, number, size_bytes, switch, text
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -69,7 +69,7 @@ def test_the_tightest_limit_counts_in_version_2(tmp_path: Path) -> None:
     put(tmp_path, "sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n")
     put(tmp_path, "sys/fs/cgroup/outer/cpu.max", "250000 100000\n")
     put(tmp_path, "sys/fs/cgroup/outer/cpu.stat", "usage_usec 5\nnr_periods 200\nnr_throttled 50\n")
-    assert cpu_limit(tmp_path) == Limit(2.5, 0.25)
+    assert cpu_limit(tmp_path) == CgroupLimit(2.5, 0.25)
 
 
 def test_version_1_and_a_path_that_is_not_visible_here(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_version_1_and_a_path_that_is_not_visible_here(tmp_path: Path) -> None:
     put(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "1000")
     put(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "400")
     put(tmp_path, "proc/meminfo", "MemTotal: 9 kB\nMemAvailable:       8 kB\n")
-    assert cpu_limit(tmp_path) == Limit(1.5, None)
+    assert cpu_limit(tmp_path) == CgroupLimit(1.5, None)
     assert free_bytes(tmp_path) == 600
 
 
@@ -89,14 +89,14 @@ def test_no_limit_is_none(tmp_path: Path, quota: str) -> None:
     put(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota)
     put(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
     put(tmp_path, "sys/fs/cgroup/cpu.max", quota)
-    assert cpu_limit(tmp_path) == Limit(None, None)
-    assert cpu_limit(tmp_path / "nowhere") == Limit(None, None)
+    assert cpu_limit(tmp_path) == CgroupLimit(None, None)
+    assert cpu_limit(tmp_path / "nowhere") == CgroupLimit(None, None)
 
 
 def test_shares_of_the_cores_that_were_asked_for(tmp_path: Path) -> None:
     lay(tmp_path, proc__stat="cpu 9 9 9 9 9 9 9 9\ncpu0 1 0 0 9 0 0 0 0\ncpu1 2 0 0 8 0 0 0 0 0\n")
     before = read_ticks((1,), tmp_path)
-    assert before == Ticks(2, 0, 0, 8, 0, 0, 0, 0)
+    assert before == CpuTicks(2, 0, 0, 8, 0, 0, 0, 0)
     lay(tmp_path, proc__stat="cpu1 22 10 10 48 0 5 5 10 0 0\n")
     use = use_between(before, read_ticks((1,), tmp_path))
     assert use is not None
@@ -104,7 +104,7 @@ def test_shares_of_the_cores_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_ticks_nothing_is_said_of_use(tmp_path: Path) -> None:
-    some = Ticks(1, 0, 0, 0, 0, 0, 0, 0)
+    some = CpuTicks(1, 0, 0, 0, 0, 0, 0, 0)
     assert read_ticks((0,), tmp_path) is None
     assert use_between(None, some) is None and use_between(some, some) is None
 
@@ -204,7 +204,7 @@ def test_a_host_that_tells_all_is_read(tmp_path: Path) -> None:
 def test_ranks_fit_where_each_has_a_core_of_its_own(
     physical: int | None, limit: float | None, fit: int
 ) -> None:
-    found = Facts("host", (0, 1, 2, 3), 4, physical_cores=physical, cpu_limit=limit)
+    found = HostFacts("host", (0, 1, 2, 3), 4, physical_cores=physical, cpu_limit=limit)
     assert found.ranks_fit == fit
 
 

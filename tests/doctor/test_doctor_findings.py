@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_hosts import USUAL, ceilings, checkup, facts, trials
+from synthetic_hosts import USUAL, ceilings, checkup, facts, trials
 
-from commbench.doctor.checkup import Meanwhile, Request
+from commbench.doctor.checkup import DoctorOptions, OtherLoad
 from commbench.doctor.findings import FINDINGS, findings_of
 from commbench.doctor.gpus import Gpu
-from commbench.doctor.spread import spread
+from commbench.doctor.sample_range import spread
 
 GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
 LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
 NO_GAIN = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (101e-6, 103e-6, 109e-6)}
 
 
-def asking(ranks: int) -> Request:
-    return Request(ranks=ranks, rounds=3, seconds=60.0)
+def asking(ranks: int) -> DoctorOptions:
+    return DoctorOptions(ranks=ranks, rounds=3, seconds=60.0)
 
 
 HOSTS: dict[str, list[dict[str, Any]]] = {
     "busy_cores": [
         {"facts": facts(busy_share=0.5)},
-        {"meanwhile": Meanwhile(others_share=0.3, stolen_share=0.0)},
+        {"meanwhile": OtherLoad(others_share=0.3, stolen_share=0.0)},
     ],
     "stolen": [
         {"facts": facts(stolen_share=0.2)},
-        {"meanwhile": Meanwhile(others_share=0.0, stolen_share=0.1)},
+        {"meanwhile": OtherLoad(others_share=0.0, stolen_share=0.1)},
     ],
     "throttled": [{"trials": trials(USUAL, throttled_share=0.2)}],
     "cpu_limit": [{"facts": facts(cpu_limit=1.5)}],

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from commbench.doctor import memory
-from commbench.doctor.ceilings import measure_ceilings
-from commbench.doctor.facts import Facts
-from commbench.doctor.forked import together
+from commbench.doctor import memory_copy as memory
+from commbench.doctor.host_bandwidth import measure_ceilings
+from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.loopback import bandwidth, round_trip
-from commbench.doctor.memory import copy_rate
+from commbench.doctor.memory_copy import copy_rate
+from commbench.doctor.parallel import together
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -70,7 +70,7 @@ def test_too_little_memory_is_no_measurement(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_all_ceilings_are_measured_and_no_process_is_left() -> None:
-    found = measure_ceilings(Facts("host", (0, 1), 2, fifo_permitted=None), seconds=1.0)
+    found = measure_ceilings(HostFacts("host", (0, 1), 2, fifo_permitted=None), seconds=1.0)
     assert found.loopback and found.round_trip and found.copy_one and found.copy_all
     assert (found.cores, found.undisturbed) == (2, False)
     assert children() == []

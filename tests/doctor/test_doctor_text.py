@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from made_up_hosts import USUAL, checkup, facts, trials
+from synthetic_hosts import USUAL, checkup, facts, trials
 
-from commbench.doctor.facts import Facts
 from commbench.doctor.gpus import Gpu
-from commbench.doctor.modes import MODES, Trial
+from commbench.doctor.host_facts import HostFacts
+from commbench.doctor.json_output import doctor_json
+from commbench.doctor.mode_trials import MODES, Trial
+from commbench.doctor.modes_text import sentences
+from commbench.doctor.text import doctor_text
 from commbench.errors import Interrupted, UnavailableError
-from commbench.report.doctor import doctor_text
-from commbench.report.doctor_json import doctor_json
-from commbench.report.doctor_modes import sentences
 
 REFUSED = Trial(
     0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO, which it asks for")
@@ -105,7 +105,7 @@ def test_a_sound_host_is_told_so() -> None:
 def test_what_is_not_known_is_not_printed() -> None:
     nothing = {"facts": None, "ceilings": None, "trials": (), "meanwhile": None}
     assert doctor_text(checkup(**nothing)) == ""
-    few = Facts(host="example", cores=(0, 1, 2, 3), host_cores=8)
+    few = HostFacts(host="example", cores=(0, 1, 2, 3), host_cores=8)
     assert doctor_text(checkup(**nothing | {"facts": few})) == (
         "  host   example\n"
         "  cores  4 of 8 may be used; 4 ranks fit\n"

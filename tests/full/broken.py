@@ -12,7 +12,7 @@ from typing import Any
 
 from conftest import START_TIMEOUT_S, Ended
 
-from commbench.records.journal import JOURNAL
+from commbench.results.run_folder import JOURNAL
 
 SMALL_THEN_LARGE = [
     "--sizes", "1K,8M", "--iters", "400", "--order", "ascending", "--no-plots",
@@ -23,10 +23,10 @@ GONE_WITHIN_S = 5.0
 
 
 def await_the_large_one(process: subprocess.Popen[str], folder: Path) -> list[int]:
-    """Wait until the first case is finished and the second has been visited; the ranks' processes,
+    """Wait until the first case is finished and the second has been measured; the ranks' processes,
     in order."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while [line["kind"] for line in lines_of(folder)][-2:] != ["case", "visit"]:
+    while [line["kind"] for line in lines_of(folder)][-2:] != ["case", "batch"]:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -82,7 +82,7 @@ def check_named(ended: Ended, rank: int, host: str, seconds: float) -> None:
     assert len(error) == len(hint) == 1, ended.err
     assert error[0].startswith(f"error: rank {rank} on {host} ended"), ended.err
     assert "Traceback" not in ended.err and "frame #" not in ended.err
-    assert lines_of(ended.folder)[-1]["kind"] == "visit"
+    assert lines_of(ended.folder)[-1]["kind"] == "batch"
 
 
 def kill_rank(process: subprocess.Popen[str], folder: Path, rank: int) -> tuple[Ended, float]:

@@ -17,11 +17,11 @@ from conftest import START_TIMEOUT_S, Ended, clean_environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubeflow_trainer_api.models import IoK8sApiCoreV1PodTemplateSpec, TrainerV1alpha1TrainJob
-from made_up_job import HOSTILE, a_job
+from synthetic_job import HOSTILE, a_job
 
 from commbench import __version__
 from commbench.errors import UsageError
-from commbench.jobs.kubernetes import Wishes, manifest, resources_of
+from commbench.jobs.kubernetes import KubernetesOptions, manifest, resources_of
 from commbench.jobs.yaml import yaml_text
 
 KINDS = ("trainjob", "pytorchjob")
@@ -29,7 +29,11 @@ IMAGE = "registry.example/commbench:1"
 
 
 def document(kind: str = "trainjob", job: Any = None, **wishes: Any) -> dict[str, Any]:
-    return dict(yaml.safe_load(manifest(job or a_job(), Wishes(image=IMAGE, kind=kind, **wishes))))
+    return dict(
+        yaml.safe_load(
+            manifest(job or a_job(), KubernetesOptions(image=IMAGE, kind=kind, **wishes))
+        )
+    )
 
 
 def containers(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -89,7 +93,9 @@ def test_a_pytorchjob_is_one_by_its_reference(wishes: dict[str, Any], nodes: int
 
 def test_the_manifest_as_a_whole() -> None:
     job = a_job(variables=(("NCCL_ALGO", "RING"),))
-    assert manifest(job, Wishes(image=IMAGE, namespace="bench", claim="kept")) == MANIFEST
+    assert (
+        manifest(job, KubernetesOptions(image=IMAGE, namespace="bench", claim="kept")) == MANIFEST
+    )
 
 
 MANIFEST = f"""\
@@ -243,7 +249,7 @@ def test_yaml_reads_back_as_it_was(data: Any) -> None:
 )  # fmt: skip
 def test_what_kubernetes_would_refuse_is_refused(wishes: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as refused:
-        Wishes(**({"image": IMAGE} | wishes))
+        KubernetesOptions(**({"image": IMAGE} | wishes))
     assert refused.value.hint
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_job import HOSTILE, a_job
+from synthetic_job import HOSTILE, a_job
 
 from commbench import __version__
 from commbench.errors import UsageError
 from commbench.jobs.job import variables_of
-from commbench.jobs.slurm import Wishes, batch_script, slurm_time
+from commbench.jobs.slurm import SlurmOptions, batch_script, slurm_time
 
 
 def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:
@@ -40,7 +40,7 @@ def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:
 
 
 def test_the_script_as_a_whole() -> None:
-    wishes = Wishes(
+    wishes = SlurmOptions(
         partition="gpu", account="bench", cpus_per_task=12, setup=("source venv/bin/activate",)
     )
     job = a_job(variables=(("NCCL_ALGO", "RING"), ("NOTE", "it's ring")))
@@ -77,7 +77,7 @@ srun --mpi=none --kill-on-bad-exit=1 --cpus-per-task=12 \\
 
 
 def test_what_was_not_asked_for_is_left_out() -> None:
-    script = batch_script(a_job(gpus_per_node=0, output="mine"), Wishes(exclusive=False))
+    script = batch_script(a_job(gpus_per_node=0, output="mine"), SlurmOptions(exclusive=False))
     for left_out in ("gpus", "partition", "account", "cpus", "exclusive", "SLURM_JOB_ID"):
         assert left_out not in script.replace("no GPUs", "")
     assert "# Results:  mine, " in script
@@ -85,7 +85,7 @@ def test_what_was_not_asked_for_is_left_out() -> None:
 
 
 def test_srun_is_given_the_options_of_run_and_a_folder_of_the_job(tmp_path: Path) -> None:
-    script = batch_script(a_job(), Wishes(cpus_per_task=4))
+    script = batch_script(a_job(), SlurmOptions(cpus_per_task=4))
     assert ranks_arguments(script, tmp_path) == [
         "--mpi=none", "--kill-on-bad-exit=1", "--cpus-per-task=4",
         "commbench", "run", "--sizes", "1K-1G", "--label", "ring", "--output", "results/7-ring",
@@ -94,7 +94,7 @@ def test_srun_is_given_the_options_of_run_and_a_folder_of_the_job(tmp_path: Path
 
 
 def test_a_container_sees_the_folder_that_the_job_was_submitted_from(tmp_path: Path) -> None:
-    script = batch_script(a_job(), Wishes(container="nvcr.io#nvidia/pytorch:26.10-py3"))
+    script = batch_script(a_job(), SlurmOptions(container="nvcr.io#nvidia/pytorch:26.10-py3"))
     words = ranks_arguments(script, tmp_path)
     assert words[2:5] == [
         "--container-image=nvcr.io#nvidia/pytorch:26.10-py3",
@@ -106,7 +106,7 @@ def test_a_container_sees_the_folder_that_the_job_was_submitted_from(tmp_path: P
 @pytest.mark.parametrize("text", HOSTILE)
 def test_users_words_stay_words(tmp_path: Path, text: str) -> None:
     job = a_job(words=("--output", text), output=text, variables=(("NOTE", text),))
-    script = batch_script(job, Wishes(container=text))
+    script = batch_script(job, SlurmOptions(container=text))
     words = ranks_arguments(script, tmp_path, '"$NOTE"')
     assert words[2] == f"--container-image={text}"
     assert words[-3:] == ["--output", text, text]
@@ -116,7 +116,7 @@ def test_users_words_stay_words(tmp_path: Path, text: str) -> None:
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30))
 def test_any_text_is_quoted_or_refused(text: str) -> None:
     try:
-        script = batch_script(a_job(words=("--output", text)), Wishes())
+        script = batch_script(a_job(words=("--output", text)), SlurmOptions())
     except UsageError as refused:
         assert not text.isprintable()
         assert "control character" in refused.message
@@ -138,7 +138,7 @@ def test_times_are_written_as_slurm_reads_them(text: str, written: str) -> None:
 @pytest.mark.parametrize("text", ["", "0m", "30 m", "half an hour", "1:2:3:4", "5w", "-5", "١٢m"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a time"):
-        Wishes(time=text)
+        SlurmOptions(time=text)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 )  # fmt: skip
 def test_what_slurm_could_misread_is_refused(wishes: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as refused:
-        Wishes(**wishes)
+        SlurmOptions(**wishes)
     assert refused.value.hint
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented import visits
+from synthetic_rows import batches
 
 from commbench.errors import RecordsError, UnavailableError
-from commbench.plan import Plan
-from commbench.records.schema import Header, Measurement, Rank, Run
 from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve, titles_of
+from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
+from commbench.spec.plan import Plan
 
 
-def made_up_run(
+def synthetic_run(
     *sizes: int, label: str = "made-up", folder: str = "run", timed: int = 99,
     **wishes: Any,
 ) -> Run:  # fmt: skip
@@ -24,19 +24,19 @@ def made_up_run(
         "operations": ("all_reduce",), "backend": "gloo", "device": "cpu", "world_size": 2
     }  # fmt: skip
     plan = Plan(sizes=sizes, **{**usual, **wishes})
-    header = Header(
+    header = RunHeader(
         plan=plan,
         label=label,
         started="2026-11-21T00:00:00+00:00",
         launcher="local",
         environment={"processor": "Example Processor"},
-        ranks=(Rank(0, "example", 1, "cpu"), Rank(1, "example", 2, "cpu")),
+        ranks=(RankInfo(0, "example", 1, "cpu"), RankInfo(1, "example", 2, "cpu")),
     )
     measurements = tuple(
         Measurement(
             case=case,
             status="ok",
-            visits=visits(*[[1e-6 * (case.index + 1) * (10 + i) for i in range(5)]] * 2),
+            batches=batches(*[[1e-6 * (case.index + 1) * (10 + i) for i in range(5)]] * 2),
         )
         if case.index < timed
         else Measurement(case=case, status="failed", reason="made up")
@@ -54,7 +54,7 @@ def size_of_png(path: Path) -> tuple[int, ...]:
 
 
 def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: Path) -> None:
-    run = made_up_run(1024, 4096, 16384)
+    run = synthetic_run(1024, 4096, 16384)
     folder = tmp_path / "plots" / "new"
     first = draw([run], folder)
     assert first == [folder / "busbw.png", folder / "time.png"]
@@ -68,14 +68,14 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
 
 
 def test_several_runs_share_their_axes_above_a_legend_that_hides_nothing(tmp_path: Path) -> None:
-    runs = [made_up_run(1024, 4096, label=label, folder=label) for label in ("ring", "tree")]
+    runs = [synthetic_run(1024, 4096, label=label, folder=label) for label in ("ring", "tree")]
     assert draw(runs, tmp_path) == [tmp_path / "busbw.png", tmp_path / "time.png"]
     assert size_of_png(tmp_path / "time.png") == (1080, 724)
 
 
 def test_a_title_says_nothing_twice() -> None:
     one, other, third = (
-        made_up_run(1024, 4096, cpu_mode=mode, world_size=ranks)
+        synthetic_run(1024, 4096, cpu_mode=mode, world_size=ranks)
         for mode, ranks in (("quiet", 2), ("plain", 2), ("plain", 4))
     )
     place = titles_of([one])[0].removesuffix(", 2 gloo ranks, cpu mode quiet")
@@ -86,7 +86,7 @@ def test_a_title_says_nothing_twice() -> None:
 
 
 def test_more_curves_than_colours_and_markers_are_drawn(tmp_path: Path) -> None:
-    run = made_up_run(
+    run = synthetic_run(
         64, 128,
         operations=("all_reduce", "reduce_scatter", "broadcast"),
         dtypes=("float32", "float64", "int8", "bfloat16"),
@@ -97,21 +97,21 @@ def test_more_curves_than_colours_and_markers_are_drawn(tmp_path: Path) -> None:
 def test_a_run_of_one_rank_with_no_bus_bandwidth_is_drawn_without_a_warning(
     tmp_path: Path,
 ) -> None:
-    assert len(draw([made_up_run(1024, 4096, world_size=1)], tmp_path)) == 2
+    assert len(draw([synthetic_run(1024, 4096, world_size=1)], tmp_path)) == 2
 
 
 @pytest.mark.parametrize(
     ("runs", "drawable"),
     [
         ([], False),
-        ([made_up_run(1024)], False),
-        ([made_up_run(1024, 4096)], True),
-        ([made_up_run(1024, 4096, timed=1)], False),
-        ([made_up_run(1024, 4096, timed=0)], False),
-        ([made_up_run(1024, operations=("all_reduce", "broadcast"))], False),
-        ([made_up_run(1024, operations=("barrier",))], False),
-        ([made_up_run(1024, label="ring"), made_up_run(4096, label="tree")], False),
-        ([made_up_run(1024), made_up_run(1024, 4096)], True),
+        ([synthetic_run(1024)], False),
+        ([synthetic_run(1024, 4096)], True),
+        ([synthetic_run(1024, 4096, timed=1)], False),
+        ([synthetic_run(1024, 4096, timed=0)], False),
+        ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], False),
+        ([synthetic_run(1024, operations=("barrier",))], False),
+        ([synthetic_run(1024, label="ring"), synthetic_run(4096, label="tree")], False),
+        ([synthetic_run(1024), synthetic_run(1024, 4096)], True),
     ],
 )
 def test_a_curve_needs_two_sizes_of_one_kind_in_one_run(runs: list[Run], drawable: bool) -> None:
@@ -121,13 +121,13 @@ def test_a_curve_needs_two_sizes_of_one_kind_in_one_run(runs: list[Run], drawabl
 def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
     # A label not given is made of the operations, so that many runs have the same.
     for size in (1024, 4096):
-        runs = [made_up_run(1024, folder="monday"), made_up_run(size, folder="tuesday")]
+        runs = [synthetic_run(1024, folder="monday"), synthetic_run(size, folder="tuesday")]
         assert not has_curve(runs)
 
 
 def test_a_figure_of_a_single_size_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as refused:
-        draw([made_up_run(1024)], tmp_path)
+        draw([synthetic_run(1024)], tmp_path)
     assert refused.value.message == MORE_SIZES_NEEDED
     assert "--sizes" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
@@ -137,4 +137,4 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(RecordsError, match=f"cannot write {file / 'busbw.png'}"):
-        draw([made_up_run(1024, 4096)], file)
+        draw([synthetic_run(1024, 4096)], file)

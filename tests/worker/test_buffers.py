@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from commbench.operations import OPERATIONS
-from commbench.plan import READY, Case, Plan
+from commbench.spec.case import READY, Case
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
 from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.seat import Seat
+from commbench.worker.context import RankContext
 
 RANKS, ROOT, COUNT = 3, 1, 100
 PLAN = Plan(
@@ -20,11 +21,11 @@ CASES = tuple(case for case in PLAN.cases() if case.status == READY)
 
 
 def arena(rank: int, cases: tuple[Case, ...] = CASES) -> Arena:
-    seat = Seat(
+    rank_context = RankContext(
         rank=rank, world_size=RANKS, local_rank=rank, local_world_size=RANKS,
         launcher="", meeting_point="",
     )  # fmt: skip
-    return Arena(Communicator(seat, torch.device("cpu"), None), cases)
+    return Arena(Communicator(rank_context, torch.device("cpu"), None), cases)
 
 
 def offset(buffers: Buffers) -> int:

@@ -12,14 +12,15 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commbench.dtypes import DTYPES
-from commbench.operations import OPERATIONS
-from commbench.plan import READY, Case, Plan
-from commbench.records.schema import WrongElement
+from commbench.results.schema import WrongElement
+from commbench.spec.case import READY, Case
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.patterns import PERIOD, Pattern
-from commbench.worker.seat import Seat
+from commbench.worker.context import RankContext
+from commbench.worker.verification_data import PERIOD, VerificationData
 from commbench.worker.verify import CHUNK_PERIODS, compare, fill, inspect, verify
 
 CPU = torch.device("cpu")
@@ -197,13 +198,16 @@ def test_comparing_64_mib_takes_less_than_16_mib_more() -> None:
 def ranks_of(case: Case, ranks: int) -> list[Buffers]:
     """The buffers of every rank, all in this process; there is no group."""
     seats = (
-        Seat(
+        RankContext(
             rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks,
             launcher="", meeting_point="",
         )
         for rank in range(ranks)
     )  # fmt: skip
-    return [Arena(Communicator(seat, CPU, None), (case,)).buffers(case) for seat in seats]
+    return [
+        Arena(Communicator(rank_context, CPU, None), (case,)).buffers(case)
+        for rank_context in seats
+    ]
 
 
 def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> None:
@@ -241,9 +245,9 @@ def every_case(ranks: int, sizes: tuple[int, ...], dtype: str = "int32") -> Iter
     return (case for case in plan.cases() if case.status == READY)
 
 
-def run_by_hand(case: Case, ranks: int, salt: int) -> tuple[list[Buffers], list[Pattern]]:
+def run_by_hand(case: Case, ranks: int, salt: int) -> tuple[list[Buffers], list[VerificationData]]:
     everyone = ranks_of(case, ranks)
-    patterns = [Pattern(case, rank, ranks, salt, CPU) for rank in range(ranks)]
+    patterns = [VerificationData(case, rank, ranks, salt, CPU) for rank in range(ranks)]
     for buffers, pattern in zip(everyone, patterns, strict=True):
         for number, part in enumerate(buffers.send_blocks or ()):
             fill(part, pattern.sent(number))

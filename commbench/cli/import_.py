@@ -1,0 +1,63 @@
+"""`commbench import`: another tool's results as a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commbench.cli.options import Dtype, Op, Ranks
+
+
+def importing(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Output of nccl-tests (text, JSON), OSU, IMB or PARAM."
+        ),
+    ],
+    ranks: Ranks = None,
+    op: Op = None,
+    dtype: Dtype = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run.  [default: the file's]")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the run, new or empty.  [default: results/TIME-LABEL]"
+        ),
+    ] = None,
+) -> None:
+    """Make a run folder of another tool's results.
+
+    What the file does not tell is asked for, never guessed. show, plot, compare and check take
+    such files as they are, too.
+
+    \b
+    commbench import nccl-tests.log --op all_reduce
+    commbench import osu_allgather.txt --ranks 16 --label mpi
+    """
+    from commbench.analysis.csv_file import ResultsCsv
+    from commbench.analysis.rows import rows_of
+    from commbench.importers.registry import read_foreign
+    from commbench.importers.to_run import run_of
+    from commbench.output.console import print_result, print_status
+    from commbench.report.run_table import run_text
+    from commbench.results.journal import write_run
+    from commbench.results.run_folder import create_folder, new_folder
+    from commbench.runner.run_options import refuse_bad_label
+
+    if label is not None:
+        refuse_bad_label(label)
+    foreign = read_foreign(file, ranks=ranks, operation=op, dtype=dtype)
+    run = run_of(foreign)
+    run = run._replace(header=run.header._replace(label=label or run.header.label))
+    folder = create_folder(output or new_folder(label or "imported"))
+    write_run(folder, run)
+    ResultsCsv(folder).add(*rows_of(run))
+    print_result(run_text(run))
+    for note in foreign.notes:
+        print_status(f"note: {' '.join(note.split())}")
+    print_status(f"results are in {folder}")

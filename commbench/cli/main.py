@@ -1,0 +1,115 @@
+"""The command line: one file per command. The only place that prints errors and exits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
+
+import typer
+
+from commbench import __version__
+from commbench.cli.lazy_group import LazyGroup
+from commbench.cli.usage_errors import told_of
+from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
+from commbench.output.console import print_error, print_result
+
+app = typer.Typer(
+    name="commbench",
+    cls=LazyGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+# Typer carries its own Click: the base of its errors is reached through one of them.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+@app.callback(invoke_without_command=True)
+def commbench(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Benchmark the collectives of torch.distributed: latency, algorithm and bus bandwidth.
+
+    \b
+    commbench run --op all_reduce --sizes 1K-1G    measure; table, CSV and plots
+    commbench run --op all --dry-run               what would be measured
+    commbench show results/RUN                     the table of a run
+    commbench compare RUN OTHER                    which is faster, and how sure that is
+    commbench sweep --env NCCL_ALGO=RING,TREE      which setting is best for which sizes
+    commbench smoke                                does everything work here?
+    commbench doctor                               what is in the way of measuring here
+    """
+    if version:
+        print_result(f"commbench {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print_result(context.get_help())
+        raise typer.Exit(2)
+
+
+def main() -> NoReturn:
+    """Run the command line; every error becomes two lines and an exit code."""
+    _prepare_streams()
+    try:
+        code = app(standalone_mode=False, prog_name="commbench")
+        sys.stdout.flush()
+    except _UsageError as error:
+        print_error(*told_of(error))
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        print_error("stopped by SIGINT", "")
+        code = Interrupted("").exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `| head` does.
+        _give_up_output()
+        code = 128 + signal.SIGPIPE
+    except CommbenchError as error:
+        if isinstance(error, Interrupted):
+            ignore_interruptions()
+        if os.environ.get("COMMBENCH_TRACEBACK") == "1":
+            raise
+        print_error(error.message, error.hint, error.details)
+        code = error.exit_code
+    except (OSError, MemoryError, ImportError) as error:
+        if os.environ.get("COMMBENCH_TRACEBACK") == "1":
+            raise
+        trouble = from_os_error(error)
+        print_error(trouble.message, trouble.hint)
+        code = trouble.exit_code
+        _give_up_output()
+    _leave(code if isinstance(code, int) else 0)
+
+
+def _prepare_streams() -> None:
+    """Make both streams take any text; a character that a terminal has not becomes a question mark,
+    and what is said to a closed stream is lost."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - for good
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _give_up_output() -> None:
+    """Lead standard output into the void if it cannot be written, so that nobody fails again at the
+    end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit; at once where torch was imported, for taking it apart takes as long as a small run."""
+    if "torch" in sys.modules:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

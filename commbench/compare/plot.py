@@ -1,0 +1,199 @@
+"""Comparisons as pictures, one per kind of case: times above, their ratio below, against size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from io import BytesIO
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commbench.compare.comparison import Comparison
+from commbench.compare.ratio import NOT_COMPARED
+from commbench.compare.summary import names_of
+from commbench.errors import UnavailableError, UsageError
+from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
+from commbench.results.files import write_new
+from commbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+Curves = list[tuple[str, "DataFrame"]]
+"""The rows of one kind against each of the others, by the other's name."""
+GREY = "#888888"
+
+
+def draw_one(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Draw the only kind of case that has a curve into `path`, which must not exist."""
+    kinds = _drawable(comparisons)
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{path} can hold one kind of case, and here are {len(kinds)}",
+            "--output DIR draws a picture of each",
+        )
+    _draw(comparisons, kinds[0], path)
+
+
+def draw_all(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
+    """Draw every kind of case that has a curve into a file of its own; their paths."""
+    paths = []
+    for kind in _drawable(comparisons):
+        paths.append(folder / f"compare-{_as_file_name(kind)}.png")
+        _draw(comparisons, kind, paths[-1])
+    return paths
+
+
+def _as_file_name(kind: str) -> str:
+    """A kind as part of a file's name, of letters, digits and dashes, and not too long for one."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", kind).strip("-")[:100]
+
+
+def _drawable(comparisons: Sequence[Comparison]) -> list[str]:
+    """The kinds that were timed on both sides at two sizes or more."""
+    kinds = dict.fromkeys(str(kind) for found in comparisons for kind in _timed(found)["kind"])
+    drawable = [
+        kind
+        for kind in kinds
+        if any(_rows(found, kind)["size_bytes"].nunique() > 1 for found in comparisons)
+    ]
+    if not drawable:
+        raise UnavailableError(
+            "no plot: a curve needs at least two sizes that both sides have timed",
+            "measure both with the same --sizes",
+        )
+    return drawable
+
+
+def _timed(found: Comparison) -> DataFrame:
+    compared = (found.rows["ratio"] > 0) & (found.rows["verdict"] != NOT_COMPARED)
+    rows: DataFrame = found.rows[compared]
+    return rows
+
+
+def _rows(found: Comparison, kind: str) -> DataFrame:
+    rows = _timed(found)
+    chosen: DataFrame = rows[rows["kind"] == kind]
+    return chosen
+
+
+def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 7.2), dpi=120)
+    canvas = FigureCanvasAgg(figure)
+    times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure.subplots_adjust(left=0.1, right=0.97, bottom=0.11, top=0.94, hspace=0.06)
+    first, *others = names_of([comparisons[0].a, *(found.b for found in comparisons)])
+    named = zip(others, comparisons, strict=True)
+    curves = [(name, found, _rows(found, kind)) for name, found in named]
+    curves = [curve for curve in curves if len(curve[2])]
+    _paint_first(times, f"A: {first}", [rows for _, _, rows in curves])
+    styles = zip(cycle(COLOURS[1:]), cycle(MARKERS[1:]), strict=False)
+    for (name, found, rows), (colour, marker) in zip(curves, styles, strict=False):
+        b = _tag(f"B: {name}")
+        _paint(times, rows, "time_b_us", ("time_b_ci_low_us", "time_b_ci_high_us"), b, colour,
+               marker)  # fmt: skip
+        _paint(ratios, rows, "ratio", ("ratio_ci_low", "ratio_ci_high"), b, colour, marker)
+        _mark_crossovers(ratios, found, kind, colour)
+    times.set_title(plain(kind), fontsize=10)
+    _dress(times, ratios, comparisons[0].tolerance)
+    _write(canvas, path)
+
+
+def _paint_first(axes: Axes, name: str, parts: Sequence[DataFrame]) -> None:
+    """Side A, with the sizes of all comparisons."""
+    import pandas
+
+    rows = pandas.concat(parts).drop_duplicates("size_bytes").sort_values("size_bytes")
+    _paint(axes, rows, "time_a_us", ("time_a_ci_low_us", "time_a_ci_high_us"), _tag(name),
+           COLOURS[0], MARKERS[0])  # fmt: skip
+
+
+def _paint(
+    axes: Axes,
+    rows: DataFrame,
+    column: str,
+    band: tuple[str, str],
+    name: str,
+    colour: str,
+    marker: str,
+) -> None:
+    sizes = rows["size_bytes"].to_numpy()
+    low, high = (rows[end].to_numpy() for end in band)
+    axes.fill_between(sizes, low, high, color=colour, alpha=0.22, linewidth=0)
+    axes.plot(sizes, rows[column].to_numpy(), color=colour, marker=marker, markersize=4, label=name)
+
+
+def _mark_crossovers(axes: Axes, found: Comparison, kind: str, colour: str) -> None:
+    for crossover in found.crossovers:
+        if crossover.kind == kind:
+            axes.axvspan(
+                crossover.below_bytes, crossover.above_bytes, color=colour, alpha=0.12, hatch="//",
+                linewidth=0, label="crossover within",
+            )  # fmt: skip
+
+
+def _dress(times: Axes, ratios: Axes, tolerance: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    times.set_xscale("log", base=2)
+    times.set_yscale("log")
+    times.set_ylabel("time of a call (us)")
+    times.legend(title="band: 95 % interval", fontsize=8, title_fontsize=8)
+    ratios.set_yscale("log")
+    ratios.axhspan(1 / (1 + tolerance), 1 + tolerance, color=GREY, alpha=0.25, linewidth=0,
+                   label=f"the same: within {tolerance * 100:g} %")  # fmt: skip
+    ratios.axhline(1, color=GREY, linewidth=1)
+    ratios.set_ylabel("time over that of A\nabove 1: slower")
+    ratios.set_xlabel("size: the larger of what one rank sends and receives")
+    _limit(ratios, tolerance)
+    low, high = times.get_xlim()
+    ratios.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
+    ratios.xaxis.set_minor_locator(NullLocator())
+    ratios.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(round(size))))
+    ratios.tick_params(axis="x", rotation=30)
+    ratios.set_xlim(low, high)
+    times.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    handles, labels = ratios.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    ratios.legend(once.values(), once.keys(), fontsize=8)
+    for axes in (times, ratios):
+        axes.grid(which="major", alpha=0.4)
+
+
+def _limit(axes: Axes, tolerance: float) -> None:
+    """Ticks of a ratio as plain numbers, and room for the tolerance."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axes.get_ylim()
+    low, high = min(low, (1 - tolerance) * 0.98), max(high, (1 + tolerance) * 1.02)
+    axes.set_ylim(low, high)
+    wide = high / low > 4
+    ticks = LogLocator(base=10, subs=(1, 2, 5)) if wide else _ticks(low, high)
+    axes.yaxis.set_major_locator(ticks)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+
+
+def _ticks(low: float, high: float) -> Any:
+    """Round steps, for a range in which powers of ten are too far apart."""
+    from matplotlib.ticker import FixedLocator
+
+    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2) if (high - low) / s <= 10)
+    first = int(low / step) + 1
+    return FixedLocator([number * step for number in range(first, int(high / step) + 1)])
+
+
+def _tag(name: str) -> str:
+    return tag(name, 40)
+
+
+def _write(canvas: Any, path: Path) -> None:
+    picture = BytesIO()
+    with quiet_about_glyphs():
+        canvas.print_png(picture)
+    write_new(path, picture.getvalue())

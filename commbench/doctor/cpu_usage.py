@@ -1,0 +1,107 @@
+"""Who uses the cores: shares of their time from /proc/stat, and processes from /proc/PID/stat."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench.host.procfs import HOST, text
+
+NOTEWORTHY_CORES = 0.05
+MOST_NAMED = 3
+
+
+class CpuTicks(NamedTuple):
+    """Clock ticks that some cores have spent since the host started; proc(5)."""
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    stolen: int
+
+    @property
+    def programs(self) -> int:
+        """Ticks spent on programs and what the kernel did for them."""
+        return self.user + self.nice + self.system
+
+    @property
+    def busy(self) -> int:
+        """Ticks in which a core of this host worked."""
+        return self.programs + self.irq + self.softirq
+
+
+class Process(NamedTuple):
+    """A process, and the clock ticks that it has used."""
+
+    name: str
+    ticks: int
+
+
+class CpuUse(NamedTuple):
+    """What happened on some cores in a while, as shares of their time."""
+
+    busy_share: float
+    stolen_share: float
+    programs_share: float
+
+
+def read_ticks(cores: Sequence[int], host: Path = HOST) -> CpuTicks | None:
+    """Ticks of the cores together; None where the kernel does not tell."""
+    wanted = {f"cpu{core}" for core in cores}
+    found = []
+    for line in (text(host / "proc/stat") or "").splitlines():
+        name, *values = line.split()
+        if name in wanted and len(values) >= 8:
+            found.append([int(value) for value in values[:8]])
+    return CpuTicks(*map(sum, zip(*found, strict=True))) if found else None
+
+
+def use_between(before: CpuTicks | None, after: CpuTicks | None) -> CpuUse | None:
+    """Shares of the time between two readings; None where nothing can be told."""
+    if before is None or after is None:
+        return None
+    passed = CpuTicks(*(max(0, b - a) for a, b in zip(before, after, strict=True)))
+    whole = sum(passed)
+    if not whole:
+        return None
+    return CpuUse(passed.busy / whole, passed.stolen / whole, passed.programs / whole)
+
+
+def read_processes(host: Path = HOST) -> dict[tuple[int, int], Process]:
+    """Every process that can be seen, but this one, by its number and when it started."""
+    found = {}
+    for folder in host.glob("proc/[0-9]*"):
+        line = text(folder / "stat")
+        if line is None or int(folder.name) == os.getpid():
+            continue
+        name, _, rest = line.partition("(")[2].rpartition(")")
+        values = rest.split()
+        if len(values) > STARTED:
+            ticks = int(values[USER]) + int(values[SYSTEM])
+            found[int(folder.name), int(values[STARTED])] = Process(name, ticks)
+    return found
+
+
+USER, SYSTEM, STARTED = 11, 12, 19
+"""Fields 14, 15 and 22 of /proc/PID/stat, counted after the name; proc(5)."""
+
+
+def busiest(
+    before: Mapping[tuple[int, int], Process],
+    after: Mapping[tuple[int, int], Process],
+    elapsed_s: float,
+) -> tuple[tuple[str, float], ...]:
+    """The names of the programs that used most meanwhile, each with how many cores it kept."""
+    spent: Counter[str] = Counter()
+    for key, process in after.items():
+        spent[process.name] += process.ticks - (before[key].ticks if key in before else 0)
+    whole = elapsed_s * os.sysconf("SC_CLK_TCK")
+    shares = [(name, ticks / whole) for name, ticks in spent.most_common(MOST_NAMED)]
+    return tuple((name, share) for name, share in shares if share >= NOTEWORTHY_CORES)

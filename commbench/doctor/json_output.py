@@ -1,0 +1,48 @@
+"""What the doctor found as plain JSON values, for tickets; what is not known is left out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from commbench import __version__
+from commbench.doctor.checkup import DoctorOptions, DoctorReport
+from commbench.doctor.findings import findings_of
+from commbench.doctor.modes_text import sentences
+from commbench.errors import CommbenchError
+
+
+def doctor_json(checkup: DoctorReport) -> dict[str, Any]:
+    """Everything that is known; seconds, bytes and bytes per second."""
+    known = {name: _plain(value) for name, value in checkup._asdict().items()}
+    findings = [
+        {
+            "name": finding.name,
+            "figure": finding.figure(checkup),
+            "threshold": finding.threshold,
+            "message": finding.says(checkup),
+            "advice": finding.advises(checkup),
+        }
+        for finding in findings_of(checkup)
+    ]
+    return {
+        "commbench": __version__,
+        **{name: value for name, value in known.items() if value is not None},
+        "ranks_fit": checkup.facts.ranks_fit if checkup.facts else None,
+        "modes": [_plain(figure) for figure in checkup.figures],
+        "sentences": sentences(checkup) if checkup.trials else [],
+        "findings": findings,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, CommbenchError):
+        return value.message
+    if isinstance(value, DoctorOptions):
+        return asdict(value)
+    if hasattr(value, "_asdict"):
+        named = {name: _plain(inner) for name, inner in value._asdict().items()}
+        return {name: inner for name, inner in named.items() if inner is not None}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return value

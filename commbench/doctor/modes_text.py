@@ -1,0 +1,159 @@
+"""What each cpu mode would change on this host: a table, and a sentence for each mode."""
+
+from __future__ import annotations
+
+from math import ceil, comb
+from textwrap import fill
+
+from commbench.doctor.checkup import DoctorReport
+from commbench.doctor.mode_effects import (
+    FASTER,
+    LARGE,
+    SLOWER,
+    SMALL,
+    ModeEffect,
+    ModeResult,
+    effect,
+    stalls,
+)
+from commbench.doctor.mode_trials import MODES, PLAIN, itinerary
+from commbench.doctor.sample_range import BY_CHANCE, SampleRange
+from commbench.output.table import clean, table
+from commbench.units import format_bytes, format_share, format_time
+
+HEADINGS = (
+    "mode", "size", "time", "of launches", "time over\nplain's", "of rounds", "stalled", "queued",
+    "n",
+)  # fmt: skip
+ENOUGH_ROUNDS = next(n for n in range(1, 99) if 2 / comb(2 * n, n) <= BY_CHANCE)
+
+
+def modes_text(checkup: DoctorReport) -> str:
+    """The table of modes and sizes, and a line for each mode that could not be tried."""
+    rows = [_cells(figure) for figure in checkup.figures]
+    lines = table(HEADINGS, rows, left="mode") if rows else []
+    for trial in checkup.trials:
+        if trial.trouble:
+            line = f"  {trial.mode}: no launch: {trial.trouble.message}"
+            lines.append(fill(clean(line), 100, subsequent_indent="    "))
+    return "\n".join(lines)
+
+
+def _cells(figure: ModeResult) -> tuple[str, ...]:
+    time, ratio = figure.time_s, figure.ratio
+    return (
+        figure.mode,
+        format_bytes(figure.size_bytes),
+        format_time(time.median),
+        _range(time) if time.number > 1 else "",
+        f"{ratio.median:.2f}" if ratio else "",
+        f"{ratio.low:.2f} … {ratio.high:.2f}" if ratio and ratio.number > 1 else "",
+        _percent(figure.stalled_share),
+        _percent(figure.queued_share),
+        str(time.number),
+    )
+
+
+def _range(time: SampleRange) -> str:
+    low, high = (format_time(end, like=time.median) for end in (time.low, time.high))
+    return f"{low.split()[0]} … {high}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else format_share(share)
+
+
+def sentences(checkup: DoctorReport) -> list[str]:
+    """What each mode would change here, or that nothing can be told; and how sure that is."""
+    said = [_plain(checkup)] if any(f.mode == PLAIN for f in checkup.figures) else []
+    said += [_sentence(checkup, mode) for mode in MODES if mode in _seen(checkup) - {PLAIN}]
+    missing = [mode for mode in MODES if mode not in _seen(checkup)]
+    said += [f"Not tried, for the check ended before: {', '.join(missing)}."] if missing else []
+    return [*said, _sureness(checkup), *_cut_short(checkup)]
+
+
+def _seen(checkup: DoctorReport) -> set[str]:
+    return {trial.mode for trial in checkup.trials}
+
+
+def _plain(checkup: DoctorReport) -> str:
+    shares = [f.stalled_share for f in checkup.figures if f.mode == PLAIN]
+    known = [share for share in shares if share is not None]
+    stalled = f": up to {format_share(max(known))} of its iterations stall" if known else ""
+    return f"plain is what ranks get that are left alone{stalled}."
+
+
+def _sentence(checkup: DoctorReport, mode: str) -> str:
+    trouble = next((t.trouble for t in checkup.trials if t.mode == mode and t.trouble), None)
+    if trouble:
+        return f"{mode} cannot be had here: {trouble.message}."
+    effects = [effect(checkup.trials, mode, sizes) for sizes in (SMALL, LARGE)]
+    told = [_effect_words(found) for found in effects if found]
+    if not told:
+        return f"{mode} cannot be held against plain: no round has both."
+    found = stalls(checkup.trials, mode)
+    more = (
+        f"; {format_share(found.mode)} of iterations stall instead of {format_share(found.plain)}"
+        if found
+        else ""
+    )
+    return f"{mode}: {'; '.join(told)}{more}."
+
+
+def _effect_words(found: ModeEffect) -> str:
+    ratio, size = found.ratio, format_bytes(found.sizes[-1])
+    what = f"up to {size}" if len(found.sizes) > 1 else f"at {size}"
+    if found.verdict == FASTER:
+        fast = SampleRange(1 / ratio.median, 1 / ratio.high, 1 / ratio.low, ratio.number)
+        return f"{what} {_times(fast)} times as fast as plain{_extent(fast)}"
+    if found.verdict == SLOWER:
+        return f"{what} {_times(ratio)} times as slow as plain{_extent(ratio)}"
+    if ratio.number < ENOUGH_ROUNDS:
+        return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, which may be noise"
+    return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, not to be told from noise"
+
+
+def _times(ratio: SampleRange) -> str:
+    return f"{ratio.median:.{_digits(ratio)}f}"
+
+
+def _extent(ratio: SampleRange) -> str:
+    digits = _digits(ratio)
+    return f" ({ratio.low:.{digits}f} … {ratio.high:.{digits}f})" if ratio.number > 1 else ""
+
+
+def _digits(ratio: SampleRange) -> int:
+    return 2 if ratio.low < 1 else 1 if ratio.median < 10 else 0
+
+
+def _sureness(checkup: DoctorReport) -> str:
+    """How often chance would make such differences."""
+    launches = {f.mode: f.time_s.number for f in checkup.figures}
+    fewest = min(launches.values(), default=0)
+    if fewest < ENOUGH_ROUNDS:
+        return (
+            "A difference is told only where all launches of a mode lie beyond all of plain's, and "
+            f"there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
+        )
+    chance = format_share(2 / comb(2 * fewest, fewest))
+    return (
+        f"A difference is told only where all launches of a mode lie beyond all of plain's: with "
+        f"{fewest} of each, chance does that in {chance} of comparisons."
+    )
+
+
+def _cut_short(checkup: DoctorReport) -> list[str]:
+    """What is missing because the time was up."""
+    hopeless = {trial.mode for trial in checkup.trials if trial.trouble}
+    request = checkup.request
+    order = [m for _, m in itinerary(request.rounds, request.seed) if m not in hopeless]
+    done = [trial for trial in checkup.trials if trial.points]
+    missing = len(order) - len(done)
+    if missing <= 0 or not done or checkup.ended:
+        return []
+    each = sum(trial.elapsed_s for trial in done) / len(done)
+    needed = ceil((request.seconds + (missing + 1) * each) / 10) * 10
+    return [
+        f"The time was up after {len(done)} of {len(order)} launches: --seconds {needed} is likely "
+        "to do for all."
+    ]

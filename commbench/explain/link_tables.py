@@ -1,0 +1,107 @@
+"""Tables of links and of published bandwidths, each figure with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commbench.analysis.peak import share
+from commbench.output.table import table
+from commbench.spec.links import Link, Published, find_link, links, peak_of, published
+from commbench.spec.operations import OPERATIONS
+from commbench.units import GB, format_percent
+
+
+def links_text() -> str:
+    """Every link: name, speed one way, what it is, and the sources."""
+    sources = _Sources()
+    rows = [
+        (
+            link.name,
+            f"{link.bytes_per_second / GB:g}",
+            link.per,
+            link.what,
+            ", ".join(link.aliases),
+            sources.number(link.source),
+        )
+        for link in links()
+    ]
+    headings = ("link", "GB/s\none way", "per", "what it is", "or say", "source")
+    return "\n".join(
+        (
+            *table(headings, rows, left="link,per,what it is,or say"),
+            "",
+            "Specified speeds, which no program reaches in full. Vendors often print both ways",
+            "together, which is twice as much. Where a node has several ports, --peak 400GB/s/node",
+            "says what they carry together. `commbench links --published`: what others measured.",
+            "",
+            *sources.lines(),
+        )
+    )
+
+
+def link_text(link: Link) -> str:
+    """One link in full, and what was published for it."""
+    lines = [
+        link.name,
+        f"  what it is   {link.what}",
+        f"  one way      {link.bytes_per_second / GB:g} GB/s per {link.per}",
+        f"  source       {link.source}",
+    ]
+    if link.aliases:
+        lines.insert(2, f"  or say       {', '.join(link.aliases)}")
+    found = [figure for figure in published() if figure.link == link.name]
+    return "\n".join([*lines, "", published_text(found)] if found else lines)
+
+
+def published_text(figures: Sequence[Published]) -> str:
+    """Published bus bandwidths, and the share of the link's speed that each needs."""
+    sources = _Sources()
+    rows = [
+        (
+            figure.machine,
+            figure.operation,
+            figure.how,
+            figure.size,
+            f"{figure.busbw / GB:g}",
+            _percent(figure),
+            figure.link,
+            sources.number(figure.source),
+        )
+        for figure in figures
+    ]
+    headings = ("machine", "operation", "how", "size", "busbw\nGB/s", "", "of", "source")
+    return "\n".join(
+        (
+            *table(headings, rows, left="machine,operation,how,of"),
+            "",
+            "Measured by others, calls back to back. Above 100 %: the switch reduced (NVLS,",
+            "SHARP), and fewer bytes crossed the links than busbw counts.",
+            "",
+            *sources.lines(),
+        )
+    )
+
+
+def _percent(figure: Published) -> str:
+    operation = OPERATIONS[figure.operation]
+    if operation.busbw_factor is None:
+        return ""
+    algbw = figure.busbw / operation.busbw_factor(figure.ranks)
+    peak = peak_of(find_link(figure.link))
+    needed = share(operation, figure.ranks, figure.nodes, algbw, peak)
+    return format_percent(needed.fraction) if needed else ""
+
+
+class _Sources:
+    """Sources by number, in the order they were first named."""
+
+    def __init__(self) -> None:
+        self._known: list[str] = []
+
+    def number(self, source: str) -> str:
+        if source not in self._known:
+            self._known.append(source)
+        return str(self._known.index(source) + 1)
+
+    def lines(self) -> list[str]:
+        return [f"  {number}  {source}" for number, source in enumerate(self._known, start=1)]

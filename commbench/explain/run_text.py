@@ -1,0 +1,135 @@
+"""The rows of a run in sentences: all about one, or how to read the table and one of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commbench.analysis.peak import share_of_peak, why_no_share
+from commbench.analysis.rows import ResultRow, rows_of
+from commbench.errors import UsageError
+from commbench.explain.row_text import TIMINGS, explain, is_of_size
+from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
+from commbench.results.schema import Run, RunHeader
+from commbench.spec.links import Peak
+from commbench.spec.operations import OPERATIONS, Operation
+from commbench.units import format_bytes, format_percent, format_sizes
+
+_COLUMNS = (
+    ("size", "S: the larger of what one rank's call sends and receives, as in nccl-tests."),
+    ("count", "Elements of the tensor, or of one rank's block where S is cut into blocks."),
+    ("time", "t: per iteration the slowest rank, then the median over the iterations."),
+    ("interval", "Where the true median of this run lies with 95 % confidence. A wide one: noise."),
+    ("n", "Iterations timed."),
+    ("algbw", "S / t: how fast the data of a call get done."),
+    ("busbw", "algbw x factor: what a rank's link had to carry at least; compare that to a link."),
+    ("wrong", "Elements of the result that differ from what they must be; empty: not checked."),
+)
+
+
+def explain_run(
+    run: Run,
+    operation: Operation | None = None,
+    size_bytes: int | None = None,
+    peak: Peak | None = None,
+) -> str:
+    """The chosen rows in full; without a choice, the table and the largest size of each kind."""
+    kinds = _kinds(_chosen(run, operation, size_bytes))
+    largest = [max(rows, key=_timed_size) for rows in kinds.values()]
+    of_one = f"--op {operation.name if operation else 'OP'}"
+    hidden = size_bytes is None and len(rows_of(run)) > len(kinds)
+    others = _others(run, of_one) if hidden else ""
+    if operation or size_bytes or len(rows_of(run)) == 1:
+        where = _where(run.header)
+        return "\n\n\n".join(explain(row, peak, where) for row in largest) + others
+    timings = dict.fromkeys(row.measurement.case.timing for row in largest)
+    parts = [
+        Paragraph("where", [_where(run.header)]),
+        *(Paragraph(label, [text]) for label, text in _COLUMNS),
+        *(Paragraph("timing", [f"{name}: {TIMINGS.get(name, '')}"]) for name in timings),
+    ]
+    blocks = [wrapped(_compact(row, peak)) for row in largest]
+    return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
+
+
+def _chosen(run: Run, operation: Operation | None, size: int | None) -> list[ResultRow]:
+    rows = list(rows_of(run))
+    if not rows:
+        raise UsageError(f"{run.name} has no finished case yet", "wait, or name another run")
+    names = dict.fromkeys(row.measurement.case.operation for row in rows)
+    if operation:
+        rows = [row for row in rows if row.measurement.case.operation == operation.name]
+        if not rows:
+            raise UsageError(f"{run.name} has no {operation.name}", f"it has {', '.join(names)}")
+    if size is None:
+        return rows
+    sizes = sorted({row.measurement.case.size_bytes for row in rows} - {0})
+    rows = [row for row in rows if is_of_size(row, size)]
+    if not rows:
+        has = f"it has {format_sizes(tuple(sizes))}" if sizes else "nothing in it has a size"
+        raise UsageError(f"{run.name} has no row of {format_bytes(size)}", has)
+    return rows
+
+
+def _kinds(rows: Sequence[ResultRow]) -> dict[tuple[str, str], list[ResultRow]]:
+    kinds: dict[tuple[str, str], list[ResultRow]] = {}
+    for row in rows:
+        case = row.measurement.case
+        kinds.setdefault((case.title, case.timing), []).append(row)
+    return kinds
+
+
+def _timed_size(row: ResultRow) -> tuple[bool, int]:
+    return row.time is not None, row.measurement.case.size_bytes
+
+
+def _others(run: Run, of_one: str) -> str:
+    """How to ask for the rows that are not shown."""
+    return "\n\n" + wrapped(
+        "That is the largest size of each kind. For others, with everything about them: "
+        f"commbench explain {run.path} {of_one} --size SIZE"
+    )
+
+
+def _where(header: RunHeader) -> str:
+    plan, facts = header.plan, header.environment
+    hosts = header.hosts
+    named = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    models = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
+    device = ", ".join(model for model in models if model) or plan.device
+    if plan.device == "cpu" and facts.get("processor"):
+        device = str(facts["processor"])
+    torch = f"torch {facts['torch']}, " if facts.get("torch") else ""
+    return (
+        f"{plan.world_size} {plan.backend} ranks on {named or 'an unknown host'} ({device}), "
+        f"{torch}cpu mode {plan.cpu_mode}, {header.started}."
+        f"{' Ranks share a GPU: no measure of performance.' if header.gpu_shared else ''}"
+    )
+
+
+def _compact(row: ResultRow, peak: Peak | None) -> str:
+    """The figures of a row with their formulas, in a few lines."""
+    case, time, ranks = row.measurement.case, row.time, row.header.plan.world_size
+    operation = OPERATIONS[case.operation]
+    if time is None:
+        return f"{case.title}: {row.measurement.status}: {row.measurement.reason}"
+    interval = "" if time.precision is None else f" ± {format_percent(time.precision)}"
+    took = f"t = {seconds(time.median)}{interval}, {case.timing}, {time.iterations} iterations"
+    if row.algbw is None or row.busbw is None or operation.busbw_factor is None:
+        return f"{case.title}: {operation.summary}. {took}. It has no bandwidth."
+    size = f"S = {format_bytes(case.size_bytes)}"
+    formula, factor = operation.busbw_formula, operation.busbw_factor(ranks)
+    product = f"algbw x {formula} = {gbps(row.algbw)} x {factor:.5g} = {gbps(row.busbw)} GB/s"
+    busbw = "algbw" if formula == "1" else f"{product} (n = {ranks})"
+    return (
+        f"{case.title}: {operation.summary}. {size}, {took}. "
+        f"algbw = S / t = {gbps(row.algbw)} GB/s. busbw = {busbw}.{_percentage(row, peak)}"
+    )
+
+
+def _percentage(row: ResultRow, peak: Peak | None) -> str:
+    if peak is None:
+        return ""
+    share = share_of_peak(row, peak)
+    if share is None:
+        return f" No percentage of {peak.name}: {why_no_share(row, peak)}."
+    return f" That is {format_percent(share.fraction)} of {peak.name} ({share.bound} bound)."

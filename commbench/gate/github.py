@@ -1,0 +1,61 @@
+"""What GitHub Actions is told of a gate: annotations on its output, and the step's summary.
+
+A line that begins with `::` is a command to the runner, also after blanks, and so is `##[` within a
+line. So text from files is escaped in the commands, and defused everywhere else (see terminal).
+Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from commbench.errors import RecordsError
+from commbench.gate.gate import GateResult
+from commbench.gate.limits import FAIL, UNDECIDED
+from commbench.gate.text import noteworthy, row_of, summary_of, title_of, verdict_line
+from commbench.output.table import clean
+
+_MOST_ROWS = 5
+"""Rows named in one annotation. GitHub shows ten annotations of a step: one per rule is enough."""
+
+
+def annotations_of(gate: GateResult, undecided_fails: bool) -> list[str]:
+    """A command for each rule that is broken or undecided, and one for the whole."""
+    title = title_of(gate)
+    lines = []
+    if gate.incomplete:
+        lines.append(_command("error", title, f"the run is not whole: {gate.incomplete}"))
+    levels = {FAIL: "error", UNDECIDED: "error" if undecided_fails else "warning"}
+    for verdict in (v for v in gate.verdicts if v.outcome in levels):
+        rows = [" ".join(filter(None, row_of(verdict, f))) for f in noteworthy(verdict)]
+        more = [f"and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else []
+        text = "\n".join([verdict_line(verdict), *rows[:_MOST_ROWS], *more])
+        lines.append(_command(levels[verdict.outcome], title, text))
+    return lines or [_command("notice", title, summary_of(gate))]
+
+
+def add_summary(text: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Append Markdown to the step's summary, where there is one."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as error:
+        raise RecordsError(
+            f"cannot write the step's summary {path}: {error.strerror}",
+            "GITHUB_STEP_SUMMARY names that file",
+        ) from None
+
+
+def _command(level: str, title: str, text: str) -> str:
+    lines = "\n".join(clean(line) for line in text.split("\n"))
+    name = _escaped(clean(title)).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={name}::{_escaped(lines)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,160 @@
+"""Rules: which rows have to keep which limit."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from commbench.errors import UsageError, name_error
+from commbench.gate.limits import LIMITS, Limit
+from commbench.results.files import why_unreadable
+from commbench.spec.dtypes import find_dtype
+from commbench.spec.operations import find_operation
+from commbench.units import LARGEST_SIZE, format_size, parse_size
+from commbench.validation import brief, is_modest
+
+
+class Rule(NamedTuple):
+    """A limit, and the rows it holds for."""
+
+    limit: Limit
+    value: float
+    operation: str = ""
+    """Empty: all."""
+    dtype: str = ""
+    smallest: int = 0
+    largest: int = LARGEST_SIZE
+    optional: bool = False
+    """It need not match any row."""
+
+    @property
+    def where(self) -> str:
+        """Which rows, in a few words: `all_reduce float32 1M-1G`."""
+        sizes = ""
+        if self.smallest or self.largest != LARGEST_SIZE:
+            low = format_size(self.smallest) if self.smallest else ""
+            high = format_size(self.largest) if self.largest != LARGEST_SIZE else ""
+            sizes = low if low == high else f"{low}-{high}"
+        return " ".join(filter(None, (self.operation or "all", self.dtype, sizes)))
+
+    @property
+    def title(self) -> str:
+        """The whole rule: `all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s`."""
+        return f"{self.where}: {self.limit.words(self.value)}"
+
+
+def parse_rule(name: str, text: str) -> Rule:
+    """The rule that an option says: `[OPERATION:][SIZES:]LIMIT`, such as `all_reduce:1M-1G:3GB/s`.
+
+    Raises UsageError for what is none.
+    """
+    limit = LIMITS[name]
+    *selectors, value = (field.strip() for field in text.split(":"))
+    chosen: dict[str, Any] = {}
+    for field in selectors:
+        kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
+        if not field or kind in chosen:
+            raise UsageError(
+                f"{text!r} is no limit of rows",
+                f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
+                "such as all_reduce:1M-1G:LIMIT",
+            )
+        chosen[kind] = field
+    return make_rule(limit, value, chosen)
+
+
+def make_rule(limit: Limit, value: str, chosen: dict[str, Any]) -> Rule:
+    """A rule from texts by name: `operation`, `sizes`, `dtype`; what is left out means all."""
+    texts = {key: as_text(key, found) for key, found in chosen.items()}
+    operation, dtype = texts.get("operation", "all"), texts.get("dtype", "all")
+    smallest, largest = _sizes(texts["sizes"]) if "sizes" in texts else (0, LARGEST_SIZE)
+    return Rule(
+        limit=limit,
+        value=limit.parse(value),
+        operation="" if operation == "all" else find_operation(operation).name,
+        dtype="" if dtype == "all" else find_dtype(dtype).name,
+        smallest=smallest,
+        largest=largest,
+    )
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    """A range of sizes: `1M-1G`, `1M-`, `-64K`, or one size."""
+    low, dash, high = (part.strip() for part in text.partition("-"))
+    smallest = parse_size(low) if low else 0
+    largest = parse_size(high) if high else LARGEST_SIZE if dash else smallest
+    if not (low or high):
+        raise UsageError(f"{text!r} is no range of sizes", "write 1M-1G, 1M- or -64K")
+    if smallest > largest:
+        raise UsageError(f"the range {text} runs backwards", f"write {high}-{low}")
+    return smallest, largest
+
+
+def as_text(key: str, value: Any) -> str:
+    """A value as an option would have it; a number stands for itself where it has no unit."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_modest(value):
+        return repr(value)
+    raise UsageError(f"{key} is {brief(value)}", "write it as text, in quotation marks")
+
+
+_SELECTORS = ("operation", "sizes", "dtype")
+
+
+_KEYS = (*_SELECTORS, *LIMITS, "optional")
+
+
+_LARGEST_BYTES = 1 << 20
+
+
+def read_rules(path: Path) -> tuple[Rule, ...]:
+    """The rules of a TOML file, which is a list of tables `[[rule]]`. Raises UsageError with what
+    is wrong in it."""
+    values = _toml(path)
+    tables = values.get("rule")
+    if unknown := [key for key in values if key != "rule"]:
+        raise UsageError(f"{path} has an unknown key {unknown[0]!r}", "rules begin with [[rule]]")
+    if not isinstance(tables, list) or not tables:
+        raise UsageError(f"{path} holds no rule", "a rule begins with [[rule]]")
+    rules: list[Rule] = []
+    for number, table in enumerate(tables, start=1):
+        try:
+            rules += _rules_of(table)
+        except UsageError as error:
+            raise UsageError(f"{path}, rule {number}: {error.message}", error.hint) from None
+    return tuple(rules)
+
+
+def _rules_of(table: Any) -> list[Rule]:
+    if not isinstance(table, dict):
+        raise UsageError("it is no table", "a rule begins with [[rule]]")
+    for key in table:
+        if key not in _KEYS:
+            raise name_error("key", key, list(_KEYS))
+    optional = table.get("optional", False)
+    if not isinstance(optional, bool):
+        raise UsageError(f"optional is {brief(optional)}", "write true or false")
+    limits = [key for key in table if key in LIMITS]
+    if not limits:
+        raise UsageError("it has no limit", f"give it one of {', '.join(LIMITS)}")
+    chosen = {key: table[key] for key in _SELECTORS if key in table}
+    return [
+        make_rule(LIMITS[key], as_text(key, table[key]), chosen)._replace(optional=optional)
+        for key in limits
+    ]
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    if why := why_unreadable(path, _LARGEST_BYTES):
+        raise UsageError(f"cannot read {path}: {why}", "give a TOML file")
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
+        raise UsageError(f"{path} is no TOML: {error}", "docs/comparing.md shows one") from None
+    return values

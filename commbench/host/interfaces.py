@@ -1,0 +1,54 @@
+"""Which interface of this host the measured backend talks through, as far as that can be told."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+_SIOCGIFCONF = 0x8912
+"""Asks Linux for every IPv4 address of this host: netdevice(7)."""
+
+
+_MOST, _ENTRY, _NAME, _IPV4_AT = 512, 40, 16, 20
+"""Entries asked for; bytes of each, of its name, and where in it the address begins."""
+
+
+_IPV6 = Path("/proc/net/if_inet6")
+
+
+class NetworkInterface(NamedTuple):
+    """An interface and its address; empty where they cannot be told."""
+
+    interface: str = ""
+    address: str = ""
+
+
+def addresses() -> list[NetworkInterface]:
+    """Every address of this host with its interface, IPv4 first; empty where the system does not
+    tell."""
+    entries = array.array("B", bytes(_MOST * _ENTRY))
+    pointer, length = entries.buffer_info()
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            request = struct.pack("iP", length, pointer)
+            filled, _ = struct.unpack("iP", fcntl.ioctl(any_socket, _SIOCGIFCONF, request))
+        lines = _IPV6.read_text().splitlines() if _IPV6.exists() else []
+    except OSError:
+        return []
+    found = []
+    for start in range(0, filled, _ENTRY):
+        entry = entries[start : start + _ENTRY].tobytes()
+        name = entry[:_NAME].split(b"\0")[0].decode(errors="replace")
+        # An alias such as eth0:1 is an address of eth0.
+        found.append(
+            NetworkInterface(name.split(":")[0], socket.inet_ntoa(entry[_IPV4_AT : _IPV4_AT + 4]))
+        )
+    for line in lines:
+        digits, *_, name = line.split()
+        found.append(NetworkInterface(name, str(ipaddress.IPv6Address(int(digits, 16)))))
+    return found

@@ -1,0 +1,81 @@
+"""Other tools' names of operations, as commbench calls them: one table per tool.
+
+An operation that a table lacks has no counterpart, and its results are left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
+
+
+class MpiBenchmark(NamedTuple):
+    """One benchmark of MPI: commbench's operation and what the printed size is."""
+
+    operation: str
+    of_block: bool = False
+    """Whether the printed size is that of one rank's block."""
+    placement: str = OUT_OF_PLACE
+
+
+BROADCAST = MpiBenchmark("broadcast", placement=IN_PLACE)
+"""MPI's broadcast has one buffer."""
+BARRIER = MpiBenchmark("barrier", placement="")
+
+NCCL_TESTS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "sendrecv": "send_recv",
+}
+"""By program, without `_perf`."""
+
+OSU = {
+    "Allreduce": MpiBenchmark("all_reduce"),
+    "Reduce": MpiBenchmark("reduce"),
+    "Reduce_scatter": MpiBenchmark("reduce_scatter"),
+    "Allgather": MpiBenchmark("all_gather", of_block=True),
+    "All-to-All Personalized Exchange": MpiBenchmark("all_to_all", of_block=True),
+    "Alltoall": MpiBenchmark("all_to_all", of_block=True),
+    "Gather": MpiBenchmark("gather", of_block=True),
+    "Scatter": MpiBenchmark("scatter", of_block=True),
+    "Broadcast": BROADCAST,
+    "Bcast": BROADCAST,
+    "Barrier": BARRIER,
+}
+"""By title, without `Latency Test`."""
+
+IMB = {
+    "Allreduce": MpiBenchmark("all_reduce"),
+    "Reduce": MpiBenchmark("reduce"),
+    "Reduce_scatter": MpiBenchmark("reduce_scatter"),
+    "Reduce_scatter_block": MpiBenchmark("reduce_scatter", of_block=True),
+    "Allgather": MpiBenchmark("all_gather", of_block=True),
+    "Alltoall": MpiBenchmark("all_to_all", of_block=True),
+    "Gather": MpiBenchmark("gather", of_block=True),
+    "Scatter": MpiBenchmark("scatter", of_block=True),
+    "Bcast": BROADCAST,
+    "Barrier": BARRIER,
+}
+IMB_BLOCKS_SINCE = {"Reduce_scatter": 2019}
+"""Versions since which the printed size is that of one rank's block."""
+
+PARAM = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_base": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_base": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+}

@@ -1,0 +1,124 @@
+"""Another tool's file as a run, so that everything that reads runs reads it too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from commbench.errors import RecordsError
+from commbench.importers.base import ImportedFile, ImportedRow
+from commbench.results.schema import (
+    OK,
+    WRONG,
+    Batch,
+    Measurement,
+    ReportedTiming,
+    Run,
+    RunEnd,
+    RunHeader,
+)
+from commbench.spec.backends import BACKENDS
+from commbench.spec.case import Case
+from commbench.spec.plan import Plan
+
+
+def run_of(file: ImportedFile) -> Run:
+    """The file as a run whose cases are the file's rows.
+
+    Rows that repeat a case (nccl-tests' run cycles) become launches of it. Raises RecordsError
+    where there is no row.
+    """
+    if not file.rows:
+        notes = "; ".join(file.notes) or "there is none"
+        raise RecordsError(f"{file.path} holds no row that can be used", notes)
+    cases: dict[tuple[object, ...], list[ImportedRow]] = {}
+    for row in file.rows:
+        key = (row.operation, row.dtype, row.reduce_op, row.root, row.placement, row.size_bytes)
+        cases.setdefault(key, []).append(row)
+    measurements = tuple(
+        _measurement(file, index, rows) for index, rows in enumerate(cases.values())
+    )
+    environment = {
+        **file.environment,
+        "imported_from": Path(file.path).name,
+        "tool": f"{file.tool} {file.tool_version}".strip(),
+        "devices": list(file.devices),
+        "hosts": list(file.hosts),
+        "notes": list(file.notes),
+    }
+    header = RunHeader(
+        plan=_plan(file),
+        label=Path(file.path).stem,
+        started="",
+        launcher=file.tool,
+        environment=environment,
+        num_nodes=max(1, len(set(file.hosts))),
+    )
+    return Run(file.path, header, measurements, RunEnd(status="complete"))
+
+
+def _plan(file: ImportedFile) -> Plan:
+    """A plan that holds every case of the file; what the file does not tell is left empty."""
+    backend = file.backend or ""
+    known = BACKENDS.get(backend)
+    return Plan(
+        operations=_each(row.operation for row in file.rows),
+        dtypes=_each(row.dtype for row in file.rows) or ("float32",),
+        reduce_ops=_each(row.reduce_op for row in file.rows) or ("sum",),
+        sizes=tuple(sorted({row.size_bytes for row in file.rows if row.size_bytes})),
+        placement="both",
+        backend=backend,
+        device=known.devices[0] if known and len(known.devices) == 1 else "",
+        world_size=file.ranks,
+        cpu_mode="plain",
+        timing=file.timing,
+        check=any(row.wrong is not None for row in file.rows),
+    )
+
+
+def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) -> Measurement:
+    first = rows[0]
+    wrong = [row.wrong for row in rows if row.wrong is not None]
+    several = len(rows) > 1
+    bad = any(wrong)
+    return Measurement(
+        case=Case(
+            index=index,
+            operation=first.operation,
+            dtype=first.dtype,
+            reduce_op=first.reduce_op,
+            root=first.root,
+            placement=first.placement,
+            timing=file.timing,
+            size_bytes=first.size_bytes,
+            count=first.count,
+        ),
+        status=WRONG if bad else OK,
+        reason=f"{file.tool} counted {sum(wrong)} wrong elements" if bad else "",
+        wrong=sum(wrong) if wrong else None,
+        batches=tuple(
+            Batch(samples_s=row.samples_s or (row.time_s,), launch=number)
+            for number, row in enumerate(rows)
+            if several or row.samples_s
+        ),
+        reported=None if several or first.samples_s else _reported(first),
+    )
+
+
+def _reported(row: ImportedRow) -> ReportedTiming:
+    """Percentiles and extremes are kept only where they are over iterations, as ours are."""
+    spread = row.spread.startswith("iterations")
+    return ReportedTiming(
+        time_s=row.time_s,
+        statistic=row.statistic,
+        iterations=row.iterations or 0,
+        minimum_s=row.minimum_s if spread else None,
+        mean_s=row.mean_s,
+        p95_s=row.p95_s if spread else None,
+        p99_s=row.p99_s if spread else None,
+        maximum_s=row.maximum_s if spread else None,
+    )
+
+
+def _each(names: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))  # type: ignore[attr-defined]

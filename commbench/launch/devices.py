@@ -1,0 +1,109 @@
+"""What this host offers, and what to run on when nothing was said: found, never guessed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from commbench.errors import UnavailableError
+from commbench.spec.backends import BACKENDS
+
+CPU_RANKS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Devices and backends of this host, as torch finds them."""
+
+    backends: tuple[str, ...]
+    """Backends this torch was built with, and that are registered with it."""
+    devices: dict[str, int]
+    """Number of devices by type; the CPU counts as one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where to measure, and in a sentence why there."""
+
+    backend: str
+    device: str
+    ranks_per_node: int
+    why: str
+    gpu_shared: bool = False
+    """There are more ranks than GPUs to measure."""
+
+
+def find_offer() -> Capabilities:
+    """What this host offers. Imports torch, but leaves CUDA alone, so that ranks can be forked."""
+    # Otherwise counting GPUs initialises the driver, and a forked rank could not use it.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+    import torch.distributed as dist
+
+    devices = {"cpu": 1}
+    for kind in ("cuda", "xpu"):
+        module = getattr(torch, kind, None)
+        if module and (number := module.device_count()):
+            devices[kind] = number
+    if not dist.is_available():
+        return Capabilities(backends=(), devices=devices)
+    found = [name for name in BACKENDS if dist.is_backend_available(name)]
+    found += [n for n in dist.Backend.backend_list if n not in (*found, *BACKENDS, "undefined")]
+    return Capabilities(backends=tuple(found), devices=devices)
+
+
+def choose(
+    offer: Capabilities, backend: str | None, device: str | None, ranks_per_node: int | None
+) -> Target:
+    """Fill in what was not said; raises UnavailableError for what this host does not offer."""
+    if backend and backend not in offer.backends:
+        raise UnavailableError(
+            f"this torch has no backend {backend!r}",
+            f"it has: {', '.join(offer.backends) or 'none'}",
+        )
+    if device and device not in offer.devices:
+        raise UnavailableError(
+            f"there is no device {device!r} here", f"there are: {', '.join(offer.devices)}"
+        )
+    chosen_device, why = (device, "as asked") if device else _device(offer, backend)
+    chosen_backend = backend or _backend(offer, chosen_device)
+    number = offer.devices[chosen_device]
+    ranks = ranks_per_node or (CPU_RANKS if chosen_device == "cpu" else number)
+    return Target(
+        backend=chosen_backend,
+        device=chosen_device,
+        ranks_per_node=ranks,
+        why=why,
+        gpu_shared=chosen_device != "cpu" and ranks > number,
+    )
+
+
+def _device(offer: Capabilities, backend: str | None) -> tuple[str, str]:
+    if backend:
+        served = (
+            [d for d in BACKENDS[backend].devices if d in offer.devices]
+            if (backend in BACKENDS)
+            else ["cpu"]
+        )
+        if not served:
+            needed = " or ".join(BACKENDS[backend].devices)
+            raise UnavailableError(
+                f"backend {backend} needs a {needed} device, and there is none here",
+                "use --backend gloo, which serves the CPU",
+            )
+        return served[0], f"the device that {backend} serves"
+    for kind, number in offer.devices.items():
+        if kind != "cpu" and number >= 2:
+            return kind, f"there are {number} GPUs"
+    gpus = sum(number for kind, number in offer.devices.items() if kind != "cpu")
+    return "cpu", "there is only one GPU" if gpus else "there is no GPU"
+
+
+def _backend(offer: Capabilities, device: str) -> str:
+    for backend in BACKENDS.values():
+        if backend.devices[0] == device and backend.name in offer.backends:
+            return backend.name
+    raise UnavailableError(
+        f"this torch has no backend for {device}",
+        f"it has: {', '.join(offer.backends) or 'none'}; --device cpu measures with gloo",
+    )

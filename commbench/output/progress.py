@@ -1,0 +1,91 @@
+"""What a person sees while a run goes on: a bar on a terminal, a plain line per case elsewhere."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from commbench.output.sanitize import safe
+from commbench.output.table import clean
+
+
+class ProgressListener(Protocol):
+    """Is told of each batch of a case as it starts, and of each case as it ends."""
+
+    def started(self, name: str) -> None:
+        """A batch of a case starts."""
+
+    def finished(self, name: str, result: str) -> None:
+        """A case has ended."""
+
+    def close(self) -> None:
+        """The run has ended."""
+
+
+class ProgressBar:
+    """A progress bar. It is drawn between cases only: no thread runs while ranks measure."""
+
+    def __init__(self, console: Console, cases: int) -> None:
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=cases)
+        self._progress.start()
+
+    def started(self, name: str) -> None:
+        self._progress.update(self._task, description=name, refresh=True)
+
+    def finished(self, name: str, result: str) -> None:  # noqa: ARG002
+        self._progress.update(self._task, advance=1, refresh=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class ProgressLines:
+    """One line per finished case, for logs and pipes."""
+
+    def __init__(self, console: Console, cases: int) -> None:
+        self._console = console
+        self._cases = cases
+        self._finished = 0
+
+    def started(self, name: str) -> None:
+        pass
+
+    def finished(self, name: str, result: str) -> None:
+        self._finished += 1
+        number = f"[{self._finished}/{self._cases}]"
+        line = safe(clean(f"{number} {name}  {result}"))
+        self._console.print(Text(line), soft_wrap=True)
+
+    def close(self) -> None:
+        pass
+
+
+class NoProgress:
+    """Nothing, where the run is a part of something larger that tells of its own progress."""
+
+    def started(self, name: str) -> None:
+        pass
+
+    def finished(self, name: str, result: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def progress_listener(cases: int) -> ProgressListener:
+    """The watcher for this process's standard error."""
+    console = Console(stderr=True)
+    return ProgressBar(console, cases) if console.is_terminal else ProgressLines(console, cases)

@@ -1,0 +1,72 @@
+"""Text in columns. A library would do it too, at twice the start-up time of `commbench show`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
+
+if TYPE_CHECKING:
+    pass
+
+BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
+    """Lines of a table: headings (`\\n` makes two lines of one), a rule, the rows.
+
+    Columns are right-aligned, but for those whose heading is in `left` (comma-separated).
+    """
+    depth = max(heading.count("\n") for heading in headings) + 1
+    heads = [["", *heading.split("\n")][-depth:] for heading in headings]
+    heads = [[""] * (depth - len(head)) + head for head in heads]
+    lines = [list(line) for line in zip(*heads, strict=True)]
+    body = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(map(width, column)) for column in zip(*lines, *body, strict=True)]
+    to_left = [heading in left.split(",") for heading in headings]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell + " " * gap if is_left else " " * gap + cell
+            for cell, gap, is_left in zip(
+                cells,
+                (wide - width(c) for wide, c in zip(widths, cells, strict=True)),
+                to_left,
+                strict=True,
+            )
+        )
+        return ("  " + "  ".join(padded)).rstrip()
+
+    rule = "  " + "─" * (sum(widths) + 2 * len(widths) - 2)
+    return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
+
+
+def clean(text: str) -> str:
+    """Text from a file on one line, safe to print: control characters become blanks."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def width(text: str) -> int:
+    """Terminal cells that a text takes."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def style(text: str, code: str) -> str:
+    """The text in a terminal style; as it is where standard output is no terminal."""
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
+    return text if plain else f"{code}{text}{PLAIN}"
+
+
+def facts_text(facts: Mapping[str, Any]) -> str:
+    """Facts, one a line; a mapping within is a group of its own, and empty ones are left out."""
+    flat: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            flat.update({inner: str(content) for inner, content in value.items()})
+        elif value not in (None, ""):
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            flat[name.replace("_", " ")] = text
+    widest = max(map(len, flat), default=0)
+    return "\n".join(clean(f"{name:<{widest}}  {text}") for name, text in flat.items())

@@ -1,0 +1,198 @@
+"""A run as nccl-tests prints it, for scripts that read that table. Layout: nccl-tests 2.19.
+
+nccl-tests is one program per operation, so each operation, dtype, reduce op, timing and root makes
+a table of its own. Every line begins with `#` but the data rows, which have 13 fields. Where
+commbench measures otherwise than nccl-tests, a comment says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
+
+from commbench.analysis.rows import ResultRow, rows_of
+from commbench.output.table import clean
+from commbench.report.run_notes import ending_text
+from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
+from commbench.spec.plan import Plan
+from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.units import GB, MICRO, format_time
+
+PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
+
+TIME, BANDWIDTH, WRONG_ELEMENTS = 7, 6, 6
+WIDTHS = (12, 12, 8, 6, 6, *(TIME, BANDWIDTH, BANDWIDTH, WRONG_ELEMENTS) * 2)
+
+HEADINGS = (
+    "#",
+    "#" + " " * 62 + "out-of-place" + " " * 23 + "in-place" + " " * 10,
+    "#       size         count      type   redop    root"
+    "     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
+    "#        (B)    (elements)                          "
+    "     (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         ",
+)
+
+HOW_TIMED = {
+    ISOLATED: "each call alone; slowest rank of each iteration, median over iterations "
+    "(nccl-tests: calls queued, mean over ranks)",
+    PIPELINED: "calls back to back, time of one; slowest rank of each iteration, median over "
+    "iterations (nccl-tests: one iteration, mean over ranks)",
+}
+
+Pair = tuple[ResultRow | None, ResultRow | None]
+"""A line of the table: what one size gave in each of PLACEMENTS; None where not measured."""
+
+
+def nccl_tests_text(run: Run) -> str:
+    """The tables of a run in nccl-tests' layout, an empty line between two of them."""
+    tables: dict[tuple[object, ...], list[ResultRow]] = {}
+    for row in rows_of(run):
+        case = row.measurement.case
+        kind = (case.operation, case.dtype, case.reduce_op, case.timing, case.root)
+        tables.setdefault(kind, []).append(row)
+    texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
+    ending = ending_text(run)
+    return "\n\n".join([*texts, _comment(ending)] if ending else texts)
+
+
+def _table(run: Run, rows: list[ResultRow]) -> list[str]:
+    pairs = _pairs([row for row in rows if _has_line(row)])
+    left_out = _left_out([row for row in rows if not _has_line(row)])
+    if not pairs:
+        return left_out
+    program = OPERATIONS[rows[0].measurement.case.operation].nccl_tests
+    busbw = [row.busbw or 0.0 for pair in pairs for row in _shown(pair)]
+    wrong = sum(row.measurement.wrong or 0 for row in rows)
+    return [
+        _comment(f"commbench {run.header.commbench}, run {run.name}, started {run.header.started}"),
+        f"# Collective test starting: {program}",
+        _parameters(run.header.plan),
+        "#",
+        "# Using devices",
+        *(_device(rank) for rank in run.header.ranks),
+        "#",
+        *_remarks(run.header, pairs),
+        *HEADINGS,
+        *(_line(pair) for pair in pairs),
+        *left_out,
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {sum(busbw) / len(busbw) / GB:g} ",
+        "#",
+        f"# Collective test concluded: {program}",
+    ]
+
+
+def _has_line(row: ResultRow) -> bool:
+    case, status = row.measurement.case, row.measurement.status
+    known = bool(OPERATIONS[case.operation].nccl_tests) and case.placement in PLACEMENTS
+    return known and status in (OK, WRONG) and row.busbw is not None
+
+
+def _pairs(rows: list[ResultRow]) -> list[Pair]:
+    """Rows by ascending size; a size that was measured several times makes several lines."""
+    sizes: dict[int, tuple[list[ResultRow], list[ResultRow]]] = {}
+    for row in rows:
+        case = row.measurement.case
+        both = sizes.setdefault(case.size_bytes, ([], []))
+        both[PLACEMENTS.index(case.placement)].append(row)
+    return [pair for _, both in sorted(sizes.items()) for pair in zip_longest(*both)]
+
+
+def _shown(pair: Pair) -> list[ResultRow]:
+    """The row of each placement: its own, or the other's where it was not measured."""
+    first, second = pair
+    return [row for row in (first or second, second or first) if row]
+
+
+def _line(pair: Pair) -> str:
+    shown = _shown(pair)
+    case = shown[0].measurement.case
+    dtype = DTYPES[case.dtype]
+    cells = [
+        str(case.size_bytes),
+        str(case.count),
+        dtype.nccl_tests or dtype.name,
+        "_".join(clean(case.reduce_op).split()) or "none",
+        str(-1 if case.root is None else case.root),
+    ]
+    for measured, row in zip(pair, shown, strict=True):
+        wrong = measured.measurement.wrong if measured else None
+        cells += [
+            _number(row.time.median / MICRO if row.time else 0.0, TIME),
+            _number((row.algbw or 0.0) / GB, BANDWIDTH),
+            _number((row.busbw or 0.0) / GB, BANDWIDTH),
+            "N/A" if wrong is None else str(wrong),
+        ]
+    return "  ".join(f"{cell:>{wide}}" for cell, wide in zip(cells, WIDTHS, strict=True))
+
+
+def _number(value: float, wide: int) -> str:
+    """Two decimals where they fit into the width, then one, none, and at last an exponent."""
+    texts = [format(value, form) for form in (".2f", ".1f", ".0f", ".1e", ".0e")]
+    return next((text for text in texts if len(text) <= wide), texts[-1])
+
+
+def _parameters(plan: Plan) -> str:
+    sizes = sorted(set(plan.sizes)) or [0]
+    warmup = "adaptive" if plan.warmup is None else plan.warmup
+    iterations = "adaptive" if plan.iterations is None else plan.iterations
+    return (
+        f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {_step(sizes)} "
+        f"warmup iters: {warmup} iters: {iterations} agg iters: 1 "
+        f"validation: {int(plan.check)} graph: 0 unalign: 0"
+    )
+
+
+def _step(ascending: Sequence[int]) -> str:
+    """How sizes follow on each other: `2(factor)`, `1048576(bytes)`, or `listed`."""
+    factors = {high / low for low, high in pairwise(ascending)}
+    differences = {high - low for low, high in pairwise(ascending)}
+    if len(factors) == 1 and min(factors).is_integer():
+        return f"{min(factors):.0f}(factor)"
+    return f"{min(differences)}(bytes)" if len(differences) == 1 else "listed"
+
+
+def _device(rank: RankInfo) -> str:
+    place, _, name = clean(rank.device).partition(" ")
+    kind, _, index = place.partition(":")
+    return (
+        f"#  Rank {rank.rank:2} Group  0 Pid {rank.pid:6} on {clean(rank.host):>10} "
+        f"device {index or '0':>2} [n/a] {name or kind}"
+    )
+
+
+def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
+    """What tells these numbers from nccl-tests' own."""
+    plan, measurement = header.plan, _shown(pairs[0])[0].measurement
+    case, told = measurement.case, measurement.reported
+    texts = [
+        f"{case.operation} of {case.dtype}, {plan.world_size} {plan.backend} ranks, {plan.device}",
+        f"time: {told.statistic if told else HOW_TIMED.get(case.timing, case.timing)}",
+    ]
+    for column, name in enumerate(("out-of-place", "in-place")):
+        missing = sum(pair[column] is None for pair in pairs)
+        if missing:
+            texts.append(
+                f"{name} was not measured in {missing} of {len(pairs)} lines; "
+                "there its columns repeat the other placement's, with #wrong N/A"
+            )
+    if header.gpu_shared:
+        texts.append("ranks share a GPU: functional only, no measure of performance")
+    return [_comment(text) for text in texts]
+
+
+def _left_out(rows: list[ResultRow]) -> list[str]:
+    """A comment for each row that has no line in the table: its time, or why it has none."""
+    texts = []
+    for row in rows:
+        case, status, reason = row.measurement.case, row.measurement.status, row.measurement.reason
+        if status == OK and row.time:
+            reason = f"{format_time(row.time.median)}; nccl-tests has no such line"
+        texts.append(_comment(f"{case.name}: {status}: {reason}"))
+    return texts
+
+
+def _comment(text: str) -> str:
+    return f"# {clean(text)}"

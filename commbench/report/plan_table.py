@@ -1,0 +1,79 @@
+"""Tables for people: a run, a plan, the operations, the facts; at most 100 columns wide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commbench.output.table import facts_text, table
+from commbench.spec.case import READY, Case
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
+from commbench.units import (
+    format_bytes,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+def plan_text(plan: Plan, torchrun_line: str) -> str:
+    """What would be measured: the plan, its cases, the bytes each rank needs, the torchrun line."""
+    cases = plan.cases()
+    facts = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in plan.as_json().items()
+        if name != "sizes"
+    }
+    largest = max((max(_needs(plan, case)) for case in cases if case.status == READY), default=0)
+    return "\n\n".join(
+        (
+            facts_text(facts),
+            "\n".join(
+                table(
+                    ("case", "size", "count", "bytes per rank", ""),
+                    [_plan_cells(plan, case) for case in cases],
+                    left="case,",
+                )
+            ),
+            f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
+            f"The same with torchrun:\n{torchrun_line}",
+        )
+    )
+
+
+def _plan_cells(plan: Plan, case: Case) -> tuple[str, ...]:
+    size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
+    if case.status != READY:
+        return case.title, size, "", case.status, case.reason
+    needs = _needs(plan, case)
+    other = f"at the root; {format_bytes(min(needs))} elsewhere" if min(needs) < max(needs) else ""
+    return case.title, size, count, format_bytes(max(needs)), other
+
+
+def _needs(plan: Plan, case: Case) -> list[int]:
+    """Bytes of buffers on the root and on another rank."""
+    ranks = {case.root or 0, plan.world_size - 1, 0}
+    return [case.needed_bytes(rank) for rank in ranks]
+
+
+def operations_text() -> str:
+    """The operations: what each does, its size convention and bus-bandwidth factor."""
+    rows = [
+        (
+            operation.name,
+            operation.summary,
+            operation.send.value,
+            operation.receive.value,
+            operation.busbw_formula or "-",
+        )
+        for operation in OPERATIONS.values()
+    ]
+    headings = ("operation", "what it does", "sends", "receives", "busbw/\nalgbw")
+    return "\n".join(
+        (
+            *table(headings, rows, left="operation,what it does,sends,receives"),
+            "",
+            "S is the printed size in bytes: the larger of what one rank sends and receives, as in",
+            "nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor.",
+        )
+    )

@@ -1,0 +1,134 @@
+"""Tables for people: a run, a plan, the operations, the facts; at most 100 columns wide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commbench.analysis.rows import ResultRow, rows_of
+from commbench.output.table import BOLD, RED, clean, style, table
+from commbench.report.run_notes import (
+    both_ways_text,
+    ending_text,
+    slow_links_text,
+    warnings_text,
+    ways_text,
+)
+from commbench.results.schema import OK, Run
+from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.units import (
+    decimals_of_GBps,
+    format_bytes,
+    format_GBps,
+    format_percent,
+    format_time,
+)
+
+if TYPE_CHECKING:
+    from commbench.spec.links import Peak
+
+COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
+
+
+HOW = {
+    ISOLATED: "each call alone, slowest rank, median",
+    PIPELINED: "calls back to back, slowest rank, median",
+}
+
+
+def run_text(run: Run, peak: Peak | None = None) -> str:
+    """A run: a table for each kind of case, one row per size, and what to be warned about.
+
+    With a peak, a column says which part of it the bus bandwidth is.
+    """
+    rows = rows_of(run)
+    parts = [_head(run)]
+    if run.header.gpu_shared:
+        parts.append("Ranks share a GPU: functional only, no measure of performance.")
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        kinds.setdefault(row.measurement.case.title, []).append(row)
+    parts += [_kind_text(title, found, peak) for title, found in kinds.items()]
+    parts += [text for text in _below(run, rows, peak) if text]
+    if run.resumed:
+        times = "once" if run.resumed == 1 else f"{run.resumed} times"
+        parts.append(f"This run was cut off and resumed {times}.")
+    return "\n\n".join([*parts, ending] if (ending := ending_text(run)) else parts)
+
+
+def _below(run: Run, rows: tuple[ResultRow, ...], peak: Peak | None) -> tuple[str, ...]:
+    header = run.header
+    found = (both_ways_text(rows), warnings_text(rows), slow_links_text(header), ways_text(header))
+    if not peak:
+        return found
+    from commbench.report.run_notes import peak_text
+
+    return (*found, peak_text(rows, peak))
+
+
+def _head(run: Run) -> str:
+    plan, hosts = run.header.plan, run.header.hosts
+    where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
+    told = {m.reported.statistic for m in run.measurements if m.reported}
+    how = "; ".join(sorted(told)) or HOW.get(plan.timing, "slowest rank, median")
+    if not where:
+        where = "hosts unknown"
+    line = (
+        f"{plan.world_size} {plan.backend} ranks on {where}, {plan.device}, "
+        f"cpu mode {plan.cpu_mode}; {how}{launches}"
+    )
+    return f"{clean(run.name)}\n{clean(line)}"
+
+
+def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
+    if all(row.time is None for row in rows):
+        reasons = dict.fromkeys(
+            f"{row.measurement.status}: {row.measurement.reason}" for row in rows
+        )
+        return "\n".join(clean(f"{title}: {reason}") for reason in reasons)
+    columns: tuple[str, ...] = COLUMNS
+    decimals = (
+        decimals_of_GBps(row.algbw for row in rows),
+        decimals_of_GBps(row.busbw for row in rows),
+    )
+    cells = [_cells(row, decimals) for row in rows]
+    if peak:
+        columns = (*COLUMNS, "of\npeak")
+        cells = [(*found, _of(row, peak)) for found, row in zip(cells, rows, strict=True)]
+    lines = table(columns, cells)
+    head = len(lines) - len(rows)
+    wrong = [row.measurement.status != OK and row.time is not None for row in rows]
+    body = [
+        style(line, RED) if bad else line for line, bad in zip(lines[head:], wrong, strict=True)
+    ]
+    return "\n".join([style(clean(title), BOLD), *lines[:head], *body])
+
+
+def _of(row: ResultRow, peak: Peak) -> str:
+    from commbench.analysis.peak import share_of_peak
+
+    share = share_of_peak(row, peak)
+    return format_percent(share.fraction) if share else ""
+
+
+def _cells(row: ResultRow, decimals: tuple[int, int]) -> tuple[str, ...]:
+    measurement, time = row.measurement, row.time
+    case = measurement.case
+    size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
+    if time is None:
+        return size, "", measurement.status, measurement.reason[:40], "", "", "", ""
+    interval = ""
+    if time.low is not None and time.high is not None:
+        low, high = (format_time(end, like=time.median) for end in (time.low, time.high))
+        interval = f"{low.split()[0]} … {high}"
+    wrong = "" if measurement.wrong is None else str(measurement.wrong)
+    return (
+        size,
+        count,
+        format_time(time.median),
+        interval,
+        str(time.iterations),
+        format_GBps(row.algbw, decimals[0]),
+        format_GBps(row.busbw, decimals[1]),
+        wrong,
+    )

@@ -1,0 +1,92 @@
+"""Files that somebody has named: only regular ones are read, and never more than can be meant.
+
+A FIFO would wait for a writer, a device has no end, and a folder is none of either. What is written
+is there as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from commbench.errors import RecordsError
+
+_KINDS = (
+    (stat.S_ISDIR, "Is a directory"),
+    (stat.S_ISFIFO, "it is a FIFO, not a file"),
+    (stat.S_ISSOCK, "it is a socket, not a file"),
+    (lambda _: True, "it is a device, not a file"),
+)
+
+
+def is_file(path: Path) -> bool:
+    """Whether this is a regular file; False also for what cannot be a path."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder; False also for what cannot be a path."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def is_something(path: Path) -> bool:
+    """Whether there is anything of that name, be it a link that leads nowhere."""
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
+    """Why a file is not to be opened for reading, in a few words; empty if it is."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError as error:
+        return str(error)
+    if not stat.S_ISREG(found.st_mode):
+        return next(words for is_one, words in _KINDS if is_one(found.st_mode))
+    if most_bytes is not None and found.st_size > most_bytes:
+        return f"it is larger than {most_bytes >> 20} MiB"
+    return ""
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that did not exist; removed again where it cannot be written as a whole."""
+    with path.open("xb") as file:
+        try:
+            yield file
+            file.flush()
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+
+def write_new(path: Path, content: str | bytes) -> None:
+    """Write a file that did not exist; RecordsError where it did, or cannot be written."""
+    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as file:
+            file.write(encoded)
+    except FileExistsError:
+        raise RecordsError(
+            f"{path} exists", "choose another name: nothing is overwritten"
+        ) from None
+    except OSError as error:
+        raise RecordsError(
+            f"cannot write {path}: {error.strerror}", "name a writable place"
+        ) from None

@@ -1,0 +1,214 @@
+"""run.jsonl: a header, one line per batch of a case and per finished case, an end line."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from commbench.errors import CommbenchError, RecordsError
+from commbench.results.decode import batch_of, end_of, header_of, measurement_of
+from commbench.results.files import is_folder, why_unreadable
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import (
+    CUT_OFF,
+    OK,
+    SCHEMA,
+    UPGRADES,
+    Batch,
+    Measurement,
+    Run,
+    RunEnd,
+    RunHeader,
+    worse_outcome,
+)
+from commbench.spec.case import Case
+from commbench.spec.plan import MOST_CASES
+from commbench.validation import brief
+
+LONGEST_LINE = 1 << 28
+"""Bytes; no run writes such a line, and a file without line ends is not read as a whole."""
+
+
+class RunProgress(NamedTuple):
+    """How far a run has come."""
+
+    run: Run
+    launch: int
+    """The last launch that began, from 0."""
+    finished: frozenset[int]
+    """Cases that it has finished."""
+
+    @property
+    def digest(self) -> str:
+        """Equal on two hosts only if the run has come as far in the journals of both."""
+        return f"{self.launch}-{zlib.crc32(repr(sorted(self.finished)).encode()):08x}"
+
+
+def read_run(path: Path) -> Run:
+    """The run whose folder or journal is `path`; RecordsError says what is wrong and in which line.
+
+    A last line that was cut off in the middle of writing is left out.
+    """
+    return read_progress(path).run
+
+
+def read_progress(path: Path) -> RunProgress:
+    """As read_run, and how far the run has come."""
+    journal = path / JOURNAL if is_folder(path) else path
+    reader = JournalReader()
+    version: int | None = None
+    for number, line in _lines(journal):
+        version, values = _parse(journal, number, line, version)
+        try:
+            reader.take(values)
+        except (
+            LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
+            CommbenchError,
+        ) as error:  # fmt: skip
+            raise _damaged(journal, number, error) from None
+    if reader.header is None:
+        raise RecordsError(f"{journal} holds no complete header", "the run ended before it began")
+    run = Run(
+        path=str(journal.parent),
+        header=reader.header,
+        measurements=reader.measurements(),
+        end=reader.end,
+        resumed=reader.resumed,
+    )
+    return RunProgress(run, reader.launch, frozenset(reader.finished))
+
+
+def _lines(journal: Path) -> Iterator[tuple[int, str]]:
+    """The whole lines of a journal with their numbers; what follows the last line's end was cut
+    off while it was being written."""
+    hint = "give a run folder or its run.jsonl"
+    try:
+        if why := why_unreadable(journal):
+            raise RecordsError(f"cannot read {journal}: {why}", hint)
+        with journal.open("rb") as file:
+            for number in count(1):
+                line = file.readline(LONGEST_LINE)
+                if len(line) == LONGEST_LINE:
+                    raise _damaged(journal, number, "it has no end")
+                whole = line.endswith(b"\n")
+                if whole or number == 1:
+                    text = line.decode()
+                if not whole:
+                    return
+                yield number, text
+    except UnicodeDecodeError:
+        raise RecordsError(f"{journal} is not text", hint) from None
+    except OSError as error:
+        raise RecordsError(f"cannot read {journal}: {error.strerror}", hint) from None
+
+
+class JournalReader:
+    """Takes the lines of a journal in turn, and puts together what belongs together."""
+
+    def __init__(self) -> None:
+        self.header: RunHeader | None = None
+        self.end: RunEnd | None = None
+        self.launch = 0
+        self.finished: set[int] = set()
+        self.resumed = 0
+        self._cases: tuple[Case, ...] = ()
+        self._found: dict[int, Measurement] = {}
+        self._batches: dict[int, list[Batch]] = {}
+
+    def take(self, values: dict[str, Any]) -> None:
+        kind = values.pop("kind", None)
+        if self.header is None and kind != "header":
+            raise ValueError(f"a journal begins with a header, not with {brief(kind)}")
+        if kind == "header":
+            self._take_header(header_of(values)._replace(schema=SCHEMA))
+        elif kind == "batch":
+            index, batch = batch_of(values)
+            self._take_batch(index, batch)
+        elif kind == "case":
+            self._take_measurement(measurement_of(values))
+        elif kind == "end":
+            self.end = end_of(values)
+        else:
+            raise ValueError(f"unknown kind of line {brief(kind)}")
+
+    def _take_header(self, header: RunHeader) -> None:
+        if self.header is None:
+            self.header, self._cases = header, header.plan.cases()
+        elif header.plan != self.header.plan:
+            raise ValueError("a later launch has another plan")
+        if not header.resumed:
+            self.finished.clear()
+        elif header.launch != self.launch:
+            raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
+        self.launch = header.launch
+        self.resumed += header.resumed
+        self.end = None
+
+    def _take_batch(self, index: int, batch: Batch) -> None:
+        if not 0 <= index < len(self._cases):
+            raise ValueError(f"the plan has no case {brief(index)}")
+        assert self.header is not None
+        ranks = self.header.plan.world_size
+        for name in ("rank_medians_s", "rank_behind_s", "last_in"):
+            if len(getattr(batch, name)) not in (0, ranks):
+                raise ValueError(f"{name} is not of {ranks} ranks")
+        self._batches.setdefault(index, []).append(batch)
+
+    def _take_measurement(self, measurement: Measurement) -> None:
+        index = measurement.case.index
+        if not 0 <= index < MOST_CASES:  # an imported file's cases may be others than its plan's
+            raise ValueError(f"no plan has a case {brief(index)}")
+        self._found[index] = worse_outcome(self._found.get(index), measurement)
+        self.finished.add(index)
+
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What every case gave, in the order of the plan."""
+        unfinished = {
+            index: Measurement(case=self._cases[index], status=OK, stop_reason=CUT_OFF)
+            for index in self._batches
+            if index not in self._found
+        }
+        found = sorted((self._found | unfinished).items())
+        return tuple(m._replace(batches=tuple(self._batches.get(i, ()))) for i, m in found)
+
+
+def _parse(
+    journal: Path, number: int, line: str, version: int | None
+) -> tuple[int, dict[str, Any]]:
+    """The schema of one line, and the line as the newest schema has it.
+
+    A header carries its schema; the lines after it have the `version` of the header before them.
+    """
+    try:
+        values: Any = json.loads(line, parse_constant=_refuse_constant)
+        if not isinstance(values, dict):
+            raise ValueError("not a JSON object")
+    except (ValueError, RecursionError) as error:
+        raise _damaged(journal, number, error) from None
+    version = values.get("schema", version)
+    if type(version) is not int or version < 1:
+        raise _damaged(journal, number, f"schema {brief(version)} is not a version")
+    if version > SCHEMA:
+        raise RecordsError(
+            f"{journal} was written by a newer commbench: its schema is {brief(version)}",
+            f"this one reads up to {SCHEMA}; upgrade commbench to read it",
+        )
+    upgraded: dict[str, Any] = values
+    for older in range(version, SCHEMA):
+        upgraded = UPGRADES[older](upgraded)
+    return version, upgraded
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no measurement")
+
+
+def _damaged(journal: Path, number: int, why: object) -> RecordsError:
+    return RecordsError(
+        f"{journal}, line {number}, is damaged: {why}",
+        f"the lines before it are sound; remove it and what follows to read {number - 1} of them",
+    )

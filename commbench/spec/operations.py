@@ -1,0 +1,303 @@
+"""The table that knows the collectives. Adding an operation is adding one entry here.
+
+Everything about an operation stands in its entry, and nothing else in the program tests its name.
+
+Sizes follow nccl-tests: the size S of a case is the larger of what a rank sends and receives. An
+operation with `blocks` cuts S into n blocks, one per rank; the others move S whole. What a buffer
+holds on each rank is one of four extents:
+
+    NOTHING   no buffer
+    BLOCK     one block (S / n)
+    WHOLE     S on every rank
+    AT_ROOT   S on the root, nothing elsewhere
+
+The functions of an entry take the module `torch.distributed` and the rank's buffers, so that this
+file needs no torch. Bus-bandwidth factors: nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from commbench.errors import name_error
+
+IN_PLACE = "in_place"
+OUT_OF_PLACE = "out_of_place"
+PLACEMENTS = (IN_PLACE, OUT_OF_PLACE)
+
+
+class Extent(Enum):
+    """How much of the size S a buffer of one rank holds."""
+
+    NOTHING = "none"
+    BLOCK = "S/n"
+    WHOLE = "S"
+    AT_ROOT = "S at root"
+
+
+class BlockOrigin(NamedTuple):
+    """Where an expected block comes from: block `block` of rank `rank`, or of all ranks reduced."""
+
+    block: int
+    rank: int | None = None
+    """None: the reduction of that block over all ranks."""
+
+
+class BlockPosition(NamedTuple):
+    """A block of a rank's receive buffer, in a group of `ranks` with the given root."""
+
+    rank: int
+    block: int
+    ranks: int
+    root: int
+
+
+class Operation(NamedTuple):
+    """One collective: sizes, call, expected result and bandwidth convention."""
+
+    name: str
+    """torch.distributed's name."""
+    summary: str
+    send: Extent
+    receive: Extent
+    call: Callable[[Any, Any], object]
+    """`call(torch.distributed, buffers)` performs the operation once and waits for it."""
+    expected: Callable[[BlockPosition], BlockOrigin | None]
+    """Closed form of the result: what a block of the receive buffer must hold; None: anything."""
+    busbw_factor: Callable[[int], float] | None
+    """Bus bandwidth over algorithm bandwidth for n ranks; None: it has no bandwidth."""
+    busbw_formula: str
+    placements: tuple[str, ...] = (OUT_OF_PLACE,)
+    """The first is what runs when nothing is asked for."""
+    blocks: bool = False
+    """S is cut into one block per rank."""
+    reduces: bool = False
+    rooted: bool = False
+    min_ranks: int = 1
+    nccl_function: str = ""
+    """NCCL's function; empty where NCCL makes it of sends and receives."""
+    nccl_algorithms: tuple[str, ...] = ()
+    """Algorithms that NCCL has for it, as NCCL_ALGO names them, in small letters."""
+    nccl_tests: str = ""
+    """The program of nccl-tests that measures it; empty where there is none."""
+    log_depth: bool = True
+    """What a rank has goes to all others, or comes from them: at least ceil(log2 n) messages
+    follow one another, for those who know it double with each. False: one message does."""
+
+    @property
+    def is_personalized(self) -> bool:
+        """Whether each rank has another block for each: nothing can be merged or shared."""
+        return self.blocks and self.send is self.receive is Extent.WHOLE
+
+    def fewest_messages(self, ranks: int) -> int:
+        """How many messages follow one another at least; Chan et al. 2007, one port per rank."""
+        return (ranks - 1).bit_length() if self.log_depth else min(ranks - 1, 1)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it moves data, hence has sizes and element types."""
+        return self.send is not Extent.NOTHING
+
+
+def _one(_: int) -> float:
+    return 1.0
+
+
+def _all_but_own(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def _twice_all_but_own(ranks: int) -> float:
+    return 2 * (ranks - 1) / ranks
+
+
+def _all_gather(dist: Any, b: Any) -> None:
+    # torch 2.13 renamed all_gather_into_tensor; the old name warns there.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    gather(b.receive, b.send, group=b.group)
+
+
+def _reduce_scatter(dist: Any, b: Any) -> None:
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    scatter(b.receive, b.send, op=b.reduce_op, group=b.group)
+
+
+def _ring_shift(dist: Any, b: Any) -> None:
+    # Peers are numbered in the world; the measured group is the world.
+    following, previous = (b.rank + 1) % b.ranks, (b.rank - 1) % b.ranks
+    transfers = [
+        dist.P2POp(dist.isend, b.send, following, b.group),
+        dist.P2POp(dist.irecv, b.receive, previous, b.group),
+    ]
+    for work in dist.batch_isend_irecv(transfers):
+        work.wait()
+
+
+def _reduced_at_root(at: BlockPosition) -> BlockOrigin | None:
+    return BlockOrigin(block=0) if at.rank == at.root else None
+
+
+OPERATIONS: dict[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        Operation(
+            name="all_reduce",
+            summary="every rank gets all ranks' tensors reduced",
+            send=Extent.WHOLE,
+            receive=Extent.WHOLE,
+            call=lambda dist, b: dist.all_reduce(b.receive, op=b.reduce_op, group=b.group),
+            expected=lambda _: BlockOrigin(block=0),
+            busbw_factor=_twice_all_but_own,
+            busbw_formula="2(n-1)/n",
+            placements=(IN_PLACE,),
+            reduces=True,
+            nccl_function="AllReduce",
+            nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
+            nccl_tests="all_reduce_perf",
+        ),
+        Operation(
+            name="all_gather",
+            summary="every rank gets every rank's block",
+            send=Extent.BLOCK,
+            receive=Extent.WHOLE,
+            call=_all_gather,
+            expected=lambda at: BlockOrigin(rank=at.block, block=0),
+            busbw_factor=_all_but_own,
+            busbw_formula="(n-1)/n",
+            placements=(OUT_OF_PLACE, IN_PLACE),
+            blocks=True,
+            nccl_function="AllGather",
+            nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
+            nccl_tests="all_gather_perf",
+        ),
+        Operation(
+            name="reduce_scatter",
+            summary="every rank gets one block of all tensors reduced",
+            send=Extent.WHOLE,
+            receive=Extent.BLOCK,
+            call=_reduce_scatter,
+            expected=lambda at: BlockOrigin(block=at.rank),
+            busbw_factor=_all_but_own,
+            busbw_formula="(n-1)/n",
+            placements=(OUT_OF_PLACE, IN_PLACE),
+            blocks=True,
+            reduces=True,
+            nccl_function="ReduceScatter",
+            nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
+            nccl_tests="reduce_scatter_perf",
+        ),
+        Operation(
+            name="broadcast",
+            summary="every rank gets the root's tensor",
+            send=Extent.WHOLE,
+            receive=Extent.WHOLE,
+            call=lambda dist, b: dist.broadcast(b.receive, src=b.root, group=b.group),
+            expected=lambda at: BlockOrigin(rank=at.root, block=0),
+            busbw_factor=_one,
+            busbw_formula="1",
+            placements=(IN_PLACE,),
+            rooted=True,
+            nccl_function="Broadcast",
+            nccl_algorithms=("ring",),
+            nccl_tests="broadcast_perf",
+        ),
+        Operation(
+            name="all_to_all",
+            summary="rank i sends its block j to rank j",
+            send=Extent.WHOLE,
+            receive=Extent.WHOLE,
+            call=lambda dist, b: dist.all_to_all_single(b.receive, b.send, group=b.group),
+            expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
+            busbw_factor=_all_but_own,
+            busbw_formula="(n-1)/n",
+            blocks=True,
+            nccl_tests="alltoall_perf",
+        ),
+        Operation(
+            name="reduce",
+            summary="the root gets all ranks' tensors reduced",
+            send=Extent.WHOLE,
+            receive=Extent.WHOLE,
+            call=lambda dist, b: dist.reduce(b.receive, dst=b.root, op=b.reduce_op, group=b.group),
+            expected=_reduced_at_root,
+            busbw_factor=_one,
+            busbw_formula="1",
+            placements=(IN_PLACE,),
+            reduces=True,
+            rooted=True,
+            nccl_function="Reduce",
+            nccl_algorithms=("ring",),
+            nccl_tests="reduce_perf",
+        ),
+        Operation(
+            name="gather",
+            summary="the root gets every rank's block",
+            send=Extent.BLOCK,
+            receive=Extent.AT_ROOT,
+            call=lambda dist, b: dist.gather(
+                b.send, b.receive_blocks, dst=b.root, group=b.group
+            ),
+            expected=lambda at: BlockOrigin(rank=at.block, block=0),
+            busbw_factor=_all_but_own,
+            busbw_formula="(n-1)/n",
+            placements=(OUT_OF_PLACE, IN_PLACE),
+            blocks=True,
+            rooted=True,
+            nccl_tests="gather_perf",
+        ),
+        Operation(
+            name="scatter",
+            summary="every rank gets one block of the root's tensor",
+            send=Extent.AT_ROOT,
+            receive=Extent.BLOCK,
+            call=lambda dist, b: dist.scatter(
+                b.receive, b.send_blocks, src=b.root, group=b.group
+            ),
+            expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
+            busbw_factor=_all_but_own,
+            busbw_formula="(n-1)/n",
+            placements=(OUT_OF_PLACE, IN_PLACE),
+            blocks=True,
+            rooted=True,
+            nccl_tests="scatter_perf",
+        ),
+        Operation(
+            name="send_recv",
+            summary="ring shift: to the next, from the previous rank",
+            send=Extent.WHOLE,
+            receive=Extent.WHOLE,
+            call=_ring_shift,
+            expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
+            busbw_factor=_one,
+            busbw_formula="1",
+            min_ranks=2,
+            nccl_tests="sendrecv_perf",
+            log_depth=False,
+        ),
+        Operation(
+            name="barrier",
+            summary="no rank leaves before all have entered",
+            send=Extent.NOTHING,
+            receive=Extent.NOTHING,
+            call=lambda dist, b: dist.barrier(group=b.group),
+            expected=lambda _: None,
+            busbw_factor=None,
+            busbw_formula="",
+            placements=("",),
+        ),
+    )
+}  # fmt: skip
+
+
+DEFAULT_OPERATION = next(iter(OPERATIONS))
+"""What is measured when nothing is said."""
+
+
+def find_operation(name: str) -> Operation:
+    """The operation called `name`; `-` may stand for `_`; UsageError if there is none."""
+    known = name.strip().lower().replace("-", "_")
+    if known not in OPERATIONS:
+        raise name_error("operation", name, list(OPERATIONS))
+    return OPERATIONS[known]

@@ -1,0 +1,117 @@
+"""Records from plain JSON values, refusing a value whose type is not what its field says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from reprlib import repr as shortened
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from commbench.errors import UsageError, name_error, value_error
+
+if TYPE_CHECKING:
+    pass
+
+
+T = TypeVar("T")
+
+LONGEST_TEXT = 10_000
+LARGEST_INTEGER = 1 << 53
+"""Up to this every integer is a float too, and JSON means the same to everybody (RFC 8259)."""
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "None": (type(None),),
+}
+
+
+def build(record: type[T], values: dict[str, Any]) -> T:
+    """A record (named tuple or dataclass) of `values`; lists become tuples where it wants them.
+
+    Checks the annotations made of str (not endless), int (up to 2**53), bool, float (finite), None,
+    tuple and dict, and leaves others alone. Raises ValueError for a wrong type, TypeError for a
+    missing or unknown name.
+    """
+    arguments = {}
+    for name, value in values.items():
+        annotation = record.__annotations__.get(name, "")
+        # As written: named tuples wrap the text.
+        annotation = str(getattr(annotation, "__forward_arg__", annotation))
+        if not _fits(value, annotation):
+            raise ValueError(f"{name} is {brief(value)}, not {_wanted(value, annotation)}")
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    return record(**arguments)
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    kinds = _KINDS.get(annotation)
+    if kinds and type(value) in kinds:  # the usual case, fast
+        return isfinite(value) if type(value) is float else is_modest(value)
+    return any(_fits_one(value, option) for option in annotation.split(" | "))
+
+
+def _fits_one(value: Any, option: str) -> bool:
+    if option.startswith("tuple["):
+        inner = option[len("tuple[") :].split(",")[0]
+        return isinstance(value, list | tuple) and all(_fits(item, inner) for item in value)
+    if option.startswith("dict["):
+        return isinstance(value, dict)
+    if option not in _KINDS:
+        return True
+    return type(value) in _KINDS[option] and is_modest(value)
+
+
+def is_modest(value: Any) -> bool:
+    """Whether a number is finite, an integer exact as a float, and a text is not endless."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_TEXT
+    if isinstance(value, float):
+        return isfinite(value)
+    return not isinstance(value, int) or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+
+
+def brief(value: Any) -> str:
+    """A value of any size and depth in at most 40 characters."""
+    try:
+        return shortened(value)[:40]
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number without end"
+
+
+def _wanted(value: Any, annotation: str) -> str:
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return f"at most {LONGEST_TEXT} characters"
+    return annotation
+
+
+def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
+    """Raise UsageError unless there are `names` and each of them is `known`."""
+    if not names:
+        raise UsageError(f"there is no {kind}", f"known: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise name_error(kind, str(name), known)
+
+
+def require_at_least(limit: int, **values: int | None) -> None:
+    """Raise UsageError for the first value below `limit`; None passes."""
+    for name, value in values.items():
+        if value is not None and value < limit:
+            raise value_error(name, f"is {value}", f"it must be at least {limit}")
+
+
+def require_at_most(limit: int, **values: int | None) -> None:
+    """Raise UsageError for the first value above `limit`; None passes."""
+    for name, value in values.items():
+        if value is not None and value > limit:
+            raise value_error(name, f"is {value}", f"it must be at most {limit}")
+
+
+def choose(kind: str, name: str, table: Mapping[str, T]) -> T:
+    """The entry of a table."""
+    if name not in table:
+        raise name_error(kind, name, list(table))
+    return table[name]

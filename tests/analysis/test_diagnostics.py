@@ -1,0 +1,317 @@
+"""Warnings: each on a row that is made up just above its threshold, and just below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, sqrt
+from typing import Any
+
+import numpy
+import pytest
+from synthetic_rows import batches, ranks, row
+
+from commbench.analysis.columns import columns_of
+from commbench.analysis.diagnostics import WARNINGS, ranks_per_core, warnings_of
+from commbench.analysis.rows import ResultRow
+from commbench.results.schema import Batch, RankInfo
+
+BY_NAME = {warning.name: warning for warning in WARNINGS}
+MS = 1e-3
+
+
+def names(found: ResultRow) -> list[str]:
+    return [warning.name for warning in warnings_of(found)]
+
+
+def steady(iterations: int = 100, **same: Any) -> tuple[Batch, ...]:
+    """Five batches that take 1 ms, give or take 2 %, and have nothing in their way."""
+    nothing: dict[str, Any] = {
+        "elapsed_s": 0.1, "queued_s": 0.0, "throttled_s": 0.0, "stolen_s": 0.0,
+        "entry_skew_s": 0.06 * MS, "operation_s": 0.94 * MS, "last_in": (iterations // 2,) * 2,
+        "rank_behind_s": (0.03 * MS, 0.03 * MS), "rank_medians_s": (MS, MS),
+    }  # fmt: skip
+    samples = [MS * (1 + 0.02 * (i * 7 % 11 - 5) / 5) for i in range(iterations)]
+    return batches(*[samples] * 5, **(nothing | same))
+
+
+def clean(*found: Batch, **wishes: Any) -> ResultRow:
+    """A row of two ranks with a core each and a fine clock."""
+    usual: dict[str, Any] = {
+        "ranks": ranks((0,), (1,)), "overhead_s": 1e-7, "resolution_s": 1e-9
+    }  # fmt: skip
+    return row(*(found or steady()), **(usual | wishes))
+
+
+def crowded(ranks_per_core: float) -> ResultRow:
+    cores = tuple(range(100))
+    return clean(ranks=ranks(*[cores] * round(100 * ranks_per_core)))
+
+
+def stalled(share: float) -> ResultRow:
+    """Of 500 iterations this share takes 5 ms, in each batch a fifth of them, or nearly."""
+    number = round(500 * share)
+    found = [number // 5 + (batch < number % 5) for batch in range(5)]
+    return clean(*batches(*[[5 * MS] * n + [MS] * (100 - n) for n in found]))
+
+
+def drifting(by: float) -> ResultRow:
+    """Ten batches, each slower than the one before, so that the halves differ by this much."""
+    slower = [by * (batch - 4.5) / 5 for batch in range(10)]
+    return clean(*batches(*[[MS * (1 + s + 1e-6 * i) for i in range(20)] for s in slower]),
+                 precision=0.9)  # fmt: skip
+
+
+def in_two_groups(apart: float) -> ResultRow:
+    """Two groups in turn, `apart` times as far from each other as each is wide, on a log scale:
+    five values a step apart have a standard deviation of the root of two steps."""
+    step = 0.03
+    logs = [step * i + side * apart * step * sqrt(2) for i in (-2, -1, 0, 1, 2) for side in (0, 1)]
+    return clean(*batches(*[[MS * exp(value) for value in logs * 8]] * 5), precision=0.9)
+
+
+def one_is_last(share: float) -> ResultRow:
+    times = round(1000 * share)
+    return clean(*steady(last_in=(1000 - times, times)))
+
+
+def above_link(times: float) -> ResultRow:
+    """1024 bytes in 1 ms are 1.024 MB/s, so many times what the link can carry."""
+    return clean(peak=f"{1.024 / times:.9f}MB/s")
+
+
+def imprecise(times: float) -> ResultRow:
+    """The interval, from 0.96 to 1.04 ms, is so many times as wide as was asked for."""
+    return clean(*batches(*[[0.96 * MS, MS, 1.04 * MS]] * 5), precision=0.04 / times)
+
+
+def launched(apart: float) -> ResultRow:
+    later = batches(*[[MS * (1 + apart)] * 100] * 5, launch=1)
+    return clean(*batches(*[[MS] * 100] * 5), *later, precision=0.9)
+
+
+EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
+    "too_few_cores": (crowded, 1.0, 1.01),
+    "stalls": (stalled, 0.050, 0.052),
+    "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
+    "throttled": (lambda share: clean(*steady(throttled_s=share * 0.1)), 0.0099, 0.0101),
+    "stolen": (lambda share: clean(*steady(stolen_s=share * 0.1)), 0.0499, 0.0501),
+    "drift": (drifting, 0.099, 0.101),
+    "bimodal": (in_two_groups, 3.99, 4.01),
+    "skew": (lambda share: clean(*steady(entry_skew_s=share * MS)), 0.099, 0.101),
+    "always_last": (one_is_last, 0.900, 0.901),
+    "above_link": (above_link, 1.004, 1.006),
+    "coarse_clock": (lambda times: clean(resolution_s=times * 0.1 * MS), 0.999, 1.001),
+    "imprecise": (imprecise, 0.999, 1.001),
+    "launches": (launched, 0.099, 0.101),
+}
+"""For each warning a row that is made so that the warning's figure is a given number, and two
+numbers on either side of its threshold."""
+
+
+def test_every_warning_is_tried_on_both_sides_of_its_threshold() -> None:
+    assert list(EDGES) == [warning.name for warning in WARNINGS]
+    for name, (_, below, above) in EDGES.items():
+        assert below <= BY_NAME[name].threshold < above
+        assert above - below <= 0.05 * above
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_a_warning_fires_just_above_its_threshold_and_not_just_below(name: str) -> None:
+    make, below, above = EDGES[name]
+    for figure, expected in ((below, []), (above, [name])):
+        found = make(figure)
+        assert BY_NAME[name].figure(found) == pytest.approx(figure, rel=1e-4)
+        assert names(found) == expected
+
+
+def test_a_clean_row_has_no_warning_and_every_figure() -> None:
+    found = clean()
+    assert names(found) == []
+    unknown = [warning.name for warning in WARNINGS if warning.figure(found) is None]
+    # Nothing is said of drift and of two groups where neither is seen, nor of one launch's spread.
+    # No link was named.
+    assert unknown == ["drift", "bimodal", "above_link", "launches"]
+
+
+def test_what_was_not_measured_is_not_warned_about() -> None:
+    assert warnings_of(row(ranks=ranks((0,), (0,)))) == ()
+
+
+def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
+    found = clean(*steady(queued_s=0.1, stolen_s=0.1, entry_skew_s=0.5 * MS))
+    assert columns_of(found)["warnings"] == "queued stolen skew"
+    assert columns_of(clean())["warnings"] == ""
+
+
+def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
+    rows = [clean(*steady(queued_s=queued)) for queued in (0.06, 0.08, 0.07)]
+    assert BY_NAME["queued"].says(rows) == (
+        "threads of a rank waited for a processor up to 80 % of the time; "
+        "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
+        "move; `commbench doctor` tries both"
+    )
+    plain = [clean(*steady(queued_s=0.06), cpu_mode="plain")]
+    assert (
+        BY_NAME["queued"]
+        .says(plain)
+        .endswith(
+            "; other work runs on these cores, or too few are allowed; see `commbench doctor`"
+        )
+    )
+
+
+def test_quiet_mode_is_only_advised_where_it_was_not_used() -> None:
+    for mode, advised in (("plain", True), ("quiet", False)):
+        found = clean(*batches((MS,) * 9 + (9 * MS,)), cpu_mode=mode)
+        assert ("--cpu-mode quiet" in BY_NAME["stalls"].says([found])) is advised
+        assert ("--cpu-mode plain" in BY_NAME["stalls"].says([found])) is not advised
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        ([(0,), (1,)], 1.0),
+        ([(0,), (1,), (0,)], 2.0),
+        ([(0, 1), (0, 1)], 1.0),
+        ([(0, 1)] * 3, 1.5),
+        ([(0,), (0, 1)], 1.0),
+        ([(0,), (0,), (1, 2, 3)], 2.0),
+        ([(0,), ()], None),
+        ([], None),
+    ],
+)
+def test_ranks_share_a_core_by_number_or_by_pinning(
+    cores: list[tuple[int, ...]], expected: float | None
+) -> None:
+    assert ranks_per_core(clean(ranks=ranks(*cores))) == expected
+
+
+def test_the_most_crowded_host_counts_and_cores_of_different_hosts_are_different() -> None:
+    here, there = ranks((0,), (1,)), (RankInfo(2, "other", 1, "cpu", (0,)),)
+    assert ranks_per_core(clean(ranks=here + there)) == 1.0
+    assert ranks_per_core(clean(ranks=here + there * 2)) == 2.0
+    assert ranks_per_core(clean(ranks=here * 2, backend="nccl", device="cuda")) is None
+
+
+def test_precision_that_nobody_asked_for_is_not_missed() -> None:
+    assert names(imprecise(3.0)) == ["imprecise"]
+    wide = batches(*[[0.5 * MS, MS, 1.5 * MS]] * 5)
+    assert names(clean(*wide, iterations=15)) == []
+
+
+def test_overhead_is_held_against_a_twentieth_and_the_clocks_step_against_a_tenth() -> None:
+    for overhead, step, expected in ((4.9e-5, 0.0, False), (5.1e-5, 0.0, True), (0, 9e-5, False)):
+        found = clean(overhead_s=overhead, resolution_s=step)
+        assert ("coarse_clock" in names(found)) is expected
+
+
+def test_a_pipelined_iteration_is_long_enough_for_a_clock_that_one_call_is_not() -> None:
+    alone, queued = ([*batches(*[[20e-6] * 50] * 5, calls=calls)] for calls in (1, 20))
+    assert names(clean(*alone, resolution_s=4e-6)) == ["coarse_clock"]
+    assert names(clean(*queued, resolution_s=4e-6, timing="pipelined")) == []
+
+
+def test_skew_is_no_matter_where_calls_are_not_aligned() -> None:
+    late = steady(entry_skew_s=0.5 * MS, last_in=(0, 100))
+    assert names(clean(*late)) == ["skew", "always_last"]
+    assert names(clean(*late, timing="pipelined")) == []
+
+
+def test_who_is_last_by_a_hair_or_in_few_iterations_is_no_matter() -> None:
+    hair = steady(entry_skew_s=0.04 * MS, last_in=(0, 100))
+    assert names(clean(*hair)) == []
+    few = batches(*[[MS] * 3] * 5, entry_skew_s=0.06 * MS, last_in=(0, 3))
+    assert names(clean(*few)) == []
+
+
+def chance(*seed: int) -> numpy.random.Generator:
+    return numpy.random.default_rng(seed)
+
+
+def fires(name: str, *samples: Any) -> bool:
+    return name in names(clean(*batches(*[part.tolist() for part in samples]), precision=0.99))
+
+
+SINGLE: dict[str, Callable[[numpy.random.Generator, int], Any]] = {
+    "lognormal, 5 %": lambda c, n: numpy.exp(0.05 * c.standard_normal(n)),
+    "lognormal, 20 %": lambda c, n: numpy.exp(0.2 * c.standard_normal(n)),
+    "lognormal, 100 %": lambda c, n: numpy.exp(c.standard_normal(n)),
+    "uniform": lambda c, n: c.uniform(0.5, 1.5, n),
+    "uniform from 0": lambda c, n: c.uniform(1e-6, 1, n),
+    "exponential tail": lambda c, n: 1 + 0.3 * c.exponential(1, n),
+}
+
+
+@pytest.mark.parametrize("number", [20, 40, 100, 1000])
+@pytest.mark.parametrize("shape", SINGLE)
+def test_a_distribution_with_one_peak_is_hardly_ever_taken_for_two_groups(
+    shape: str, number: int
+) -> None:
+    random, cases = chance(1, number), 200 if number < 1000 else 50
+    found = sum(fires("bimodal", SINGLE[shape](random, number)) for _ in range(cases))
+    assert found / cases <= 0.03
+
+
+@pytest.mark.parametrize(
+    ("number", "share", "times", "sigma", "least"),
+    [
+        (20, 0.5, 1.5, 0.02, 0.99),
+        (20, 0.5, 2.0, 0.05, 0.99),
+        (100, 0.3, 1.5, 0.05, 0.99),
+        (100, 0.5, 3.0, 0.2, 0.95),
+        (1000, 0.2, 1.5, 0.05, 0.99),
+        (1000, 0.5, 3.0, 0.2, 0.99),
+    ],
+)
+def test_two_groups_are_seen(
+    number: int, share: float, times: float, sigma: float, least: float
+) -> None:
+    random, cases = chance(2, number), 100
+    found = 0
+    for _ in range(cases):
+        slower = numpy.where(random.random(number) < share, times, 1.0)
+        found += fires("bimodal", slower * numpy.exp(sigma * random.standard_normal(number)))
+    assert found / cases >= least
+
+
+def test_two_groups_closer_than_15_percent_and_a_few_outliers_are_no_matter() -> None:
+    random = chance(3)
+    close = numpy.where(random.random(500) < 0.5, 1.1, 1.0) * (1 + 0.001 * random.random(500))
+    assert not fires("bimodal", close)
+    outliers = numpy.where(numpy.arange(500) % 20 == 0, 1.3, 1.0) * (1 + 0.1 * random.random(500))
+    assert not fires("bimodal", outliers)
+
+
+def test_a_trend_is_drift_and_the_same_batches_in_random_order_hardly_ever_are() -> None:
+    random, cases = chance(4), 300
+    trends = shuffles = 0
+    for _ in range(cases):
+        slower = numpy.linspace(1, 1.5, 12)[:, None]
+        samples = slower * numpy.exp(0.1 * random.standard_normal((12, 20)))
+        trends += fires("drift", *samples)
+        shuffles += fires("drift", *random.permutation(samples))
+    assert trends / cases >= 0.99
+    assert shuffles / cases <= 0.02
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.3])
+def test_batches_that_differ_by_chance_or_not_at_all_hardly_ever_drift(effect: float) -> None:
+    random, cases = chance(5), 300
+    found = 0
+    for _ in range(cases):
+        shift = effect * random.standard_normal((8, 1))
+        found += fires("drift", *numpy.exp(0.2 * random.standard_normal((8, 20)) + shift))
+    assert found / cases <= 0.02
+
+
+def test_a_step_between_two_launches_is_no_drift() -> None:
+    later = batches(*[[1.05 * MS] * 20] * 5, launch=1)
+    assert names(clean(*batches(*[[MS] * 20] * 5), *later, precision=0.9)) == []
+
+
+def test_drift_is_told_in_either_direction_and_of_few_batches_only_where_all_agree() -> None:
+    faster = [[MS * (1.4 - 0.1 * batch + 1e-6 * i) for i in range(20)] for batch in range(4)]
+    assert names(clean(*batches(*faster), precision=0.9)) == ["drift"]
+    faster[1], faster[2] = faster[2], faster[1]
+    assert names(clean(*batches(*faster), precision=0.9)) == []
+    assert names(clean(*batches(*faster[:3]), precision=0.9)) == []

@@ -1,0 +1,270 @@
+"""Comparisons of made-up runs: matching, verdicts, honesty and power, crossovers, facts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
+
+from commbench.analysis.environment_diff import Difference
+from commbench.analysis.load import LoadedRun, load, source_of
+from commbench.compare.comparison import Crossover, compare
+from commbench.errors import RecordsError
+from commbench.results.schema import Measurement, ReportedTiming, Run
+from commbench.spec.case import Case
+
+MANY = 1000
+
+
+@cache
+def at(seconds: float, seed: int, rows: int, batch_noise: float = 0.0) -> LoadedRun:
+    """Rows of 10 batches x 20 samples with 5 % log-normal noise, and more between batches."""
+    chance = np.random.default_rng(seed)
+    samples = seconds * chance.lognormal(0, 0.05, (rows, 10, 20))
+    samples *= chance.lognormal(0, batch_noise, (rows, 10, 1))
+    return source_of(in_memory(f"seed {seed}", samples.tolist()))
+
+
+def test_a_true_slowdown_of_ten_percent_is_found() -> None:
+    counts = compare(at(100e-6, 1, MANY), at(110e-6, 2, MANY)).counts
+    assert counts["slower"] >= 0.95 * MANY
+    assert counts["faster"] == 0
+    counts = compare(at(110e-6, 2, MANY), at(100e-6, 1, MANY)).counts
+    assert counts["faster"] >= 0.95 * MANY
+
+
+def test_no_difference_is_not_found_where_there_is_none() -> None:
+    a, b = at(100e-6, 1, MANY), at(100e-6, 2, MANY)
+    counts = compare(a, b).counts
+    assert counts["slower"] + counts["faster"] <= 0.05 * MANY
+    strict = compare(a, b, tolerance=0.0).counts
+    assert strict["slower"] + strict["faster"] <= 0.05 * MANY
+
+
+def test_batches_that_differ_do_not_pass_for_a_difference() -> None:
+    counts = compare(at(100e-6, 1, 300, 0.05), at(100e-6, 2, 300, 0.05), tolerance=0.0).counts
+    assert counts["slower"] + counts["faster"] <= 0.05 * 300
+
+
+def test_a_run_against_itself_is_never_faster_or_slower(tmp_path: Path) -> None:
+    path = synthetic_run(
+        tmp_path / "a", "a", lambda case: noisy(1e-6 * case.count, case.index, 0.5)
+    )
+    for tolerance in (0.0, 0.05):
+        counts = compare(load(path), load(path), tolerance).counts
+        assert counts["slower"] == counts["faster"] == counts["not compared"] == 0
+
+
+def test_a_comparison_by_hand(tmp_path: Path) -> None:
+    def slower(case: Case) -> list[list[float]]:
+        return [[1.5 * s for s in batch] for batch in steady(case.size_bytes * 1e-9)]
+
+    a = load(synthetic_run(tmp_path / "a", "a"))
+    b = load(synthetic_run(tmp_path / "b", "b", slower))
+    found = compare(a, b)
+    assert found.counts == {
+        "faster": 0, "slower": 4, "same": 0, "undecided": 0, "not compared": 0
+    }  # fmt: skip
+    row = found.rows.iloc[-1]
+    assert (row["kind"], row["size_bytes"]) == ("all_reduce float32 sum in_place", 1 << 20)
+    assert row["ratio"] == pytest.approx(1.5)
+    assert row["ratio_ci_low"] < 1.5 < row["ratio_ci_high"]
+    assert (row["units"], row["verdict"], row["reason"]) == ("batches", "slower", "")
+    # Ten batches against ten that all took longer: 2 / C(20, 10).
+    assert row["p_value"] == pytest.approx(2 / 184756)
+    assert (len(found.only_a), len(found.only_b)) == (0, 0)
+
+
+def test_launches_are_ranked_where_there_are_four(tmp_path: Path) -> None:
+    paths = [
+        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s), launches=4)
+        for name, seconds in (("a", 1e-3), ("b", 2e-3))
+    ]
+    rows = compare(*map(load, paths)).rows
+    assert set(rows["units"]) == {"launches"}
+    # Four equal medians below four equal ones: the most extreme of C(8, 4) = 70 orders.
+    assert rows["p_value"].to_list() == [pytest.approx(2 / 70)] * 4
+
+
+def test_the_rank_test_can_object() -> None:
+    # Intervals of 121 samples, nearly all alike, are far apart. But of four batches a side one
+    # overlaps: 2 of the 70 ways to choose four ranks are as extreme, on either side.
+    a = source_of(in_memory("a", [[*[[1e-3] * 40] * 3, [1.15e-3]]]))
+    b = source_of(in_memory("b", [[*[[1.2e-3] * 40] * 3, [1.14e-3]]]))
+    (row,) = compare(a, b).rows.to_dict("records")
+    assert row["ratio_ci_low"] == pytest.approx(1.2)
+    assert row["p_value"] == pytest.approx(4 / 70)
+    assert (row["verdict"], row["reason"]) == (
+        "undecided", "the rank test does not rule out chance"
+    )  # fmt: skip
+
+
+def test_a_bare_results_csv_is_decided_by_intervals_alone(tmp_path: Path) -> None:
+    a, b = (
+        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s))
+        for name, seconds in (("a", 1e-3), ("b", 2e-3))
+    )
+    found = compare(load(a / "results.csv"), load(b / "results.csv"))
+    assert set(found.rows["verdict"]) == {"slower"}
+    assert not found.ranked
+    assert set(found.rows["units"]) == {""}
+    mixed = compare(load(a), load(b / "results.csv"))
+    assert set(mixed.rows["verdict"]) == {"slower"}
+    assert not mixed.ranked
+
+
+def test_rows_without_a_counterpart_are_kept_and_listed(tmp_path: Path) -> None:
+    a = load(synthetic_run(tmp_path / "a", "a", asked=plan(sizes=(1024, 2048, 4096))))
+    more = plan(operations=("all_reduce", "barrier"), sizes=(2048, 8192))
+    b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(1e-3), asked=more))
+    found = compare(a, b)
+    assert found.rows["size_bytes"].to_list() == [2048]
+    assert found.only_a["size_bytes"].to_list() == [1024, 4096]
+    assert found.only_b["kind"].to_list() == ["all_reduce float32 sum in_place", "barrier"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "matches"),
+    [
+        ({"dtypes": ("float32",)}, {"dtypes": ("float64",)}, 0),
+        ({"reduce_ops": ("sum",)}, {"reduce_ops": ("max",)}, 0),
+        ({"placement": "in_place"}, {"placement": "out_of_place"}, 0),
+        ({"timing": "isolated"}, {"timing": "pipelined"}, 0),
+        ({"timing": "isolated"}, {"timing": "both"}, 4),
+        ({"operations": ("broadcast",)}, {"operations": ("broadcast",), "root": 1}, 0),
+        ({"operations": ("broadcast",), "root": 1}, {"operations": ("broadcast",), "root": 1}, 4),
+        ({"seed": 1}, {"seed": 2}, 4),
+    ],
+)
+def test_rows_match_by_all_that_makes_a_case(a: dict, b: dict, matches: int) -> None:  # type: ignore[type-arg]
+    sources = []
+    for name, more in (("a", a), ("b", b)):
+        asked = plan(**more)
+        measurements = tuple(
+            Measurement(case, "ok", reported=ReportedTiming(1e-3, "mean")) for case in asked.cases()
+        )
+        sources.append(source_of(Run(name, header(asked, name), measurements, None)))
+    assert len(compare(*sources).rows) == matches
+
+
+def test_a_key_that_is_there_twice_is_refused_with_its_lines(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "a", "a")
+    csv = folder / "results.csv"
+    lines = csv.read_text().splitlines(keepends=True)
+    csv.write_text("".join([*lines, lines[2]]))
+    with pytest.raises(RecordsError) as caught:
+        compare(load(csv), load(folder))
+    assert caught.value.message == (
+        f"{csv} has two rows of all_reduce float32 sum in_place 16 KiB: lines 3 and 6"
+    )
+
+
+def test_what_went_wrong_is_not_compared(tmp_path: Path) -> None:
+    statuses = {1 << 10: "wrong", 1 << 14: "unsupported"}
+    a = load(synthetic_run(tmp_path / "a", "a"))
+    b = load(synthetic_run(tmp_path / "b", "b", statuses=statuses))
+    rows = compare(a, b).rows
+    assert rows["verdict"].to_list() == ["not compared", "not compared", "same", "same"]
+    assert rows["reason"].to_list() == ["wrong results in B", "unsupported in B", "", ""]
+    rows = compare(b, a).rows
+    assert rows["reason"].to_list() == ["wrong results in A", "unsupported in A", "", ""]
+
+
+def test_without_an_interval_a_row_is_undecided_and_says_so(tmp_path: Path) -> None:
+    a = load(synthetic_run(tmp_path / "a", "a", lambda _: [[1e-3, 1.1e-3]]))
+    b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(9e-3)))
+    rows = compare(a, b).rows
+    assert set(rows["verdict"]) == {"undecided"}
+    assert set(rows["reason"]) == {"no interval in A"}
+    assert set(compare(b, a).rows["reason"]) == {"no interval in B"}
+
+
+def test_nothing_timed_is_not_compared(tmp_path: Path) -> None:
+    a = load(synthetic_run(tmp_path / "a", "a", lambda _: None))
+    b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(1e-3)))
+    assert set(compare(a, b).rows["reason"]) == {"nothing timed in A"}
+    none_at_all = load(synthetic_run(tmp_path / "c", "c", lambda _: [[0.0] * 8]))
+    rows = compare(b, none_at_all).rows
+    assert set(rows["verdict"]) == {"not compared"}
+    assert set(rows["reason"]) == {"nothing timed in B"}
+
+
+def test_a_crossover_is_an_interval_of_sizes(tmp_path: Path) -> None:
+    # B takes 0.8, 1, 1.3, 0.7 times as long: faster, same, slower, faster.
+    factors = dict(zip((1 << 10, 1 << 14, 1 << 18, 1 << 20), (0.8, 1, 1.3, 0.7), strict=True))
+    a = load(synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3)))
+    b = load(synthetic_run(tmp_path / "b", "b", lambda c: steady(1e-3 * factors[c.size_bytes])))
+    found = compare(a, b)
+    assert found.rows["verdict"].to_list() == ["faster", "same", "slower", "faster"]
+    kind = "all_reduce float32 sum in_place"
+    assert found.crossovers == (
+        Crossover(kind, 1 << 10, 1 << 18, "faster", "slower"),
+        Crossover(kind, 1 << 18, 1 << 20, "slower", "faster"),
+    )
+
+
+def test_sizes_ascend_and_kinds_keep_their_order(tmp_path: Path) -> None:
+    asked = plan(operations=("broadcast", "all_reduce"), sizes=(4096, 1024))
+    a = load(synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3), asked=asked))
+    rows = compare(a, a).rows
+    assert rows["operation"].to_list() == ["broadcast"] * 2 + ["all_reduce"] * 2
+    assert rows["size_bytes"].to_list() == [1024, 4096] * 2
+
+
+def test_what_must_match_and_what_else_differs(tmp_path: Path) -> None:
+    one = synthetic_run(
+        tmp_path / "a", "a", asked=plan(precision=0.02),
+        environment={"variables": {"NCCL_ALGO": "Ring"}, "nccl": "2.27.3", "boot_id": "1"},
+    )  # fmt: skip
+    two = synthetic_run(
+        tmp_path / "b", "b", asked=plan(world_size=4, cpu_mode="plain"), num_nodes=2,
+        gpu_shared=True, environment={"torch": "2.14.0", "boot_id": "2"},
+    )  # fmt: skip
+    found = compare(load(one), load(two))
+    assert found.mismatches == (
+        Difference("world_size", "2", "4"),
+        Difference("num_nodes", "1", "2"),
+        Difference("cpu_mode", "quiet", "plain"),
+        Difference("gpu_shared", "0", "1"),
+    )
+    assert found.differences == (
+        Difference("torch", "2.13.0", "2.14.0"),
+        Difference("precision", "0.02", "0.05"),
+        Difference("NCCL_ALGO", "Ring", "not set"),
+    )
+    assert compare(load(one), load(one)).differences == ()
+
+
+def test_what_a_file_does_not_tell_is_no_difference(tmp_path: Path) -> None:
+    one = load(synthetic_run(tmp_path / "a", "a") / "results.csv")
+    two = load(synthetic_run(tmp_path / "b", "b", environment={"torch": "2.14.0"}))
+    found = compare(one, two)
+    assert (found.mismatches, found.differences) == ((), ())
+    without = one._replace(frame=one.frame.assign(world_size=float("nan"), cpu_mode=""))
+    assert compare(without, two).mismatches == ()
+
+
+def test_figures_of_other_tools_are_said_to_be_other_figures() -> None:
+    asked = plan()
+    ours = in_memory("ours", [steady(1e-3)] * 4, asked.sizes)
+    theirs = Run(
+        "theirs", header(asked, "theirs"),
+        tuple(Measurement(c, "ok", reported=ReportedTiming(1e-3, "mean of 20")) for c in asked.cases()),  # noqa: E501
+        None,
+    )  # fmt: skip
+    found = compare(source_of(ours), source_of(theirs))
+    assert set(found.rows["reason"]) == {"no interval in B"}
+    assert found.differences == (
+        Difference("what a time is", "median over iterations, slowest rank", "mean of 20"),
+    )
+
+
+def test_nothing_against_nothing_is_no_row() -> None:
+    a, b = at(1e-3, 1, 1), at(1e-3, 2, 1)
+    empty = a._replace(frame=a.frame.iloc[:0])
+    found = compare(empty, b)
+    assert (len(found.rows), len(found.only_a), len(found.only_b)) == (0, 0, 1)
+    assert len(compare(empty, empty).rows) == 0

@@ -1,0 +1,145 @@
+"""Rules from options and from TOML, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commbench.errors import UsageError
+from commbench.gate.rules import parse_rule, read_rules
+from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title", "sizes", "value"),
+    [
+        ("max_slowdown", "10%", "all: at most 10 % slower than the baseline", (0, LARGEST_SIZE),
+         1.1),
+        ("max_slowdown", "all_reduce:12.5%",
+         "all_reduce: at most 12.5 % slower than the baseline", (0, LARGEST_SIZE), 1.125),
+        ("max_slowdown", "1K-64K:200%", "all 1K-64K: at most 200 % slower than the baseline",
+         (1 << 10, 1 << 16), 3.0),
+        ("min_busbw", "all_reduce:1M-1G:3.0GB/s",
+         "all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s", (1 << 20, 1 << 30), 3e9),
+        ("min_busbw", "all:1M-:250 MB/s", "all 1M-: bus bandwidth at least 0.25 GB/s",
+         (1 << 20, LARGEST_SIZE), 0.25e9),
+        ("max_time", "all_gather:-64K:80us", "all_gather -64K: time at most 80.0 us",
+         (0, 1 << 16), 80e-6),
+        ("max_time", "8:all_gather:1.5ms", "all_gather 8: time at most 1.50 ms", (8, 8), 1.5e-3),
+    ],
+)  # fmt: skip
+def test_an_option_is_a_rule(
+    name: str, text: str, title: str, sizes: tuple[int, int], value: float
+) -> None:
+    rule = parse_rule(name, text)
+    assert rule.title == title
+    assert (rule.smallest, rule.largest) == sizes
+    assert rule.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("max_slowdown", "10", "'10' is not a fraction"),
+        ("max_slowdown", "", "'' is not a fraction"),
+        ("max_slowdown", "-5%", "'-5%' is not a fraction"),
+        ("max_slowdown", "all_redcue:10%", "unknown operation 'all_redcue'"),
+        ("max_slowdown", "all_reduce:all_gather:10%",
+         "'all_reduce:all_gather:10%' is no limit of rows"),
+        ("max_slowdown", ":10%", "':10%' is no limit of rows"),
+        ("min_busbw", "all_reduce:1M-1G:3", "'3' is not a bandwidth"),
+        ("min_busbw", "3GiB/s", "'3GiB/s' is not a bandwidth"),
+        ("min_busbw", "0GB/s", "'0GB/s' is not a bandwidth"),
+        ("min_busbw", "1G-1M:3GB/s", "the range 1G-1M runs backwards"),
+        ("min_busbw", "-:3GB/s", "'-' is no range of sizes"),
+        ("min_busbw", "1MB-:3GB/s", "'1MB' could mean a power of 1000 or of 1024"),
+        ("max_time", "80", "time '80' has no unit"),
+    ],
+)  # fmt: skip
+def test_what_is_no_rule_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_rule(name, text)
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+RULES = """\
+[[rule]]
+operation = "all_reduce"
+dtype = "bfloat16"
+sizes = "1M-1G"
+max_slowdown = 0.1
+min_busbw = "3.0GB/s"
+
+[[rule]]
+max_time = "10ms"
+optional = true
+"""
+
+
+def test_a_file_holds_several_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES)
+    rules = read_rules(path)
+    assert [(rule.title, rule.optional) for rule in rules] == [
+        ("all_reduce bfloat16 1M-1G: at most 10 % slower than the baseline", False),
+        ("all_reduce bfloat16 1M-1G: bus bandwidth at least 3.00 GB/s", False),
+        ("all: time at most 10.0 ms", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "{} holds no rule"),
+        ("rule = 3", "{} holds no rule"),
+        ("rule = [3]", "{}, rule 1: it is no table"),
+        ("[[rules]]", "{} has an unknown key 'rules'"),
+        ("[[rule]]", "{}, rule 1: it has no limit"),
+        ("[[rule]]\nmax_slowdwon = 0.1", "{}, rule 1: unknown key 'max_slowdwon'"),
+        ("[[rule]]\nmax_slowdown = 10", "{}, rule 1: '10' is not a fraction"),
+        ("[[rule]]\nmax_slowdown = [1]", "{}, rule 1: max_slowdown is [1]"),
+        ("[[rule]]\nmax_slowdown = true", "{}, rule 1: max_slowdown is True"),
+        ("[[rule]]\nmax_time = '1s'\noptional = 'yes'", "{}, rule 1: optional is 'yes'"),
+        ("[[rule]]\nmax_time = '1s'\nsizes = '1G-1K'",
+         "{}, rule 1: the range 1G-1K runs backwards"),
+        ("[[rule]]\nmax_time = '1s'\n[[rule]]\nmax_time = '2'",
+         "{}, rule 2: time '2' has no unit"),
+        ("[[rule", "{} is no TOML: "),
+        (b"\xff", "{} is no TOML: "),
+    ],
+)  # fmt: skip
+def test_a_file_that_holds_no_rules_is_refused(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError) as caught:
+        read_rules(path)
+    assert caught.value.message.startswith(message.format(path))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*nowhere: No such file"):
+        read_rules(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("10%", 0.1), ("0.1", 0.1), (" 150 % ", 1.5), ("0", 0.0), ("0%", 0.0)]
+)
+def test_percentages(text: str, value: float) -> None:
+    assert parse_percentage(text) == value
+
+
+@pytest.mark.parametrize("text", ["1", "10", "inf", "nan", "inf%", "ten", "%", "", "-1%", "1e9%"])
+def test_what_is_no_percentage(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_percentage(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3.0GB/s", 3e9), ("250 MB/s", 2.5e8), ("1.2TB/s", 1.2e12), ("8KB/s", 8e3)]
+)
+def test_bandwidths(text: str, value: float) -> None:
+    assert parse_bandwidth(text) == pytest.approx(value)

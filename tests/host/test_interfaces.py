@@ -1,0 +1,71 @@
+"""Which interface ranks talk through, on this host as it is."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+
+import pytest
+
+from commbench.host.interfaces import NetworkInterface, addresses
+from commbench.worker.context import RankContext
+from commbench.worker.interfaces import way_of
+
+LOOPBACK = NetworkInterface("lo", "127.0.0.1")
+SEAT = RankContext(
+    rank=1, world_size=2, local_rank=0, local_world_size=1, launcher="mpirun",
+    meeting_point="tcp://127.0.0.1:29500",
+)  # fmt: skip
+
+
+def test_every_interface_with_an_address_is_found() -> None:
+    found = addresses()
+    assert LOOPBACK in found
+    assert {way.interface for way in found} <= {name for _, name in socket.if_nameindex()}
+
+
+@pytest.mark.parametrize(
+    ("backend", "variables", "way"),
+    [
+        ("gloo", {"GLOO_SOCKET_IFNAME": "lo"}, LOOPBACK),
+        ("gloo", {"GLOO_SOCKET_IFNAME": "lo,eth7"}, LOOPBACK),
+        ("gloo", {"GLOO_SOCKET_IFNAME": "l"}, NetworkInterface()),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "lo"}, LOOPBACK),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "nowhere,l"}, LOOPBACK),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "=lo"}, LOOPBACK),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "=l"}, NetworkInterface()),
+        ("nccl", {"GLOO_SOCKET_IFNAME": "nowhere"}, LOOPBACK),
+        ("mpi", {"GLOO_SOCKET_IFNAME": "nowhere"}, LOOPBACK),
+    ],
+)
+def test_a_variable_names_the_interface_and_otherwise_the_way_to_rank_0(
+    backend: str, variables: dict[str, str], way: NetworkInterface
+) -> None:
+    assert way_of(backend, SEAT, variables) == way
+
+
+def test_an_interface_that_must_not_be_taken_is_not() -> None:
+    others = [way for way in addresses() if way.interface != "lo"]
+    found = way_of("nccl", SEAT, {"NCCL_SOCKET_IFNAME": "^lo"})
+    assert found == (others[0] if others else NetworkInterface())
+
+
+def test_gloo_takes_the_address_of_this_hosts_name() -> None:
+    found = way_of("gloo", SEAT, {})
+    known = {place[4][0] for place in socket.getaddrinfo(socket.gethostname(), None)}
+    assert found.address in known | {"127.0.0.1"}
+    assert found in addresses()
+
+
+def test_torchruns_variable_says_where_rank_0_is() -> None:
+    rank_context = replace(SEAT, meeting_point="env://", launcher="torchrun")
+    assert way_of("nccl", rank_context, {"MASTER_ADDR": "127.0.0.1"}) == LOOPBACK
+    assert (
+        way_of("nccl", rank_context, {"MASTER_ADDR": "no.such.host.invalid"}) == NetworkInterface()
+    )
+
+
+def test_on_one_host_only_a_variable_tells() -> None:
+    rank_context = replace(SEAT, local_world_size=2, meeting_point="file:/dev/shm/ranks")
+    assert way_of("gloo", rank_context, {}) == NetworkInterface()
+    assert way_of("gloo", rank_context, {"GLOO_SOCKET_IFNAME": "lo"}) == LOOPBACK

@@ -1,0 +1,242 @@
+"""nccl-tests' text output: versions, options and surroundings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.importers.base import ImportedFile
+from commbench.importers.hints import ImportHints
+from commbench.importers.registry import read_foreign, read_text
+from commbench.importers.text_source import source_of
+
+FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+
+DEVICES = """\
+# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#   Rank  0 Pid      1 on     box device  0 [0x07] V100
+#   Rank  1 Pid      1 on     box device  1 [0x0a] V100
+"""  # noqa: E501
+TITLE = "#                        out-of-place                  in-place\n"
+HEADER = "# size count type redop time algbw busbw error time algbw busbw error\n"
+ROW = " 1048576 262144 float sum 72.34 14.50 14.50 0e+00 71.99 14.57 14.57 3e-07\n"
+FOOT = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 14.5\n"
+RUN = "$ ./all_reduce_perf -g 2\n" + DEVICES
+WHOLE = RUN + TITLE + HEADER + ROW + FOOT
+
+
+def read(text: str, **asked: object) -> ImportedFile:
+    return read_text(source_of("log", text), ImportHints("log", **asked))  # type: ignore[arg-type]
+
+
+def refused(error: type[CommbenchError], text: str, **asked: object) -> str:
+    with pytest.raises(error) as raised:
+        read(text, **asked)
+    assert raised.value.hint
+    return raised.value.message
+
+
+def test_several_tables_of_several_operations_are_read() -> None:
+    file = read_foreign(FOREIGN / "nccl-tests-several.txt")
+    got = [(r.operation, r.dtype, r.reduce_op, r.root, r.placement, r.count) for r in file.rows]
+    assert got[:2] == [
+        ("all_reduce", "float32", "sum", None, "out_of_place", 2),
+        ("all_reduce", "float32", "sum", None, "in_place", 2),
+    ]
+    assert [one for one in got[8:] if one[4] == "in_place"] == [
+        ("all_gather", "float32", "", None, "in_place", 32768),
+        ("all_gather", "float32", "", None, "in_place", 33554432),
+        ("reduce", "bfloat16", "max", 3, "in_place", 524288),
+        ("reduce", "bfloat16", "max", 3, "in_place", 4194304),
+        ("send_recv", "float32", "", None, "in_place", 262144),
+    ]
+    assert [row.wrong for row in file.rows[-2:]] == [0, None]
+    assert (file.tool, file.tool_version, file.ranks) == ("nccl-tests", "2.19.6", 8)
+    assert (file.hosts, file.environment) == (("node0", "node1"), {"nccl": "2.29.7"})
+    assert file.notes == (
+        "left out 1 (line 46): nothing was moved (size 0)",
+        "left out 1 (line 121): commbench has no operation for 'hypercube'",
+    )
+
+
+def test_tags_colours_carriage_returns_and_log_lines_change_nothing() -> None:
+    plain = read_foreign(FOREIGN / "nccl-tests-several.txt", operation="all_reduce")
+    tagged = read_foreign(FOREIGN / "nccl-tests-tagged.txt")
+    assert [row._replace(line=0) for row in tagged.rows] == [
+        row._replace(line=0) for row in plain.rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "[1,0]<stdout>: ",
+        "2026-11-21T08:59:00.123456789Z ",
+        "[2026-11-21 08:59:00] ",
+        "0: ",
+        "Mon Nov 21 08:59:00 2026[1,0]<stdout>:",
+        "[pod/worker-0/main] ",
+        "node-01.cluster: ",
+        "\x1b[32m",
+    ],
+)
+def test_the_tags_of_launchers_and_loggers_are_removed(tag: str) -> None:
+    tagged = "".join(tag + line for line in WHOLE.splitlines(keepends=True))
+    assert read(tagged, operation="all_reduce").rows == read(WHOLE).rows
+
+
+def test_per_iteration_columns_and_timestamps_are_read() -> None:
+    file = read_foreign(FOREIGN / "nccl-tests-per-iteration.txt")
+    row = file.rows[2]
+    assert (row.size_bytes, row.time_s, row.busbw) == (1048576, 72.34e-6, 25.37e9)
+    assert (row.minimum_s, row.maximum_s, row.p99_s) == (68.72e-6, 94.04e-6, 86.81e-6)
+    assert row.spread == "iterations, the slowest rank of each, by CUDA events"
+    assert file.timing == "isolated"
+    assert any("excludes barrier" in note for note in file.notes)
+
+
+def test_the_operation_comes_from_the_command_line_or_is_asked_for() -> None:
+    assert read(WHOLE).rows[0].operation == "all_reduce"
+    hints = WHOLE.replace("$ ./all_reduce_perf -g 2\n", "")
+    assert "does not tell which operation" in refused(UsageError, hints)
+    assert read(hints, operation="all_reduce").rows == tuple(
+        row._replace(line=row.line - 1) for row in read(WHOLE).rows
+    )
+    two = "$ ./all_gather_perf && ./all_reduce_perf\n" + hints
+    assert "does not tell which operation" in refused(UsageError, two)
+
+
+def test_the_ranks_come_from_devices_or_log_lines_or_are_asked_for() -> None:
+    hints = "".join(line for line in WHOLE.splitlines(keepends=True) if "Rank" not in line)
+    assert "how many ranks" in refused(UsageError, hints)
+    assert read(hints, ranks=2).ranks == 2
+    logged = "box:1:7 [0] NCCL INFO comm 0x5 rank 0 nRanks 2 nNodes 1 localRanks 2\n" + hints
+    assert read(logged).ranks == 2
+    assert "2 ranks, not on 4" in refused(UsageError, WHOLE, ranks=4)
+    gap = WHOLE.replace("#   Rank  1", "#   Rank  7")
+    assert "how many ranks" in refused(UsageError, gap)
+
+
+def test_of_split_communicators_the_reporting_group_counts() -> None:
+    ranks = "".join(
+        f"#  Rank {r:2d} Group {r % 2:2d} Pid {r} on box device {r} [0000:0{r}:00] H200\n"
+        for r in range(4)
+    )
+    split = "# nThread 1 nGpus 1 iters: 20 \n" + ranks
+    text = WHOLE.replace(DEVICES, split)
+    assert read(text).ranks == 2
+
+
+def test_what_contradicts_the_file_is_refused() -> None:
+    hints = WHOLE.replace("$ ./all_reduce_perf -g 2\n", "")
+    assert "holds all_reduce, not broadcast" in refused(UsageError, WHOLE, operation="broadcast")
+    assert "1048576 bytes" in refused(UsageError, hints, operation="reduce_scatter")
+    eight = hints.replace("14.50 0", "25.37 0").replace("14.57 3", "25.49 3")
+    assert "other bus bandwidths than" in refused(UsageError, eight, operation="all_reduce")
+    assert "holds float32, not float16" in refused(UsageError, WHOLE, dtype="float16")
+
+
+def test_a_row_whose_bandwidth_does_not_follow_is_noted() -> None:
+    (note,) = read(WHOLE.replace("72.34", "92.34")).notes
+    assert note == "in 1 rows the printed bus bandwidth does not follow from size and time (row 7)"
+
+
+def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
+    assert [row.wrong for row in read(WHOLE).rows] == [0, None]
+    counted = WHOLE.replace("error", "#wrong").replace("3e-07", "1.2e+08")
+    assert [row.wrong for row in read(counted).rows] == [0, 120_000_000]
+
+
+def test_cells_without_a_number_leave_their_placement_out() -> None:
+    file = read(WHOLE.replace("71.99 14.57 14.57", "-nan inf N/A"))
+    assert [row.placement for row in file.rows] == ["out_of_place"]
+    assert file.notes == ("left out 1 (line 7): its time is '-nan' (in_place)",)
+    (row, _) = read(WHOLE.replace("72.34 14.50 14.50", "72.34 nan -nan")).rows
+    assert (row.algbw, row.busbw) == (None, None)
+
+
+def test_a_single_placement_is_read_where_the_title_names_it() -> None:
+    one = TITLE.replace("out-of-place", "            ")
+    header = HEADER.replace(" time algbw busbw error", "", 1)
+    row = " 1048576 262144 float sum 72.34 14.50 14.50 0\n"
+    assert [r.placement for r in read(RUN + one + header + row + FOOT).rows] == ["in_place"]
+    assert "which times are in place" in refused(RecordsError, RUN + header + row)
+    swapped = "#  in-place  out-of-place\n"
+    assert [r.placement for r in read(RUN + swapped + HEADER + ROW + FOOT).rows] == [
+        "in_place",
+        "out_of_place",
+    ]
+
+
+def test_a_line_that_the_file_ends_in_is_left_out() -> None:
+    second = ROW.replace("1048576 262144", "2097152 524288")
+    for cut in range(2, 40):
+        file = read(RUN + TITLE + HEADER + ROW + second[:-cut])
+        assert [row.size_bytes for row in file.rows] == [1048576, 1048576]
+        assert any("cut off" in note for note in file.notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (" 3e-07", "", "it has 11 cells, and the header 12 columns"),
+        ("72.34", "7x.34", "'7x.34' is no number"),
+        ("1048576 262144", "1048576 262145", "262145 float32 are not 1048576 bytes"),
+        ("1048576 262144", "9" * 30 + " 262144", "is no whole number"),
+        (TITLE, ROW + TITLE, "a row without a header before it"),
+        ("algbw busbw", "algbw", "the header lacks a column"),
+    ],
+)
+def test_a_damaged_line_is_refused_with_its_number(old: str, new: str, why: str) -> None:
+    message = refused(RecordsError, WHOLE.replace(old, new))
+    assert why in message
+    assert "log, line " in message
+
+
+def test_times_of_launching_are_no_times_of_operations() -> None:
+    text = WHOLE.replace("time algbw", "cputime algbw")
+    assert "holds no result" in refused(RecordsError, text)
+
+
+def test_types_and_reductions_that_commbench_lacks_are_left_out() -> None:
+    more = ROW.replace("float", "uint64") + ROW.replace("sum", "mulsum")
+    file = read(RUN + TITLE + HEADER + more + ROW + FOOT)
+    assert len(file.rows) == 2
+    assert file.notes == (
+        "left out 1 (line 7): commbench has no element type 'uint64'",
+        "left out 1 (line 8): commbench has no reduce op 'mulsum'",
+    )
+
+
+def test_the_milliseconds_of_the_first_versions_are_read() -> None:
+    file = read(
+        "./build/test/single/all_reduce_test 10000000\n"
+        "#   Device  0 ->  0 [0x0a] GeForce GTX TITAN X\n"
+        "#   Device  1 ->  1 [0x09] GeForce GTX TITAN X\n\n"
+        "#                              out-of-place                    in-place\n"
+        "#      bytes             N    type      op     time  algbw  busbw      res"
+        "     time  algbw  busbw      res\n"
+        "    10000000      10000000    char     sum    1.628   6.14   6.14    0e+00"
+        "    1.932   5.18   5.18    0e+00\n"
+    )
+    assert [(r.time_s, r.dtype, r.wrong) for r in file.rows] == [
+        (1.628e-3, "int8", 0),
+        (1.932e-3, "int8", 0),
+    ]
+    assert (file.ranks, file.devices) == (2, ("GeForce GTX TITAN X",))
+
+
+def test_a_table_without_its_own_beginning_does_not_borrow_the_one_before() -> None:
+    assert "does not tell" in refused(UsageError, WHOLE + TITLE + HEADER + ROW + FOOT)
+
+
+def test_runs_of_several_world_sizes_are_chosen_from() -> None:
+    four = DEVICES + "".join(f"#   Rank  {r} Pid 1 on box device {r} [0x07] V100\n" for r in (2, 3))
+    row = ROW.replace("14.50 14.50", "14.50 21.74").replace("14.57 14.57", "14.57 21.85")
+    both = WHOLE + "$ ./all_reduce_perf -g 4\n" + four + TITLE + HEADER + row + FOOT
+    both = both.replace("nGpus 2", "nGpus 1")
+    assert "holds results of 2 and 4 ranks" in refused(UsageError, both)
+    assert {r.busbw for r in read(both, ranks=4).rows} == {21.74e9, 21.85e9}
+    assert any("measured on 2 ranks" in note for note in read(both, ranks=4).notes)

@@ -1,0 +1,106 @@
+"""Where to measure when nothing, or something, was said; on made-up hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from commbench.errors import UnavailableError
+from commbench.launch.devices import Capabilities, Target, choose
+
+
+def host(gpus: int, *backends: str, kind: str = "cuda") -> Capabilities:
+    return Capabilities(backends=backends, devices={"cpu": 1} | ({kind: gpus} if gpus else {}))
+
+
+LAPTOP = host(0, "gloo")
+WORKSTATION = host(1, "gloo", "nccl")
+BOX = host(8, "gloo", "nccl", "mpi")
+
+
+def test_without_a_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
+    assert choose(LAPTOP, None, None, None) == Target(
+        backend="gloo", device="cpu", ranks_per_node=2, why="there is no GPU"
+    )
+
+
+def test_with_one_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
+    assert choose(WORKSTATION, None, None, None) == Target(
+        backend="gloo", device="cpu", ranks_per_node=2, why="there is only one GPU"
+    )
+
+
+def test_with_eight_gpus_each_has_a_rank_of_nccl() -> None:
+    assert choose(BOX, None, None, None) == Target(
+        backend="nccl", device="cuda", ranks_per_node=8, why="there are 8 GPUs"
+    )
+
+
+def test_with_eight_gpus_of_another_kind_each_has_a_rank_of_their_backend() -> None:
+    assert choose(host(8, "gloo", "xccl", kind="xpu"), None, None, None) == Target(
+        backend="xccl", device="xpu", ranks_per_node=8, why="there are 8 GPUs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("offer", "backend", "device", "ranks", "place"),
+    [
+        (WORKSTATION, "nccl", None, None, ("nccl", "cuda", 1, "the device that nccl serves")),
+        (WORKSTATION, "gloo", None, None, ("gloo", "cpu", 2, "the device that gloo serves")),
+        (WORKSTATION, None, "cuda", None, ("nccl", "cuda", 1, "as asked")),
+        (BOX, "nccl", None, None, ("nccl", "cuda", 8, "the device that nccl serves")),
+        (BOX, "gloo", None, None, ("gloo", "cpu", 2, "the device that gloo serves")),
+        (BOX, "gloo", "cuda", None, ("gloo", "cuda", 8, "as asked")),
+        (BOX, None, "cpu", None, ("gloo", "cpu", 2, "as asked")),
+        (BOX, "mpi", None, None, ("mpi", "cpu", 2, "the device that mpi serves")),
+        (BOX, None, None, 4, ("nccl", "cuda", 4, "there are 8 GPUs")),
+        (LAPTOP, None, None, 7, ("gloo", "cpu", 7, "there is no GPU")),
+        (host(0, "gloo", "mine"), "mine", None, None, ("mine", "cpu", 2, "the device that mine "
+                                                                           "serves")),
+    ],
+)  # fmt: skip
+def test_what_was_asked_for_is_kept_and_the_rest_follows(
+    offer: Capabilities,
+    backend: str | None,
+    device: str | None,
+    ranks: int | None,
+    place: tuple[str, str, int, str],
+) -> None:
+    found = choose(offer, backend, device, ranks)
+    assert (found.backend, found.device, found.ranks_per_node, found.why) == place
+    assert not found.gpu_shared
+
+
+def test_more_ranks_than_gpus_share_them() -> None:
+    assert choose(WORKSTATION, None, "cuda", 2) == Target(
+        backend="nccl", device="cuda", ranks_per_node=2, why="as asked", gpu_shared=True
+    )
+    assert choose(BOX, None, None, 9).gpu_shared
+    assert not choose(BOX, None, None, 8).gpu_shared
+    assert not choose(BOX, None, "cpu", 16).gpu_shared
+
+
+@pytest.mark.parametrize(
+    ("offer", "backend", "device", "message", "hint"),
+    [
+        (LAPTOP, "nccl", None, "this torch has no backend 'nccl'", "it has: gloo"),
+        (LAPTOP, "glo", None, "this torch has no backend 'glo'", "it has: gloo"),
+        (host(0), "gloo", None, "this torch has no backend 'gloo'", "it has: none"),
+        (
+            host(0), None, None,
+            "this torch has no backend for cpu", "it has: none; --device cpu measures with gloo",
+        ),
+        (LAPTOP, None, "cuda", "there is no device 'cuda' here", "there are: cpu"),
+        (BOX, None, "tpu", "there is no device 'tpu' here", "there are: cpu, cuda"),
+        (
+            host(0, "gloo", "nccl"), "nccl", None,
+            "backend nccl needs a cuda device, and there is none here",
+            "use --backend gloo, which serves the CPU",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_host_does_not_offer_is_refused_with_what_it_does(
+    offer: Capabilities, backend: str | None, device: str | None, message: str, hint: str
+) -> None:
+    with pytest.raises(UnavailableError) as refused:
+        choose(offer, backend, device, None)
+    assert (refused.value.message, refused.value.hint) == (message, hint)

@@ -1,0 +1,104 @@
+"""Text in columns, whole outputs compared."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commbench.output.table import BOLD, PLAIN, RED, clean, style, table, width
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_aligned_right() -> None:
+    assert table(
+        ("size", "time", "algbw\nGB/s"),
+        [("1 KiB", "42.1 us", "0.02"), ("64 MiB", "1.00 ms", "67.1")],
+    ) == [
+        "                   algbw",
+        "    size     time   GB/s",
+        "  ──────────────────────",
+        "   1 KiB  42.1 us   0.02",
+        "  64 MiB  1.00 ms   67.1",
+    ]
+
+
+def test_columns_named_left_are_aligned_left_and_lines_end_without_blanks() -> None:
+    assert table(
+        ("case", "n", ""), [("all_reduce", "10", "why"), ("barrier", "8", "")], left="case,"
+    ) == [
+        "  case         n",
+        "  ───────────────────",
+        "  all_reduce  10  why",
+        "  barrier      8",
+    ]
+
+
+def test_a_table_without_rows_has_its_headings() -> None:
+    assert table(("a", "bb"), []) == ["  a  bb", "  ─────"]
+
+
+def test_wide_characters_take_two_cells_and_columns_stay_aligned() -> None:
+    assert table(("host", "n"), [("東京", "1"), ("node", "22")]) == [
+        "  host   n",
+        "  ────────",
+        "  東京   1",
+        "  node  22",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [("", 0), ("abc", 3), ("…", 1), ("é", 1), ("東京", 4), ("ＧＢ", 4), ("한국", 4), ("🚀", 2)],
+)
+def test_a_text_is_as_wide_as_a_terminal_shows_it(text: str, cells: int) -> None:
+    assert width(text) == cells
+
+
+def test_a_combining_accent_takes_no_cell_of_its_own() -> None:
+    assert width("e\u0301") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("plain text, ünïcode 東京", "plain text, ünïcode 東京"),
+        ("\x1b[31mred", " [31mred"),
+        ("one\ntwo\r\tthree", "one two  three"),
+        ("bell\x07 null\x00 delete\x7f", "bell  null  delete "),
+        ("right\u202eleft", "right left"),
+        ("csi\x9b31m", "csi 31m"),
+    ],
+)
+def test_control_characters_become_blanks(text: str, printed: str) -> None:
+    assert clean(text) == printed
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=5))
+def test_a_table_of_any_text_has_one_line_per_row_and_nothing_to_obey(
+    rows: list[tuple[str, str]],
+) -> None:
+    lines = table(("one", "two"), rows)
+    assert len(lines) == 2 + len(rows)
+    assert all(line.isprintable() for line in lines)
+    rule = lines[1]
+    assert all(width(line) <= width(rule) for line in lines)
+
+
+def test_styles_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert style("wrong", RED) == "wrong"
+    assert table(("a",), [("1",)])[0] == "  a"
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert style("wrong", RED) == f"{RED}wrong{PLAIN}"
+    assert table(("a",), [("1",)]) == [f"{BOLD}  a{PLAIN}", "  ─", "  1"]

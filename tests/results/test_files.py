@@ -1,0 +1,56 @@
+"""What is read as a file, and what is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from commbench.results.files import is_file, is_folder, is_something, new_file, why_unreadable
+
+
+def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * (1 << 20))
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to(file)
+    assert {
+        name: why_unreadable(tmp_path / name, 1 << 20)
+        for name in ("file", "link", "fifo", "loop", "absent", "file/x", ".", "x" * 300, "a\0b")
+    } == {
+        "file": "",
+        "link": "",
+        "fifo": "it is a FIFO, not a file",
+        "loop": "Too many levels of symbolic links",
+        "absent": "No such file or directory",
+        "file/x": "Not a directory",
+        ".": "Is a directory",
+        "x" * 300: "File name too long",
+        "a\0b": "embedded null byte",
+    }
+    assert why_unreadable(Path("/dev/zero")) == "it is a device, not a file"
+    file.write_bytes(b"x" * ((1 << 20) + 1))
+    assert why_unreadable(file, 1 << 20) == "it is larger than 1 MiB"
+    assert why_unreadable(file) == ""
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "loop", "absent"])
+def test_what_is_no_path_is_neither_file_nor_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    path = tmp_path / name
+    assert (is_file(path), is_folder(path)) == (False, False)
+    assert is_something(path) == (name == "loop")
+
+
+def test_a_new_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    with new_file(tmp_path / "a") as file:
+        file.write(b"x")
+    assert (tmp_path / "a").read_bytes() == b"x"
+    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "b"):
+        raise KeyboardInterrupt
+    assert not (tmp_path / "b").exists()
+    with pytest.raises(FileExistsError), new_file(tmp_path / "a"):
+        pass
+    assert (tmp_path / "a").read_bytes() == b"x"

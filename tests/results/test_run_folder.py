@@ -1,0 +1,215 @@
+"""What a person names is found, and what is found is loaded, or refused with what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from synthetic import plan, synthetic_run
+
+from commbench.analysis.columns import COLUMNS
+from commbench.analysis.load import load
+from commbench.errors import RecordsError, UsageError
+from commbench.results.run_folder import find_run
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("results")
+    for stamp, label in (("060000", "ring"), ("060100", "tree"), ("060200", "ring")):
+        started = f"2026-11-21T{stamp[:2]}:{stamp[2:4]}:00+00:00"
+        synthetic_run(folder / f"20261121-{stamp}-{label}", label, started=started)
+    synthetic_run(folder / "mine", "trial")
+    (folder / "notes").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("results/mine", "mine"),
+        ("mine", "mine"),
+        ("trial", "mine"),
+        ("tri", "mine"),
+        ("tree", "20261121-060100-tree"),
+        ("tre", "20261121-060100-tree"),
+        ("20261121-060000-ring", "20261121-060000-ring"),
+        ("20261121-0600", "20261121-060000-ring"),
+        ("ring", "20261121-060200-ring"),
+    ],
+)
+def test_a_run_is_found_by_path_folder_label_or_beginning(
+    results: Path, text: str, folder: str
+) -> None:
+    assert find_run(text) == results / folder
+
+
+def test_the_newest_of_several_runs_is_taken_and_said(results: Path) -> None:
+    said: list[str] = []
+    find_run("tree", said.append)
+    assert said == []
+    find_run("ring", said.append)
+    assert said == [f"ring: the newest of 2 runs is {results / '20261121-060200-ring'}"]
+
+
+def test_a_file_is_found_as_it_is(results: Path) -> None:
+    for name in ("run.jsonl", "results.csv"):
+        assert find_run(f"results/mine/{name}") == results / "mine" / name
+
+
+def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # noqa: ARG001
+    with pytest.raises(UsageError) as caught:
+        find_run("tr")
+    assert caught.value.message == "'tr' is the beginning of several labels"
+    assert caught.value.hint == "which one: tree, trial?"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("rnig", "there is no file, folder or run 'rnig'", "did you mean ring?"),
+        ("zzz", "there is no file, folder or run 'zzz'",
+         "give a run folder, its run.jsonl or results.csv, or a label under results/"),
+        ("results/notes", "results/notes is a folder without a run",
+         "a run folder holds run.jsonl or results.csv"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_refused_with_what_may_be_meant(
+    results: Path,  # noqa: ARG001
+    text: str,
+    message: str,
+    hint: str,
+) -> None:
+    with pytest.raises(RecordsError) as caught:
+        find_run(text)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_journal_and_csv_give_the_same_frame(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "a", "mine", asked=plan(operations=("all_reduce", "barrier")))
+    journal, csv = load(folder / "run.jsonl"), load(folder / "results.csv")
+    pd.testing.assert_frame_equal(journal.frame, csv.frame, check_categorical=False)
+    assert tuple(journal.frame.columns) == COLUMNS
+    assert (journal.name, csv.name) == ("mine", "mine")
+    assert journal.run and journal.header and not csv.run and not csv.header
+    assert load(folder).run == journal.run
+
+
+def test_some_columns_can_be_loaded_alone(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "a", "mine")
+    for path in (folder, folder / "results.csv"):
+        source = load(path, ("label", "time_us", "status", "size_bytes", "operation",
+                             "time_ci_low_us", "time_ci_high_us"))  # fmt: skip
+        assert list(source.frame.columns)[:2] == ["label", "time_us"]
+        assert len(source.frame.columns) == 7
+
+
+def test_an_older_file_lacks_columns_and_they_are_empty(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    frame = pd.read_csv(csv)
+    frame.iloc[:, : COLUMNS.index("status") + 1].to_csv(csv, index=False)
+    source = load(csv)
+    assert tuple(source.frame.columns) == COLUMNS
+    assert source.frame["gpu_shared"].isna().all()
+    assert set(source.frame["warnings"]) == {""}
+
+
+def test_a_file_without_a_label_goes_by_its_name(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "folder", "mine") / "results.csv"
+    frame = pd.read_csv(csv)
+    frame.drop(columns="label").to_csv(csv, index=False)
+    assert load(csv).name == "folder"
+    csv.rename(tmp_path / "old.csv")
+    assert load(tmp_path / "old.csv").name == "old"
+
+
+TIME = COLUMNS.index("time_us")
+
+
+def broken(lines: list[str], number: int, column: int, value: str) -> list[str]:
+    fields = lines[number - 1].split(",")
+    fields[column] = value
+    return [*lines[: number - 1], ",".join(fields), *lines[number:]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "line", "why"),
+    [
+        (lambda lines: broken(lines, 3, TIME, "fast"), 3, "time_us is 'fast'"),
+        (lambda lines: broken(lines, 3, TIME, "nan"), 3, "time_us is 'nan'"),
+        (lambda lines: broken(lines, 3, TIME, "inf"), 3, "time_us is 'inf'"),
+        (lambda lines: broken(lines, 3, TIME, "-4"), 3, "time_us is '-4'"),
+        (lambda lines: broken(lines, 3, TIME, "1e999"), 3, "time_us is '1e999'"),
+        (lambda lines: broken(lines, 3, TIME, "1_0"), 3, "time_us is '1_0'"),
+        (lambda lines: broken(lines, 4, TIME, "1"), 4, "time_us 1 lies outside its interval"),
+        (lambda lines: broken(lines, 2, COLUMNS.index("size_bytes"), "1.5"), 2,
+         "size_bytes is '1.5'"),
+        (lambda lines: broken(lines, 2, COLUMNS.index("size_bytes"), ""), 2, "size_bytes is empty"),
+        (lambda lines: broken(lines, 2, COLUMNS.index("status"), ""), 2, "status is empty"),
+        (lambda lines: [*lines[:4], lines[4][:90]], 5, "it has 17 fields, the first line 43"),
+        (lambda lines: [*lines[:2], lines[2] + ",1", *lines[3:]], 3,
+         "it has 44 fields, the first line 43"),
+        (lambda lines: [lines[0], *(line + ",1" for line in lines[1:])], 2,
+         "it has 44 fields, the first line 43"),
+        (lambda lines: [*lines[:3], "", *lines[3:]], 4, "it has 0 fields, the first line 43"),
+        (lambda lines: [*lines, *lines], 6, "world_size is 'world_size'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_csv_is_refused_with_the_line(
+    tmp_path: Path, damage: object, line: int, why: str
+) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    lines = csv.read_text().splitlines()
+    csv.write_text("\n".join(damage(lines)) + "\n")  # type: ignore[operator]
+    with pytest.raises(RecordsError) as caught:
+        load(csv)
+    assert caught.value.message == f"{csv}, line {line}, is damaged: {why}"
+
+
+def test_a_last_line_that_was_cut_is_refused(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    whole = csv.read_text()
+    csv.write_text(whole[:-1])
+    assert len(load(csv).frame) == 4  # only the line's end is missing
+    csv.write_text(whole[:-12])
+    with pytest.raises(RecordsError, match="line 5, is damaged: it has 38 fields"):
+        load(csv)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no results.csv: it has no column operation"),
+        (b"a,b\n1,2\n", "is no results.csv: it has no column operation"),
+        (b"operation,size_bytes\nall_reduce,8\n", "is no results.csv: it has no column dtype"),
+        (b"\xff\xfe\x00", "is not text"),
+        (b'operation,size_bytes,"time', "is no results.csv: it has no column dtype"),
+    ],
+)
+def test_what_is_no_results_csv_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    csv = tmp_path / "results.csv"
+    csv.write_bytes(content)
+    with pytest.raises(RecordsError) as caught:
+        load(csv)
+    assert message in caught.value.message
+
+
+def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("hello")
+    with pytest.raises(RecordsError) as caught:
+        load(other)
+    assert caught.value.message == f"{other} is no output of a tool that commbench knows"
+    assert caught.value.hint
+    with pytest.raises(RecordsError, match="holds no results"):
+        load(tmp_path)
+    with pytest.raises(RecordsError, match="cannot read"):
+        load(tmp_path / "nowhere")
+
+
+def test_an_empty_run_loads(tmp_path: Path) -> None:
+    csv = tmp_path / "results.csv"
+    csv.write_text(",".join(COLUMNS) + "\n")
+    assert len(load(csv).frame) == 0

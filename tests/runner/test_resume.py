@@ -1,0 +1,384 @@
+"""Runs that are really cut off, by real signals, and taken up again: `commbench run --resume`."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
+from synthetic import plan, synthetic_run
+
+from commbench import __version__
+from commbench.cli.main import app
+from commbench.errors import RecordsError, UsageError
+from commbench.results.journal import Journal
+from commbench.results.journal_reader import read_progress
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import OK, Measurement, RunEnd
+from commbench.runner.resume import tasks_left
+
+ASCENDING = [
+    "--sizes", "1M,2M,4M", "--dtype", "float32,int16", "--iters", "100", "--order", "ascending",
+]  # fmt: skip
+"""Three cases one after another, large enough to be interrupted; three that gloo refuses."""
+
+
+def cut_off(where: Path, number: int, until: tuple[str, int], *arguments: str) -> bytes:
+    """Start a run in `where/run`, and signal its launcher once the journal has so many lines of a
+    kind, and then a batch; what the journal holds when all is over."""
+    journal = where / "run" / JOURNAL
+    process = subprocess.Popen(
+        [sys.executable, "-m", "commbench", "run", "--no-plots", *arguments],
+        cwd=where,
+        env=clean_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ranks: list[int] = []
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not _has(journal, *until):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.005)
+    ranks = [rank["pid"] for rank in lines_of(journal, "header")[-1]["ranks"]]
+    process.send_signal(number)
+    process.communicate(timeout=START_TIMEOUT_S)
+    # A killed launcher does not wait for its ranks; they end at once all the same.
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return journal.read_bytes()
+
+
+def _has(journal: Path, kind: str, number: int) -> bool:
+    if not journal.exists():
+        return False
+    kinds = [line["kind"] for line in lines_of(journal)]
+    last = max((i for i, found in enumerate(kinds) if found == kind), default=-1)
+    return kinds.count(kind) >= number and "batch" in kinds[last:]
+
+
+def lines_of(journal: Path, kind: str = "") -> list[dict[str, Any]]:
+    """The complete lines of a journal, or those of a kind."""
+    lines = [json.loads(line) for line in journal.read_text().split("\n")[:-1]]
+    return [line for line in lines if not kind or line["kind"] == kind]
+
+
+def finished(journal: Path) -> list[int]:
+    return [line["case"]["index"] for line in lines_of(journal, "case")]
+
+
+def iterations(ended: Ended, launch: int = 0) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for line in ended.journal():
+        if line["kind"] == "batch" and line["launch"] == launch:
+            found[line["case"]] += len(line["samples_s"])
+    return dict(found)
+
+
+def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path: Path) -> None:
+    journal = tmp_path / "run" / JOURNAL
+    killed = cut_off(tmp_path, signal.SIGKILL, ("case", 4), *ASCENDING, "--output", "run")
+    first = finished(journal)
+    assert 4 <= len(first) < 6
+    with journal.open("a") as file:
+        file.write('{"kind": "batch", "samples_s": [0.0003')  # as if killed in the middle of it
+    interrupted = cut_off(tmp_path, signal.SIGINT, ("header", 2), "--resume", "run/run.jsonl")
+    assert interrupted.startswith(killed)
+    assert len(finished(journal)) < 6
+    code = run_commbench(tmp_path, "compare", "run", "run").code
+    assert code == 0  # what there is can be read at any time
+
+    command = [sys.executable, "-m", "commbench", "run", "--resume", "run", *ASCENDING[:4]]
+    process = subprocess.run(
+        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
+        timeout=START_TIMEOUT_S,
+    )  # fmt: skip
+    ended = Ended(process.returncode, process.stdout, process.stderr, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    assert journal.read_bytes().startswith(interrupted)
+    assert f"resuming run: {len(finished_in(interrupted))} of 6 cases are finished" in ended.err
+    assert "cpu mode quiet (as the run began)\n" in ended.err
+    # Every case is finished once, with the iterations that were asked for, wherever it was cut.
+    assert sorted(finished(journal)) == list(range(6))
+    assert iterations(ended) == dict.fromkeys(range(3), 100)
+    assert {batch["launch"] for batch in lines_of(journal, "batch")} == {0}
+    headers = lines_of(journal, "header")
+    assert [header["resumed"] for header in headers] == [False, True, True]
+    assert [header["launch"] for header in headers] == [0, 0, 0]
+    assert [line["status"] for line in lines_of(journal, "end")] == ["interrupted", "complete"]
+    rows = ended.rows()
+    assert [row["status"] for row in rows] == ["ok"] * 3 + ["unsupported"] * 3
+    assert [row["iterations"] for row in rows[:3]] == ["100"] * 3
+    assert "This run was cut off and resumed 2 times." in ended.out
+    shown = run_commbench(tmp_path, "show", "run")
+    assert shown.out == ended.out
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "busbw.png", "results.csv", "run.jsonl", "time.png"
+    ]  # fmt: skip
+
+
+def finished_in(content: bytes) -> list[int]:
+    lines = [json.loads(line) for line in content.decode().split("\n")[:-1]]
+    return [line["case"]["index"] for line in lines if line["kind"] == "case"]
+
+
+@pytest.mark.full
+def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
+    journal = tmp_path / "run" / JOURNAL
+    arguments = [
+        "--op", "all_reduce,barrier", "--sizes", "1K,2K", "--iters", "100", "--launches", "2",
+        "--label", "twice", "--output", "run",
+    ]  # fmt: skip
+    before = cut_off(tmp_path, signal.SIGTERM, ("header", 2), *arguments)
+    assert len(lines_of(journal, "header")) == 2
+    (tmp_path / "results").mkdir()
+    (tmp_path / "run").rename(tmp_path / "results" / "mine")
+    (tmp_path / "run").symlink_to("results/mine")
+    process = subprocess.run(
+        [sys.executable, "-m", "commbench", "run", "--resume", "twi", "--no-plots"],
+        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
+        timeout=START_TIMEOUT_S,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    ended = Ended(0, process.stdout, process.stderr, tmp_path / "run")
+    assert "of launch 2 of 2 are finished" in ended.err
+    assert journal.read_bytes().startswith(before)
+    headers = lines_of(journal, "header")
+    assert [(line["launch"], line["resumed"]) for line in headers] == [
+        (0, False), (1, False), (1, True)
+    ]  # fmt: skip
+    for launch in range(2):
+        assert iterations(ended, launch) == dict.fromkeys(range(3), 100)
+    assert len(finished(journal)) == 6
+    assert [(row["launches"], row["iterations"]) for row in ended.rows()] == [("2", "200")] * 3
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two cases, one after the other."""
+    where = tmp_path_factory.mktemp("whole")
+    arguments = ["--sizes", "1K,2K", "--iters", "4", "--order", "ascending", "--no-plots"]
+    assert run_commbench(where, "run", *arguments).code == 0
+    return where / "run"
+
+
+@pytest.fixture
+def stopped(whole: Path, tmp_path: Path) -> Path:
+    """The journal of that run as if its launcher had been killed after the first case."""
+    return cut_after_one_case(Path(shutil.copytree(whole, tmp_path / "run")) / JOURNAL)
+
+
+def cut_after_one_case(journal: Path) -> Path:
+    lines = journal.read_text().splitlines(keepends=True)
+    whole = [i for i, line in enumerate(lines) if line.startswith('{"kind": "case"')]
+    journal.write_text("".join(lines[: whole[0] + 1]))
+    return journal
+
+
+def contents(journal: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in journal.parent.iterdir()}
+
+
+def resume(where: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "commbench", "run", "--resume", "run", *arguments],
+        cwd=where, env=clean_environment(**variables), capture_output=True, text=True,
+        timeout=START_TIMEOUT_S,
+    )  # fmt: skip
+
+
+def test_a_changed_environment_is_refused_by_name_and_nothing_is_touched(stopped: Path) -> None:
+    where = stopped.parents[1]
+    header, *others = stopped.read_text().splitlines(keepends=True)
+    older = json.loads(header)
+    older["environment"] |= {"kernel": "2.4.0", "commbench": "0.0.9"}
+    stopped.write_text("".join([json.dumps(older) + "\n", *others]))
+    before = contents(stopped)
+    ended = resume(where, NCCL_DEBUG="WARN", UCX_TLS="tcp")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.splitlines()[-2:] == [
+        f"error: the run cannot be resumed: kernel was 2.4.0 and is {platform.release()}; "
+        f"commbench was 0.0.9 and is {__version__}; NCCL_DEBUG was not set and is WARN; UCX_TLS "
+        "was not set and is tcp",
+        "hint: put that back, or begin a new run: `commbench compare` takes both",
+    ]
+    assert contents(stopped) == before
+
+
+def test_a_journal_that_another_process_writes_is_refused(stopped: Path) -> None:
+    before = contents(stopped)
+    journal = Journal(stopped.parent)
+    ended = resume(stopped.parents[1])
+    assert ended.returncode == 6
+    assert ended.stderr.splitlines()[-2].endswith("run.jsonl is being written by another process")
+    assert contents(stopped) == before
+    journal.end(RunEnd("failed"))
+
+
+@pytest.mark.full
+def test_the_torchrun_command_goes_on_with_a_run_of_its_own(stopped: Path) -> None:
+    header, *others = stopped.read_text().splitlines(keepends=True)
+    stopped.write_text("".join([header.replace('"local"', '"torchrun"', 1), *others]))
+    ended = resume(stopped.parents[1], "--no-plots", "--launcher", "torchrun")
+    assert ended.returncode == 0, ended.stderr
+    assert read_progress(stopped).finished == {0, 1}
+
+
+@pytest.mark.full
+def test_a_run_under_torchrun_goes_on_under_torchrun(tmp_path: Path) -> None:
+    asked = ["--sizes", "1K,2K", "--iters", "4", "--order", "ascending", "--output", "run"]
+    first = under_torchrun(tmp_path, *asked)
+    assert first.code == 0, first.err
+    before = cut_after_one_case(tmp_path / "run" / JOURNAL).read_bytes()
+    ended = under_torchrun(tmp_path, "--resume", "run")
+    assert ended.code == 0, ended.err
+    assert ended.err.splitlines().count("resuming run: 1 of 2 cases are finished") == 1
+    assert (tmp_path / "run" / JOURNAL).read_bytes().startswith(before)
+    headers = lines_of(tmp_path / "run" / JOURNAL, "header")
+    assert [(line["launcher"], line["resumed"]) for line in headers] == [
+        ("torchrun", False), ("torchrun", True)
+    ]  # fmt: skip
+    assert sorted(finished(tmp_path / "run" / JOURNAL)) == [0, 1]
+    assert iterations(ended) == {0: 4, 1: 4}
+    assert "This run was cut off and resumed once." in ended.out
+    other = under_torchrun(tmp_path, "--resume", "run", ranks=3)
+    assert "run is complete: there is nothing to resume" in other.err
+
+
+def under_torchrun(where: Path, *arguments: str, ranks: int = 2) -> Ended:
+    ended = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+         str(ranks), "--module", "--", "commbench", "run", "--no-plots", *arguments],
+        cwd=where, env=clean_environment(OMP_NUM_THREADS="1"), capture_output=True, text=True,
+        timeout=START_TIMEOUT_S,
+    )  # fmt: skip
+    return Ended(ended.returncode, ended.stdout, ended.stderr, where / "run")
+
+
+def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine")
+    before = contents(folder / JOURNAL)
+    ended = resume(tmp_path, "--seed", "0")
+    assert (ended.returncode, ended.stderr) == (
+        0, "run is complete: there is nothing to resume\nresults are in run\n"
+    )  # fmt: skip
+    assert ended.stdout == run_commbench(tmp_path, "show", "run").out
+    assert contents(folder / JOURNAL) == before
+
+
+def test_a_run_that_was_cut_off_before_its_last_word_gets_that(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine")
+    lines = (folder / JOURNAL).read_text().splitlines(keepends=True)
+    (folder / JOURNAL).write_text("".join(lines[:-1]))
+    table = (folder / "results.csv").read_text()
+    (folder / "results.csv").write_text("".join(table.splitlines(keepends=True)[:-1]))
+    ended = resume(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    progress = read_progress(folder)
+    assert progress.run.end and progress.run.end.status == "complete"
+    assert (folder / "results.csv").read_text() == table
+
+
+REFUSED = {
+    "--iters 50": "--iters contradicts run: 50 here, as needed there",
+    "-b 1K -e 2K -f 2": "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there",
+    "--no-check": "--check contradicts run: False here, True there",
+    "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 here, 1 there",
+    "--op barrier": "--op contradicts run: barrier here, all_reduce there",
+    "--label other": "--label contradicts run: other here, mine there",
+    "--timeout 7": "--timeout contradicts run: 7.0 here, ",
+    "--output elsewhere": "--output does not go with --resume",
+    "--dry-run": "--dry-run does not go with --resume",
+}
+
+
+def test_options_that_contradict_the_run_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthetic_run(tmp_path / "run", "mine")
+    monkeypatch.chdir(tmp_path)
+    for options, message in REFUSED.items():
+        with pytest.raises(UsageError) as refused:
+            app(["run", "--resume", "run", *options.split()], standalone_mode=False)
+        assert refused.value.message.startswith(message)
+        assert refused.value.hint.startswith("leave ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "there is no file, folder or run 'nowhere'"),
+        ("run/results.csv", "run/results.csv cannot be resumed"),
+    ],
+)
+def test_what_is_no_run_cannot_be_resumed(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthetic_run(tmp_path / "run", "mine")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecordsError) as refused:
+        app(["run", "--resume", name], standalone_mode=False)
+    assert refused.value.message == message
+
+
+OF_A_SECOND_NODE = {
+    "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_STEP_NODELIST": "a,b",
+}  # fmt: skip
+
+
+def test_a_rank_of_srun_whose_node_lacks_the_run_is_told_to_copy_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in OF_A_SECOND_NODE.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RecordsError) as refused:
+        app(["run", "--resume", "elsewhere"], standalone_mode=False)
+    assert refused.value.hint == (
+        "every node reads the run that is resumed: copy its folder to this one"
+    )
+
+
+def test_progress_is_that_of_the_last_launch(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine", launches=2)
+    progress = read_progress(folder)
+    assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
+    journal = Journal(folder)
+    journal.header(progress.run.header._replace(launch=2))
+    again = read_progress(folder)
+    assert (again.launch, again.finished, again.run.end) == (2, frozenset(), None)
+    journal.measurement(Measurement(plan().cases()[2], OK))
+    other = read_progress(folder)
+    assert (other.finished, other.run.resumed) == ({2}, 0)
+    journal.header(progress.run.header._replace(launch=2, resumed=True))
+    later = read_progress(folder)
+    assert (later.launch, later.finished, later.run.resumed) == (2, {2}, 1)
+    assert len({progress.digest, again.digest, other.digest}) == 3
+    assert later.digest == other.digest
+    journal.end(RunEnd("failed"))
+
+
+def test_what_is_left_of_several_launches(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine", asked=plan(launches=4))
+    (begun, *later) = tasks_left(read_progress(folder))
+    assert (begun.launch, begun.finished) == (1, None)
+    assert [(task.launch, task.finished) for task in later] == [(2, None), (3, None)]
+    journal = Journal(folder)
+    journal.header(read_progress(folder).run.header._replace(launch=1))
+    journal.measurement(Measurement(plan().cases()[2], OK))
+    journal.end(RunEnd("failed"))
+    (begun, *later) = tasks_left(read_progress(folder))
+    assert (begun.launch, begun.finished) == (1, {2})
+    assert [case.status for case in begun.cases()] == ["ready", "ready", "finished", "ready"]
+    assert [(task.launch, task.finished) for task in later] == [(2, None), (3, None)]

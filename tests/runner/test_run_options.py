@@ -1,0 +1,326 @@
+"""What a person asks of `commbench run`, as far as that needs no rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commbench.errors import UsageError
+from commbench.runner.run_options import DEFAULT_SIZES, RunOptions, names, sizes
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import ORDERS, ROUNDING_CHOICES, Plan
+from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.timing_modes import TIMING_CHOICES
+from commbench.units import parse_percentage, parse_sizes
+
+K, M = 1 << 10, 1 << 20
+
+
+def request(**wishes: Any) -> RunOptions:
+    usual: dict[str, Any] = {
+        "operations": ("all_reduce",), "sizes": (1024,), "dtypes": ("float32",),
+        "reduce_ops": ("sum",), "root": 0, "placement": "natural", "rounding": "exact",
+        "iterations": None,
+        "warmup": None, "precision": 0.05, "budget_s": 0.2, "timing": "isolated",
+        "order": "shuffled", "seed": 0, "launches": 1, "check": True,
+        "timeout_s": 120.0, "cpu_mode": None, "backend": None, "device": None,
+        "ranks_per_node": None, "num_nodes": 1, "node_rank": 0,
+        "master_addr": None, "master_port": None, "launcher": "agent", "label": None,
+        "output": None, "plots": True, "verbose": False, "format": "table", "peak": None,
+    }  # fmt: skip
+    return RunOptions(**{**usual, **wishes})
+
+
+@pytest.mark.parametrize(
+    ("texts", "option", "found"),
+    [
+        (["all_reduce"], "op", ("all_reduce",)),
+        (["all-gather,BARRIER"], "op", ("all_gather", "barrier")),
+        (["barrier", "all_reduce, barrier"], "op", ("barrier", "all_reduce")),
+        (["all"], "op", tuple(OPERATIONS)),
+        (["barrier,all"], "op", ("barrier", *(name for name in OPERATIONS if name != "barrier"))),
+        (["half,float16,fp16"], "dtype", ("float16",)),
+        (["all"], "dtype", tuple(DTYPES)),
+        (["sum,MAX"], "reduce-op", ("sum", "max")),
+        (["all"], "reduce-op", tuple(REDUCE_OPS)),
+    ],
+)
+def test_names_come_in_the_order_they_were_said_and_once_each(
+    texts: list[str], option: str, found: tuple[str, ...]
+) -> None:
+    assert names(texts, option) == found
+
+
+@pytest.mark.parametrize("texts", [[""], ["all_reduce,"], [","], ["all_reduce", ""], [" "]])
+def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
+    with pytest.raises(UsageError) as refused:
+        names(texts, "op")
+    assert refused.value.message == "--op has an empty item"
+    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all"
+
+
+def test_an_unknown_name_is_refused_with_the_closest() -> None:
+    with pytest.raises(UsageError, match="unknown operation 'allgather'") as refused:
+        names(["barrier,allgather"], "op")
+    assert refused.value.hint.startswith("did you mean all_gather? ")
+
+
+def test_sizes_not_said_are_the_documented_default() -> None:
+    assert sizes(None, None, None, None, None) == parse_sizes(DEFAULT_SIZES)
+    assert DEFAULT_SIZES == "1K-64M"
+    assert sizes("8,4K", None, None, None, None) == (8, 4096)
+
+
+# nccl-tests: -b 32M -e 32M -i 1M -f 1 (off); a factor above 1 wins over the step.
+@pytest.mark.parametrize(
+    ("low", "high", "factor", "step", "found"),
+    [
+        ("8", "128", "2", None, (8, 16, 32, 64, 128)),
+        ("8", "100", "2", None, (8, 16, 32, 64)),
+        ("1K", "1M", "4", None, (K, 4 * K, 16 * K, 64 * K, 256 * K, M)),
+        ("1M", "4M", None, None, (M, 2 * M, 3 * M, 4 * M)),
+        ("1M", "3M", "1", None, (M, 2 * M, 3 * M)),
+        ("1M", "2M", "0", "512K", (M, M + 512 * K, 2 * M)),
+        ("1M", "4M", None, "2M", (M, 3 * M)),
+        ("1M", "4M", "2", "1M", (M, 2 * M, 4 * M)),
+        ("30M", None, None, None, (30 * M, 31 * M, 32 * M)),
+        (None, "34M", None, None, (32 * M, 33 * M, 34 * M)),
+        (None, None, "2", None, (32 * M,)),
+        (None, None, None, "4M", (32 * M,)),
+        ("8M", None, "2", None, (8 * M, 16 * M, 32 * M)),
+    ],
+)
+def test_the_flags_of_nccl_tests_have_its_defaults(
+    low: str | None,
+    high: str | None,
+    factor: str | None,
+    step: str | None,
+    found: tuple[int, ...],
+) -> None:
+    assert sizes(None, low, high, factor, step) == found
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("1K", "8", None, None, None), "--sizes and -b both say what to measure"),
+        (("1K", None, None, None, "1M"), "--sizes and -i both say what to measure"),
+        ((None, "8", "128", "two", None), "-f 'two' is not a number"),
+        ((None, "8", "128", "-2", None), "-f '-2' is not a number"),
+        ((None, "8", "128", "nan", None), "-f 'nan' is not a number"),
+        ((None, "64M", None, None, None), "the range 64M-32M runs backwards"),
+        ((None, "0", "8", "2", None), "size '0' is out of range"),
+        ((None, "1KB", None, None, None), "'1KB' could mean a power of 1000 or of 1024"),
+        ((None, "8", "128", None, "0"), "size '0' is out of range"),
+        (("", None, None, None, None), "sizes '' are empty"),
+    ],
+)
+def test_sizes_that_contradict_or_make_no_sense_are_refused(
+    flags: tuple[str | None, ...], message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        sizes(*flags)
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
+    try:
+        assert sizes(None, "8", "128", "9" * 400, None) == (8,)
+    except UsageError as refused:
+        assert refused.hint
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"launcher": "ssh"}, "unknown launcher 'ssh'"),
+        ({"label": "a/b"}, "label 'a/b' cannot be part of a folder's name"),
+        ({"label": ""}, "label '' cannot be part of a folder's name"),
+        ({"label": ".."}, "label '..' cannot be part of a folder's name"),
+        ({"label": "x" * 65}, f"label '{'x' * 65}' cannot be part of a folder's name"),
+        ({"label": "line\n"}, "label 'line\\n' cannot be part of a folder's name"),
+        ({"ranks_per_node": 0}, "--nproc-per-node is 0"),
+        ({"num_nodes": 2, "node_rank": 2}, "--node-rank 2 is not one of 2 nodes"),
+        ({"node_rank": -1}, "--node-rank -1 is not one of 1 nodes"),
+        ({"num_nodes": 0}, "--nnodes is 0"),
+        ({"num_nodes": 2}, "2 nodes need to know where to meet"),
+        ({"master_port": 0}, "--master-port 0 is not a port"),
+        ({"master_port": 65536}, "--master-port 65536 is not a port"),
+        ({"iterations": 0}, "--iters is 0"),
+        ({"warmup": -1}, "--warmup is -1"),
+        ({"root": -1}, "--root is -1"),
+        ({"timeout_s": 0.0}, "--timeout 0 s is not above 0"),
+        ({"placement": "both-ways"}, "unknown placement 'both-ways'"),
+        ({"cpu_mode": "loud"}, "unknown cpu mode 'loud'"),
+        ({"precision": 0.0}, "--precision 0 is not between 0 and 1"),
+        ({"precision": 5.0}, "--precision 5 is not between 0 and 1"),
+        ({"budget_s": 0.0}, "--budget 0 s is not above 0"),
+        ({"timing": "alone"}, "unknown timing 'alone'"),
+        ({"order": "random"}, "unknown order 'random'"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"launches": 0}, "--launches is 0"),
+        ({"launches": 1 << 21}, "--launches is 2097152"),
+        ({"budget_s": 1e9}, "--budget 1e+09 s is longer than a month"),
+        ({"rounding": "up"}, "unknown rounding 'up'"),
+        ({"format": "html"}, "unknown format 'html'"),
+        ({"peak": "25"}, "peak '25' has no unit"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_before_torch_is_needed(
+    wish: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        request(**wish)
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+def test_a_root_is_judged_only_where_the_number_of_ranks_is_known() -> None:
+    asked = request(operations=("broadcast",), root=7)
+    assert asked.plan("gloo", "cpu", world_size=8).root == 7
+    with pytest.raises(UsageError, match="--root 7 is not a rank of 4"):
+        asked.plan("gloo", "cpu", world_size=4)
+    with pytest.raises(UsageError, match="--nproc-per-node times nodes is 1048577"):
+        asked.plan("gloo", "cpu", world_size=(1 << 20) + 1)
+
+
+def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:
+    assert request().plan("gloo", "cpu", 2).cpu_mode == "quiet"
+    assert request().plan("nccl", "cuda", 2).cpu_mode == "plain"
+    assert request(cpu_mode="realtime").plan("nccl", "cuda", 2).cpu_mode == "realtime"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "name"),
+    [
+        ({}, "all_reduce"),
+        ({"operations": ("all_reduce", "barrier", "reduce")}, "all_reduce-barrier-reduce"),
+        ({"operations": ("all_reduce", "barrier", "reduce", "gather")}, "collectives"),
+        ({"label": "nccl-2.27_ring"}, "nccl-2.27_ring"),
+    ],
+)
+def test_a_run_is_named_by_its_label_or_its_operations(wishes: dict[str, Any], name: str) -> None:
+    assert request(**wishes).name == name
+
+
+def test_everything_that_was_asked_is_in_the_plan() -> None:
+    asked = request(
+        operations=("gather", "reduce"), sizes=(8, 16), dtypes=("int8",), reduce_ops=("max",),
+        root=1, placement="both", iterations=9, warmup=0, precision=0.01, budget_s=1.5,
+        timing="both", order="ascending", seed=7, launches=3, check=False, timeout_s=5.5,
+        cpu_mode="plain", rounding="nccl-tests", peak="25GB/s",
+    )  # fmt: skip
+    assert asked.plan("gloo", "cuda", 3) == Plan(
+        operations=("gather", "reduce"), sizes=(8, 16), dtypes=("int8",), reduce_ops=("max",),
+        root=1, placement="both", iterations=9, warmup=0, precision=0.01, budget_s=1.5,
+        timing="both", order="ascending", seed=7, launches=3, check=False, timeout_s=5.5,
+        cpu_mode="plain", rounding="nccl-tests", peak="25GB/s", backend="gloo", device="cuda",
+        world_size=3,
+    )  # fmt: skip
+
+
+def some(table: dict[str, Any]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(list(table)), min_size=1, max_size=3, unique=True).map(tuple)
+
+
+requests = st.builds(
+    request,
+    operations=some(OPERATIONS),
+    sizes=st.sets(st.integers(1, 1 << 40), min_size=1, max_size=5).map(sorted).map(tuple),
+    dtypes=some(DTYPES),
+    reduce_ops=some(REDUCE_OPS),
+    root=st.integers(0, 3),
+    placement=st.sampled_from(["natural", "in_place", "out_of_place", "both"]),
+    iterations=st.none() | st.integers(1, 9999),
+    warmup=st.none() | st.integers(0, 99),
+    precision=st.floats(1e-6, 0.999).map(lambda part: parse_percentage(repr(part))),
+    budget_s=st.floats(1e-3, 1e6) | st.just(0.2),
+    timing=st.sampled_from(TIMING_CHOICES),
+    order=st.sampled_from(ORDERS),
+    seed=st.integers(0, 2**40) | st.just(0),
+    rounding=st.sampled_from(ROUNDING_CHOICES),
+    peak=st.none() | st.just("25GB/s"),
+    check=st.booleans(),
+    timeout_s=st.floats(0.5, 1e6),
+    cpu_mode=st.none() | st.sampled_from(["quiet", "plain"]),
+    backend=st.none() | st.just("gloo"),
+    device=st.none() | st.just("cpu"),
+    label=st.none() | st.just("ring"),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(requests)
+def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions) -> None:
+    arguments = asked.arguments()
+    said = dict(argument.removeprefix("--").split("=") for argument in arguments if "=" in argument)
+    number = {name: int(said[name]) if name in said else None for name in ("iters", "warmup")}
+    again = request(
+        operations=names([said["op"]], "op"),
+        sizes=sizes(said["sizes"], None, None, None, None),
+        dtypes=names([said["dtype"]], "dtype"),
+        reduce_ops=names([said["reduce-op"]], "reduce-op"),
+        root=int(said["root"]),
+        placement=said["placement"],
+        iterations=number["iters"],
+        warmup=number["warmup"],
+        precision=parse_percentage(said.get("precision", "5%")),
+        budget_s=float(said.get("budget", "0.2")),
+        timing=said.get("timing", "isolated"),
+        order=said.get("order", "shuffled"),
+        seed=int(said.get("seed", "0")),
+        rounding=said.get("rounding", "exact"),
+        peak=said.get("peak"),
+        check={"--check": True, "--no-check": False}[arguments[-1]],
+        timeout_s=float(said["timeout"]),
+        cpu_mode=said.get("cpu-mode"),
+        backend=said.get("backend"),
+        device=said.get("device"),
+        label=said.get("label"),
+    )
+    assert again == asked
+    assert again.plan("gloo", "cpu", 4).digest == asked.plan("gloo", "cpu", 4).digest
+
+
+def test_the_arguments_of_a_plain_request_are_its_defaults() -> None:
+    assert replace(request(), output=Path("here")).arguments() == [
+        "--op=all_reduce", "--sizes=1K", "--dtype=float32", "--reduce-op=sum", "--root=0",
+        "--placement=natural", "--timeout=120", "--check",
+    ]  # fmt: skip
+
+
+def test_the_arguments_say_how_to_sample_where_that_is_unusual() -> None:
+    asked = request(
+        precision=0.01, budget_s=1.5, timing="both", order="ascending", seed=7,
+        rounding="nccl-tests", peak="25GB/s",
+    )  # fmt: skip
+    assert asked.arguments()[4:11] == [
+        "--precision=0.01", "--budget=1.5", "--timing=both", "--order=ascending", "--seed=7",
+        "--rounding=nccl-tests", "--peak=25GB/s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("1%", 0.01), ("0.1%", 0.001),
+        ("1e-2", 0.01), ("50%", 0.5), ("7%", 0.07), ("100%", 1.0),
+    ],
+)  # fmt: skip
+def test_a_fraction_is_said_as_percent_or_as_a_number(text: str, value: float) -> None:
+    assert parse_percentage(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "%", "five", "5%%", "5 percent", "1,5%", "0x5"])
+def test_what_is_no_fraction_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_percentage(text)
+    assert refused.value.message == f"{text!r} is not a fraction"
+    assert refused.value.hint == "write 10% or 0.1"

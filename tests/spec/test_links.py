@@ -1,0 +1,162 @@
+"""The tables of links and published figures, and how a peak is written."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Commbench
+
+from commbench.errors import UsageError
+from commbench.spec.links import Peak, find_link, links, parse_peak, published
+from commbench.spec.operations import OPERATIONS
+
+PER = {"accelerator", "link", "slot", "port", "node"}
+
+
+def test_every_link_has_a_name_of_its_own_a_speed_and_a_source() -> None:
+    names = [name for link in links() for name in (link.name, *link.aliases)]
+    assert len(names) == len(set(names)) > 30
+    assert all(name == name.lower() and " " not in name for name in names)
+    for link in links():
+        assert 1e10 < link.bytes_per_second < 2e12, link
+        assert link.per in PER, link
+        assert link.source.startswith(("https://", "arithmetic: ")), link
+
+
+def test_a_link_that_is_several_is_as_fast_as_they_are_together() -> None:
+    for accelerator in ("mi250x", "mi300x", "mi350x"):
+        all_links, one = find_link(accelerator), find_link(f"xgmi-{accelerator}-link")
+        assert all_links.bytes_per_second == 7 * one.bytes_per_second
+    for ports, link in (("ib-ndr", "dgx-h100-ib"), ("ib-xdr", "dgx-b300-ib")):
+        assert find_link(link).bytes_per_second == 8 * find_link(ports).bytes_per_second
+
+
+def test_a_link_whose_name_says_its_bits_has_an_eighth_of_them_in_bytes() -> None:
+    bits = {
+        "ib-edr": 100,
+        "ib-hdr": 200,
+        "ib-ndr": 400,
+        "ib-xdr": 800,
+        "400gbe": 400,
+        "800gbe": 800,
+    }
+    assert {name: find_link(name).bytes_per_second for name in bits} == {
+        name: number * 1e9 / 8 for name, number in bits.items()
+    }
+    assert find_link("pcie3-x16").bytes_per_second == pytest.approx(16 * 8e9 * 128 / 130 / 8, 1e-3)
+
+
+def test_a_published_figure_is_of_a_known_link_and_operation() -> None:
+    assert len(published()) > 20
+    for figure in published():
+        link = find_link(figure.link)
+        assert OPERATIONS[figure.operation].busbw_factor is not None
+        assert 0.5 * link.bytes_per_second < figure.busbw < 1.2 * link.bytes_per_second, figure
+        assert figure.source.startswith("https://"), figure
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("450GB/s", 450e9), ("450 GB/s", 450e9), ("450GBps", 450e9), (" 0.5 TB/s ", 500e9),
+        ("800MB/s", 0.8e9), ("50Gbit/s", 6.25e9), ("400Gbps", 50e9), ("400 Gbps", 50e9),
+        ("1.6Tbit/s", 200e9), ("100Mbps", 12.5e6), ("400GB/s/node", 400e9),
+        ("nvlink4", 450e9), ("NVLink4", 450e9), ("h100", 450e9), ("PCIe4_x16", 31e9),
+        ("400gbe", 50e9), ("ib-ndr", 50e9), ("efa-p5", 400e9),
+    ],
+)  # fmt: skip
+def test_a_peak_is_a_speed_with_its_unit_or_the_name_of_a_link(
+    text: str, bytes_per_second: float
+) -> None:
+    assert parse_peak(text).bytes_per_second == pytest.approx(bytes_per_second, rel=1e-12)
+
+
+def test_a_peak_says_what_it_is_of() -> None:
+    assert parse_peak("400Gbps") == Peak("50 GB/s", 50e9)
+    assert parse_peak("400Gbps").text == "50 GB/s one way per rank"
+    assert parse_peak("400GB/s/node") == Peak("400 GB/s per node", 400e9, per="node")
+    assert parse_peak("mi300x").text == (
+        "xgmi-mi300x (xGMI: MI300X, MI325X, 7 links), 448 GB/s one way per accelerator"
+    )
+    assert [name for name in ("h100", "ib-ndr", "efa-p5") if parse_peak(name).of_node] == ["efa-p5"]
+
+
+WRITE = "write {0}GB/s (bytes), {0}Gbit/s (bits), or a name of `commbench links`"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("450", "peak '450' has no unit", WRITE.format(450)),
+        ("450Gb", "peak '450Gb' has an unclear unit 'Gb'", WRITE.format(450)),
+        ("450Gb/s", "peak '450Gb/s' has an unclear unit 'Gb/s'", WRITE.format(450)),
+        ("450gbps", "peak '450gbps' has an unclear unit 'gbps'", WRITE.format(450)),
+        ("450GB", "peak '450GB' has an unclear unit 'GB'", WRITE.format(450)),
+        ("450GiB/s", "peak '450GiB/s' has an unclear unit 'GiB/s'", WRITE.format(450)),
+        ("450/node", "peak '450/node' has no unit", WRITE.format(450)),
+        ("0GB/s", "peak '0GB/s' is not above 0", "write for example 450GB/s"),
+        ("nvlnk4", "unknown link 'nvlnk4'", "did you mean nvlink4? `commbench links` lists them"),
+        ("-3GB/s", "unknown link '-3GB/s'", "`commbench links` lists them"),
+        ("", "unknown link ''", "`commbench links` lists them"),
+    ],
+)
+def test_a_peak_that_could_be_read_in_two_ways_is_refused(
+    text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_peak(text)
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
+    ended = commbench("links")
+    assert (ended.code, ended.err) == (0, "")
+    assert max(map(len, ended.out.splitlines())) <= 100
+    rows = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[3:34]}
+    assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in links()}
+    assert all(link.source in ended.out for link in links())
+
+
+def test_links_prints_one_link_with_what_was_published(commbench: Commbench) -> None:
+    ended = commbench("links", "mi300x")
+    assert (ended.code, ended.out) == (0, MI300X)
+
+
+MI300X = """\
+xgmi-mi300x
+  what it is   xGMI: MI300X, MI325X, 7 links
+  or say       mi300x, mi325x
+  one way      448 GB/s per accelerator
+  source       https://github.com/stas00/ml-engineering/blob/master/network/README.md
+
+                                        busbw
+  machine     operation   how   size     GB/s          of           source
+  ────────────────────────────────────────────────────────────────────────
+  8 x MI300X  all_reduce       4 GiB  312.912  69.8 %  xgmi-mi300x       1
+
+Measured by others, calls back to back. Above 100 %: the switch reduced (NVLS,
+SHARP), and fewer bytes crossed the links than busbw counts.
+
+  1  https://github.com/stas00/ml-engineering/blob/master/network/README.md
+"""
+
+
+def test_published_figures_are_held_against_the_bound_of_their_link(commbench: Commbench) -> None:
+    ended = commbench("links", "--published")
+    assert ended.code == 0
+    assert max(map(len, ended.out.splitlines())) <= 100
+    shares = {
+        tuple(line.split("  ")[1:2]): line.split(" %")[0].split()[-1]
+        for line in ended.out.splitlines()
+        if " %  " in line
+    }
+    # 234.89 of 300; of 400 per node: 376.71 / (2 x 31/32) x (2 x 3/4) = 291.65.
+    assert shares["8 x A100",] == "78.3"
+    assert shares["4 x 8 B200",] == "72.9"
+
+
+def test_an_unknown_link_is_two_lines(commbench: Commbench) -> None:
+    ended = commbench("links", "h10")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: unknown link 'h10'\nhint: did you mean h100? `commbench links` lists them\n"
+    )

@@ -1,0 +1,240 @@
+"""The tables of operations, element types and reduce operations."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+import commbench
+from commbench.errors import UsageError
+from commbench.spec.backends import BACKENDS
+from commbench.spec.dtypes import DTYPES, find_dtype
+from commbench.spec.operations import OPERATIONS, BlockOrigin, BlockPosition, Extent, find_operation
+from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
+
+PACKAGE = Path(commbench.__file__).parent
+
+# nccl-tests, src/*.cu: what one rank sends and receives, and bus over algorithm bandwidth.
+CONVENTIONS = {
+    #                 sends           receives        n=2  n=4   n=8
+    "all_reduce":     (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.5,  1.75),
+    "all_gather":     (Extent.BLOCK,   Extent.WHOLE,   0.5, 0.75, 0.875),
+    "reduce_scatter": (Extent.WHOLE,   Extent.BLOCK,   0.5, 0.75, 0.875),
+    "broadcast":      (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
+    "all_to_all":     (Extent.WHOLE,   Extent.WHOLE,   0.5, 0.75, 0.875),
+    "reduce":         (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
+    "gather":         (Extent.BLOCK,   Extent.AT_ROOT, 0.5, 0.75, 0.875),
+    "scatter":        (Extent.AT_ROOT, Extent.BLOCK,   0.5, 0.75, 0.875),
+    "send_recv":      (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
+    "barrier":        (Extent.NOTHING, Extent.NOTHING, None, None, None),
+}  # fmt: skip
+
+
+def test_extents_and_bandwidth_factors_are_those_of_nccl_tests() -> None:
+    found = {}
+    for name, operation in OPERATIONS.items():
+        factor = operation.busbw_factor
+        factors = [factor(n) if factor else None for n in (2, 4, 8)]
+        found[name] = (operation.send, operation.receive, *factors)
+    assert found == CONVENTIONS
+
+
+def test_the_printed_formula_of_bus_bandwidth_is_the_one_that_is_computed() -> None:
+    for operation in OPERATIONS.values():
+        formula = operation.busbw_formula.replace("2(", "2*(")
+        for n in (1, 2, 3, 8, 100):
+            if operation.busbw_factor is None:
+                assert formula == ""
+            else:
+                assert operation.busbw_factor(n) == pytest.approx(eval(formula, {"n": n}))
+
+
+def test_one_rank_alone_puts_nothing_on_the_bus() -> None:
+    silent = {
+        name
+        for name, operation in OPERATIONS.items()
+        if operation.busbw_factor and operation.busbw_factor(1) == 0
+    }
+    assert silent == {
+        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"
+    }  # fmt: skip
+
+
+R = None  # the reduction over all ranks
+# What each block of each rank's receive buffer holds, on 3 ranks with root 1: (block, rank).
+HELD_BY_3_RANKS = {
+    "all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "all_gather": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "reduce_scatter": [[(0, R)], [(1, R)], [(2, R)]],
+    "broadcast": [[(0, 1)], [(0, 1)], [(0, 1)]],
+    "all_to_all": [
+        [(0, 0), (0, 1), (0, 2)],
+        [(1, 0), (1, 1), (1, 2)],
+        [(2, 0), (2, 1), (2, 2)],
+    ],
+    "reduce": [[None], [(0, R)], [None]],
+    "gather": [[], [(0, 0), (0, 1), (0, 2)], []],
+    "scatter": [[(0, 1)], [(1, 1)], [(2, 1)]],
+    "send_recv": [[(0, 2)], [(0, 0)], [(0, 1)]],
+    "barrier": [[None], [None], [None]],
+}
+
+
+def test_the_closed_form_of_every_operation_on_three_ranks() -> None:
+    found = {}
+    for name, operation in OPERATIONS.items():
+        at_every_rank = []
+        for rank in range(3):
+            blocks = len(HELD_BY_3_RANKS[name][rank])
+            places = [
+                BlockPosition(rank=rank, block=block, ranks=3, root=1) for block in range(blocks)
+            ]
+            at_every_rank.append([operation.expected(place) for place in places])
+        found[name] = at_every_rank
+    assert found == {
+        name: [[held and BlockOrigin(*held) for held in rank] for rank in ranks]
+        for name, ranks in HELD_BY_3_RANKS.items()
+    }
+
+
+def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
+    assert {name: operation.placements for name, operation in OPERATIONS.items()} == {
+        "all_reduce": ("in_place",),
+        "all_gather": ("out_of_place", "in_place"),
+        "reduce_scatter": ("out_of_place", "in_place"),
+        "broadcast": ("in_place",),
+        "all_to_all": ("out_of_place",),
+        "reduce": ("in_place",),
+        "gather": ("out_of_place", "in_place"),
+        "scatter": ("out_of_place", "in_place"),
+        "send_recv": ("out_of_place",),
+        "barrier": ("",),
+    }
+
+
+def test_every_entry_stands_under_its_own_name() -> None:
+    for table in (OPERATIONS, DTYPES, REDUCE_OPS, BACKENDS):
+        assert [entry.name for entry in table.values()] == list(table)
+
+
+def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"""["'](\w+)["']""", path.read_text(encoding="utf-8"))
+        if name in OPERATIONS and path.name != "operations.py"
+    }
+    # A translation of other tools' names is no test.
+    assert {one for one in found if one[0] != "importers/names.py"} == set()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("all_gather", "all_gather"),
+        ("all-gather", "all_gather"),
+        (" Reduce-Scatter ", "reduce_scatter"),
+        ("BARRIER", "barrier"),
+    ],
+)
+def test_an_operation_is_found_in_any_case_and_with_hyphens(spelling: str, name: str) -> None:
+    assert find_operation(spelling) is OPERATIONS[name]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "meant"),
+    [("allreduce", "all_reduce"), ("alltoall", "all_to_all"), ("sendrecv", "send_recv")],
+)
+def test_another_programs_name_of_an_operation_gets_ours_as_a_hint(
+    spelling: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        find_operation(spelling)
+    assert refused.value.message == f"unknown operation {spelling!r}"
+    assert refused.value.hint.startswith(f"did you mean {meant}? known: all_reduce, ")
+
+
+def test_element_types_are_torchs_with_its_sizes_and_precision() -> None:
+    for name, dtype in DTYPES.items():
+        theirs = getattr(torch, name)
+        assert dtype.size_bytes == theirs.itemsize
+        if theirs.is_floating_point:
+            assert dtype.kind == "float"
+            assert dtype.epsilon == torch.finfo(theirs).eps
+        elif theirs != torch.bool:
+            assert dtype.kind == ("int" if theirs.is_signed else "uint")
+            assert dtype.epsilon == 0
+            assert dtype.exact_limit == torch.iinfo(theirs).max
+
+
+@pytest.mark.parametrize("name", [n for n, d in DTYPES.items() if d.kind == "float"])
+def test_a_float_counts_exactly_up_to_its_limit_and_no_further(name: str) -> None:
+    limit, dtype = DTYPES[name].exact_limit, getattr(torch, name)
+    counted = torch.arange(max(0, limit - 300), limit + 1)
+    assert torch.equal(counted.to(dtype).to(torch.float64).long(), counted)
+    beyond = torch.tensor([limit + 1])
+    assert not torch.equal(beyond.to(dtype).to(torch.float64).long(), beyond)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("float32", "float32"), ("float", "float32"), ("HALF", "float16"), ("double", "float64"),
+        ("bf16", "bfloat16"), ("bfloat16", "bfloat16"), ("f8e4m3", "float8_e4m3fn"),
+        ("fp8_e5m2", "float8_e5m2"), ("int", "int32"), ("byte", "uint8"), ("bool", "bool"),
+    ],
+)  # fmt: skip
+def test_an_element_type_is_found_by_torchs_and_by_nccl_tests_name(
+    spelling: str, name: str
+) -> None:
+    assert find_dtype(spelling) is DTYPES[name]
+
+
+def test_no_two_element_types_share_a_spelling() -> None:
+    spellings = [name for d in DTYPES.values() for name in (d.name, *d.aliases)]
+    assert len(spellings) == len(set(spellings))
+
+
+def test_an_unknown_element_type_gets_the_closest_as_a_hint() -> None:
+    with pytest.raises(UsageError, match="unknown dtype 'flaot32'") as refused:
+        find_dtype("flaot32")
+    assert refused.value.hint.startswith("did you mean float32? ")
+
+
+def test_a_reduce_operation_is_found_in_any_case_and_is_one_of_torchs() -> None:
+    for name, reduction in REDUCE_OPS.items():
+        assert find_reduce_op(name.upper()) is reduction
+        assert hasattr(torch.distributed.ReduceOp, reduction.torch_name or name.upper())
+    with pytest.raises(UsageError, match="unknown reduce op 'summ'") as refused:
+        find_reduce_op("summ")
+    assert refused.value.hint.startswith("did you mean sum? ")
+
+
+def test_every_name_that_a_backend_refuses_is_a_known_one() -> None:
+    for backend in BACKENDS.values():
+        assert set(backend.refused_dtypes) <= set(DTYPES)
+        assert set(backend.refused_reduce_ops) <= set(REDUCE_OPS)
+        assert backend.devices
+
+
+@pytest.mark.parametrize(
+    ("reduction", "dtype"),
+    [(r, d) for r, d in product(REDUCE_OPS, DTYPES) if DTYPES[d].kind in REDUCE_OPS[r].kinds],
+)
+def test_the_neutral_element_leaves_every_test_value_as_it_is(reduction: str, dtype: str) -> None:
+    entry, kind = REDUCE_OPS[reduction], DTYPES[dtype]
+    for ranks in (1, 2, 7, 64):
+        values = torch.tensor(entry.values(kind, entry.contributors(kind, ranks)))
+        neutral = torch.full_like(values, entry.neutral(kind))
+        assert torch.equal(entry.combine(values, neutral), values)
+        assert torch.equal(entry.combine(neutral, values), values)
+
+
+def test_every_operation_and_reduction_says_what_it_is() -> None:
+    for operation in OPERATIONS.values():
+        assert operation.summary
+        assert len(operation.summary) < 60

@@ -1,0 +1,492 @@
+"""The plan: what it refuses, its cases, and its way through JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commbench.errors import UsageError
+from commbench.spec.backends import BACKENDS
+from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import CPU_MODES, ORDERS, PLACEMENT_CHOICES, ROUNDING_CHOICES, Plan
+from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.timing_modes import TIMING_CHOICES
+
+quick = settings(deadline=None, max_examples=30)
+
+
+def plan(**wishes: Any) -> Plan:
+    usual: dict[str, Any] = {
+        "operations": ("all_reduce",),
+        "sizes": (1024,),
+        "backend": "gloo",
+        "device": "cpu",
+        "world_size": 2,
+    }
+    return Plan(**{**usual, **wishes})
+
+
+def some(names: Any) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(list(names)), min_size=1, max_size=4, unique=True).map(tuple)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    world_size = draw(st.integers(1, 1000))
+    backend = draw(st.sampled_from(sorted(BACKENDS)))
+    return Plan(
+        operations=draw(some(OPERATIONS)),
+        dtypes=draw(some(DTYPES)),
+        reduce_ops=draw(some(REDUCE_OPS)),
+        sizes=tuple(sorted(draw(st.sets(st.integers(1, 1 << 40), min_size=1, max_size=5)))),
+        root=draw(st.integers(0, world_size - 1)),
+        placement=draw(st.sampled_from(PLACEMENT_CHOICES)),
+        backend=backend,
+        device=draw(st.sampled_from(BACKENDS[backend].devices)),
+        world_size=world_size,
+        cpu_mode=draw(st.sampled_from(CPU_MODES)),
+        iterations=draw(st.none() | st.integers(1, 10**6)),
+        warmup=draw(st.none() | st.integers(0, 10**6)),
+        precision=draw(st.floats(1e-6, 0.999)),
+        budget_s=draw(st.floats(0.001, 1e6)),
+        timing=draw(st.sampled_from(TIMING_CHOICES)),
+        order=draw(st.sampled_from(ORDERS)),
+        launches=draw(st.integers(1, 99)),
+        peak=draw(st.sampled_from(["", "25GB/s", "h100"])),
+        check=draw(st.booleans()),
+        timeout_s=draw(st.floats(0.001, 1e6)),
+        seed=draw(st.integers(0, 2**31)),
+        rounding=draw(st.sampled_from(ROUNDING_CHOICES)),
+    )
+
+
+@quick
+@given(plans())
+def test_a_plan_is_the_same_after_json_both_ways(original: Plan) -> None:
+    read = Plan.from_json(json.loads(json.dumps(original.as_json(), allow_nan=False)))
+    assert read == original
+    assert read.digest == original.digest
+    assert read.cases() == original.cases()
+
+
+@quick
+@given(plans(), plans())
+def test_two_plans_have_the_same_digest_only_if_they_are_the_same(one: Plan, other: Plan) -> None:
+    assert (one.digest == other.digest) == (one == other)
+
+
+DIFFERENCES: dict[str, Any] = {
+    "operations": ("all_reduce", "barrier"),
+    "dtypes": ("float64",),
+    "reduce_ops": ("max",),
+    "sizes": (1024, 2048),
+    "root": 1,
+    "placement": "both",
+    "backend": "ucc",
+    "device": "cuda",
+    "world_size": 3,
+    "cpu_mode": "plain",
+    "iterations": 7,
+    "warmup": 0,
+    "precision": 0.01,
+    "budget_s": 1.0,
+    "timing": "pipelined",
+    "order": "ascending",
+    "launches": 2,
+    "check": False,
+    "timeout_s": 300.5,
+    "seed": 1,
+    "rounding": "nccl-tests",
+    "peak": "25GB/s",
+}
+
+
+def test_every_field_of_a_plan_is_tried_for_its_difference() -> None:
+    assert set(DIFFERENCES) == set(plan().as_json())
+
+
+@pytest.mark.parametrize("field", DIFFERENCES)
+def test_the_digest_differs_when_anything_differs(field: str) -> None:
+    assert replace(plan(), **{field: DIFFERENCES[field]}).digest != plan().digest
+
+
+def test_a_plan_and_a_case_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        plan().world_size = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        plan().cases()[0].count = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"operations": ()}, "there is no operation"),
+        ({"operations": ("all_reduce", "allreduce")}, "unknown operation 'allreduce'"),
+        ({"dtypes": ()}, "there is no dtype"),
+        ({"dtypes": ("float",)}, "unknown dtype 'float'"),
+        ({"reduce_ops": ("plus",)}, "unknown reduce op 'plus'"),
+        ({"placement": "somewhere"}, "unknown placement 'somewhere'"),
+        ({"rounding": "up"}, "unknown rounding 'up'"),
+        ({"cpu_mode": "loud"}, "unknown cpu mode 'loud'"),
+        ({"sizes": ()}, "there are no sizes to measure"),
+        ({"sizes": (8, 0)}, "size 0 is 0"),
+        ({"sizes": (-8,)}, "size -8 is -8"),
+        ({"world_size": 0}, "world size is 0"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"root": -1}, "root is -1"),
+        ({"root": 2}, "root 2 is not a rank of 2"),
+        ({"timeout_s": 0.0}, "timeout 0 s is not above 0"),
+        ({"timeout_s": -1.0}, "timeout -1 s is not above 0"),
+        ({"timeout_s": float("nan")}, "timeout nan s is not above 0"),
+        ({"budget_s": 0.0}, "budget 0 s is not above 0"),
+        ({"budget_s": -0.5}, "budget -0.5 s is not above 0"),
+        ({"budget_s": float("nan")}, "budget nan s is not above 0"),
+        ({"budget_s": float("inf")}, "budget inf s is longer than a month"),
+        ({"precision": 0.0}, "precision 0 is not between 0 and 1"),
+        ({"precision": 1.0}, "precision 1 is not between 0 and 1"),
+        ({"precision": float("nan")}, "precision nan is not between 0 and 1"),
+        ({"timing": "alone"}, "unknown timing 'alone'"),
+        ({"order": "descending"}, "unknown order 'descending'"),
+        ({"launches": 0}, "launches is 0"),
+        ({"peak": "25"}, "peak '25' has no unit"),
+        ({"seed": -1}, "seed is -1"),
+        ({"backend": "nccl"}, "backend nccl does not serve device cpu"),
+        ({"device": "cuda", "backend": "mpi"}, "backend mpi does not serve device cuda"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(**wish)
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e300])
+def test_a_timeout_longer_than_any_clock_is_refused(timeout_s: float) -> None:
+    with pytest.raises(UsageError, match="timeout"):
+        plan(timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"operations": 5},
+        {"operations": ["all_shuffle"]},
+        {"sizes": ["1K"]},
+        {"sizes": None},
+        {"world_size": "two"},
+        {"backend": {}},
+    ],
+)
+def test_json_that_is_no_plan_is_refused(difference: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Plan.from_json(plan().as_json() | difference)
+
+
+@pytest.mark.parametrize("field", ["operations", "sizes", "backend", "device", "world_size"])
+def test_json_without_what_a_plan_must_say_is_refused(field: str) -> None:
+    values = plan().as_json()
+    del values[field]
+    with pytest.raises(UsageError, match=f"this is not a plan: .*{field}"):
+        Plan.from_json(values)
+
+
+def test_a_backend_that_torch_was_taught_is_not_judged() -> None:
+    assert [case.status for case in plan(backend="fake", dtypes=("int16",)).cases()] == [READY]
+
+
+def measured(**wishes: Any) -> list[tuple[int, int]]:
+    return [(case.size_bytes, case.count) for case in plan(**wishes).cases()]
+
+
+# 1000000 bytes are 250000 float32, 500000 bfloat16 or 125000 float64.
+@pytest.mark.parametrize(
+    ("operation", "ranks", "dtype", "size_bytes", "count"),
+    [
+        ("all_reduce", 3, "float32", 1_000_000, 250_000),
+        ("all_reduce", 3, "bfloat16", 1_000_000, 500_000),
+        ("broadcast", 7, "float64", 1_000_000, 125_000),
+        ("reduce", 8, "int8", 1_000_000, 1_000_000),
+        ("send_recv", 3, "float32", 1_000_000, 250_000),
+        ("all_gather", 2, "float32", 1_000_000, 125_000),
+        ("all_gather", 3, "float32", 999_996, 83_333),
+        ("all_gather", 8, "float32", 1_000_000, 31_250),
+        ("reduce_scatter", 3, "float32", 999_996, 83_333),
+        ("reduce_scatter", 7, "float32", 999_992, 35_714),
+        ("all_to_all", 3, "float64", 999_984, 41_666),
+        ("gather", 3, "bfloat16", 999_996, 166_666),
+        ("scatter", 7, "uint8", 999_999, 142_857),
+        ("all_gather", 3, "uint8", 999_999, 333_333),
+    ],
+)
+def test_a_size_is_rounded_down_to_whole_elements_for_each_rank(
+    operation: str, ranks: int, dtype: str, size_bytes: int, count: int
+) -> None:
+    assert measured(
+        operations=(operation,), sizes=(1_000_000,), world_size=ranks, dtypes=(dtype,)
+    ) == [(size_bytes, count)]
+
+
+def test_an_odd_size_without_blocks_is_rounded_down_to_whole_elements() -> None:
+    assert measured(sizes=(1027,)) == [(1024, 256)]
+    assert measured(sizes=(1027,), dtypes=("bool",), reduce_ops=("bor",)) == [(1027, 1027)]
+
+
+def test_sizes_that_round_down_to_the_same_bytes_become_one_case() -> None:
+    assert measured(operations=("all_gather",), world_size=3, sizes=(12, 13, 23, 24, 25, 36)) == [
+        (12, 1),
+        (24, 2),
+        (36, 3),
+    ]
+
+
+def test_a_size_too_small_for_every_rank_is_skipped_with_a_reason() -> None:
+    found = [
+        (case.size_bytes, case.count, case.status, case.reason)
+        for operation in ("all_gather", "all_reduce")
+        for case in plan(operations=(operation,), sizes=(3, 11, 12), world_size=3).cases()
+    ]
+    assert found == [
+        (3, 0, SKIPPED, "less than one float32 per rank"),
+        (11, 0, SKIPPED, "less than one float32 per rank"),
+        (12, 1, READY, ""),
+        (3, 0, SKIPPED, "less than one float32"),
+        (8, 2, READY, ""),
+        (12, 3, READY, ""),
+    ]
+
+
+# What nccl-tests makes of a size: a block of float32 is a multiple of 4 elements, of bfloat16 of 8,
+# of float64 of 2, of one-byte types of 16.
+@pytest.mark.parametrize(
+    ("operation", "ranks", "dtype", "asked", "size_bytes", "count"),
+    [
+        ("all_gather", 3, "float32", 1 << 20, 1_048_560, 87_380),
+        ("reduce_scatter", 3, "float32", 1 << 20, 1_048_560, 87_380),
+        ("all_to_all", 3, "float32", 1 << 20, 1_048_560, 87_380),
+        ("gather", 3, "float32", 1 << 20, 1_048_560, 87_380),
+        ("scatter", 3, "float32", 1 << 20, 1_048_560, 87_380),
+        ("all_gather", 3, "bfloat16", 1 << 20, 1_048_560, 174_760),
+        ("all_gather", 3, "float64", 1 << 20, 1_048_560, 43_690),
+        ("all_gather", 3, "uint8", 1 << 20, 1_048_560, 349_520),
+        ("all_gather", 8, "float32", 1 << 20, 1 << 20, 32_768),
+        ("all_gather", 8, "float32", 128, 128, 4),
+        ("all_gather", 8, "float32", 255, 128, 4),
+        ("all_gather", 1, "float32", 1000, 992, 248),
+        ("all_reduce", 3, "float32", 1_000_003, 1_000_000, 250_000),
+        ("broadcast", 7, "float64", 1_000_003, 1_000_000, 125_000),
+        ("reduce", 3, "float32", 8, 8, 2),
+        ("send_recv", 3, "bfloat16", 7, 6, 3),
+    ],
+)
+def test_nccl_tests_rounding_makes_blocks_a_multiple_of_16_bytes(
+    operation: str, ranks: int, dtype: str, asked: int, size_bytes: int, count: int
+) -> None:
+    assert measured(
+        operations=(operation,), world_size=ranks, dtypes=(dtype,), sizes=(asked,),
+        rounding="nccl-tests",
+    ) == [(size_bytes, count)]  # fmt: skip
+
+
+def test_a_block_below_16_bytes_is_skipped_with_a_reason_in_nccl_tests_rounding() -> None:
+    found = [
+        (case.size_bytes, case.count, case.status, case.reason)
+        for operation, ranks in (("all_gather", 8), ("all_gather", 1), ("all_reduce", 8))
+        for case in plan(
+            operations=(operation,), sizes=(3, 64, 130), world_size=ranks, rounding="nccl-tests"
+        ).cases()
+    ]
+    assert found == [
+        (3, 0, SKIPPED, "less than 16 bytes per rank"),
+        (64, 0, SKIPPED, "less than 16 bytes per rank"),
+        (128, 4, READY, ""),
+        (3, 0, SKIPPED, "less than 16 bytes"),
+        (64, 16, READY, ""),
+        (128, 32, READY, ""),
+        (3, 0, SKIPPED, "less than one float32"),
+        (64, 16, READY, ""),
+        (128, 32, READY, ""),
+    ]
+
+
+def test_a_plan_written_before_there_was_rounding_rounds_exactly() -> None:
+    values = plan().as_json()
+    del values["rounding"]
+    assert Plan.from_json(values).rounding == "exact"
+
+
+def test_an_operation_without_data_has_one_case_whatever_was_asked() -> None:
+    found = plan(
+        operations=("barrier",),
+        sizes=(8, 1024),
+        dtypes=("float32", "int8"),
+        reduce_ops=("sum", "max"),
+        placement="both",
+        root=1,
+    ).cases()
+    assert found == (
+        Case(
+            index=0, operation="barrier", dtype="", reduce_op="", root=None, placement="",
+            timing="isolated", size_bytes=0, count=0,
+        ),
+    )  # fmt: skip
+    assert Plan(operations=("barrier",), sizes=(), backend="gloo", device="cpu", world_size=2)
+
+
+def test_cases_come_by_operation_dtype_reduce_op_placement_and_size() -> None:
+    found = plan(
+        operations=("all_gather", "broadcast", "reduce_scatter"),
+        dtypes=("float32", "int64"),
+        reduce_ops=("sum", "max"),
+        placement="both",
+        sizes=(64, 128),
+        root=1,
+    ).cases()
+    kinds = [
+        "all_gather float32 out_of_place",
+        "all_gather float32 in_place",
+        "all_gather int64 out_of_place",
+        "all_gather int64 in_place",
+        "broadcast float32 in_place root 1",
+        "broadcast int64 in_place root 1",
+        "reduce_scatter float32 sum out_of_place",
+        "reduce_scatter float32 sum in_place",
+        "reduce_scatter float32 max out_of_place",
+        "reduce_scatter float32 max in_place",
+        "reduce_scatter int64 sum out_of_place",
+        "reduce_scatter int64 sum in_place",
+        "reduce_scatter int64 max out_of_place",
+        "reduce_scatter int64 max in_place",
+    ]
+    assert [case.name for case in found] == [
+        f"{kind} {size} B" for kind in kinds for size in (64, 128)
+    ]
+    assert [case.index for case in found] == list(range(len(found)))
+    assert {case.status for case in found} == {READY}
+
+
+def test_both_ways_of_timing_are_cases_of_their_own() -> None:
+    found = plan(operations=("all_reduce", "barrier"), sizes=(64, 128), timing="both").cases()
+    assert [case.name for case in found] == [
+        "all_reduce float32 sum in_place 64 B",
+        "all_reduce float32 sum in_place 128 B",
+        "all_reduce float32 sum in_place pipelined 64 B",
+        "all_reduce float32 sum in_place pipelined 128 B",
+        "barrier",
+        "barrier pipelined",
+    ]
+    assert [case.timing for case in found[:1] + found[-1:]] == ["isolated", "pipelined"]
+    assert [case.timing for case in plan(timing="pipelined").cases()] == ["pipelined"]
+
+
+def test_more_cases_than_anybody_could_measure_are_refused() -> None:
+    many = tuple(range(8, 8 + 4 * 25_000, 4))
+    assert len(plan(sizes=many).cases()) == 25_000
+    with pytest.raises(UsageError, match="this asks for more than 25000 cases"):
+        plan(sizes=(*many, 4))
+
+
+def test_a_plan_without_the_later_options_has_their_defaults() -> None:
+    values = plan().as_json()
+    for name in ("precision", "budget_s", "timing", "order", "launches"):
+        del values[name]
+    assert Plan.from_json(values) == plan()
+
+
+def test_a_case_is_named_by_what_it_is() -> None:
+    reduce, barrier = plan(operations=("reduce", "barrier"), sizes=(1 << 20,)).cases()
+    assert reduce.title == "reduce float32 sum in_place root 0"
+    assert reduce.name == "reduce float32 sum in_place root 0 1 MiB"
+    assert barrier.title == barrier.name == "barrier"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "reason"),
+    [
+        ({"operations": ("send_recv",), "world_size": 1}, "send_recv needs at least 2 ranks"),
+        (
+            {"placement": "out_of_place"},
+            "torch.distributed has no out_of_place all_reduce",
+        ),
+        (
+            {"operations": ("all_to_all",), "placement": "in_place"},
+            "torch.distributed has no in_place all_to_all",
+        ),
+        ({"dtypes": ("int16",)}, "gloo does not move int16"),
+        (
+            {"backend": "nccl", "device": "cuda", "dtypes": ("int32",), "reduce_ops": ("bxor",)},
+            "nccl has no bxor",
+        ),
+        ({"dtypes": ("int32",), "reduce_ops": ("avg",)}, "avg is not defined for int32"),
+        ({"reduce_ops": ("band",)}, "band is not defined for float32"),
+        ({"dtypes": ("bool",)}, "sum is not defined for bool"),
+    ],
+)
+def test_a_combination_that_cannot_work_is_unsupported_with_a_reason(
+    wishes: dict[str, Any], reason: str
+) -> None:
+    (case,) = plan(**wishes).cases()
+    assert (case.status, case.reason) == (UNSUPPORTED, reason)
+
+
+@quick
+@given(plans())
+def test_a_case_that_is_not_ready_has_a_reason_and_a_ready_one_has_elements(which: Plan) -> None:
+    for case in which.cases():
+        if case.status == READY:
+            assert case.reason == ""
+            assert case.count > 0 or not case.dtype
+        else:
+            assert case.reason
+
+
+@quick
+@given(plans())
+def test_every_ready_case_is_at_most_as_large_as_a_size_that_was_asked(which: Plan) -> None:
+    for case in which.cases():
+        if case.dtype and case.count:
+            element = DTYPES[case.dtype].size_bytes
+            blocks = which.world_size if OPERATIONS[case.operation].blocks else 1
+            step = element
+            if OPERATIONS[case.operation].blocks and which.rounding == "nccl-tests":
+                step = 16
+            assert case.block_bytes % step == 0
+            assert case.size_bytes == case.count * element * blocks
+            assert any(0 <= size - case.size_bytes < step * blocks for size in which.sizes)
+
+
+# S = 1200 bytes on 3 ranks: a block is 400 bytes; (send, receive) on root 1, and elsewhere.
+@pytest.mark.parametrize(
+    ("operation", "at_root", "elsewhere"),
+    [
+        ("all_reduce", (1200, 1200), (1200, 1200)),
+        ("all_gather", (400, 1200), (400, 1200)),
+        ("reduce_scatter", (1200, 400), (1200, 400)),
+        ("broadcast", (1200, 1200), (1200, 1200)),
+        ("all_to_all", (1200, 1200), (1200, 1200)),
+        ("reduce", (1200, 1200), (1200, 1200)),
+        ("gather", (400, 1200), (400, 0)),
+        ("scatter", (1200, 400), (0, 400)),
+        ("send_recv", (1200, 1200), (1200, 1200)),
+        ("barrier", (0, 0), (0, 0)),
+    ],
+)
+def test_the_larger_buffer_of_a_rank_has_the_printed_size(
+    operation: str, at_root: tuple[int, int], elsewhere: tuple[int, int]
+) -> None:
+    for case in plan(
+        operations=(operation,), sizes=(1200,), world_size=3, root=1, placement="both"
+    ).cases():
+        assert case.buffer_bytes(1) == at_root
+        assert case.buffer_bytes(0) == case.buffer_bytes(2) == elsewhere
+        combine = max if case.placement == "in_place" else sum
+        assert case.needed_bytes(1) == combine(at_root)
+        assert case.needed_bytes(0) == combine(elsewhere)

@@ -1,0 +1,219 @@
+"""How often and in which order real runs measure: --timing, --order, --seed, --launches and what
+sampling is asked for."""
+
+from __future__ import annotations
+
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Commbench, Ended, run_commbench
+
+from commbench.analysis.columns import columns_of
+from commbench.analysis.diagnostics import WARNINGS
+from commbench.analysis.rows import row_of
+from commbench.results.journal_reader import read_run
+from commbench.worker.sampling import visit_order
+
+CASES = range(6)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Both ways of timing two sizes and a barrier: six cases, in the order of seed 1."""
+    ended = run_commbench(
+        tmp_path_factory.mktemp("both"), "run", "--op", "all_reduce,barrier", "--sizes", "1K,16K",
+        "--timing", "both", "--seed", "1", "--precision", "30%", "--budget", "0.05", "--no-plots",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def measured(ended: Ended) -> list[int]:
+    """The cases in the order they were measured."""
+    return [line["case"] for line in ended.journal() if line["kind"] == "batch"]
+
+
+def header(ended: Ended) -> dict[str, Any]:
+    return ended.journal()[0]
+
+
+def test_what_was_asked_is_in_the_plan(both: Ended) -> None:
+    plan = header(both)["plan"]
+    asked = ("timing", "seed", "precision", "budget_s", "order", "launches", "iterations")
+    assert [plan[name] for name in asked] == ["both", 1, 0.3, 0.05, "shuffled", 1, None]
+
+
+def test_the_header_tells_what_the_loop_and_the_clock_add(both: Ended) -> None:
+    assert header(both)["overhead_s"] > 0
+    assert header(both)["resolution_s"] > 0
+    assert header(both)["launch"] == 0
+
+
+def test_every_case_is_measured_at_least_twice_in_rounds_of_the_seeds_order(both: Ended) -> None:
+    order = measured(both)
+    assert all(order.count(case) >= 2 for case in CASES)
+    # In the first round no case is ahead of the others.
+    assert order[:6] == list(islice(visit_order("shuffled", 1, set(CASES), lambda _: 0.0), 6))
+    assert order[:6] != sorted(order[:6])
+    assert order[:6] != order[6:12]
+
+
+def test_a_batch_comes_with_all_that_was_seen_in_it(both: Ended) -> None:
+    for case in CASES:
+        for batch in both.batches(case):
+            assert min(batch["samples_s"]) > 0
+            assert len(batch["rank_medians_s"]) == len(batch["rank_behind_s"]) == 2
+            assert sum(batch["last_in"]) == len(batch["samples_s"])
+            assert batch["operation_s"] > 0
+            # Samples are per call; the loop lasted at least as long as all calls of one rank.
+            assert batch["elapsed_s"] >= sum(batch["samples_s"]) * batch["calls"] * 0.999
+
+
+def test_isolated_iterations_have_one_call_and_pipelined_ones_several(both: Ended) -> None:
+    for case, row in zip(CASES, both.rows(), strict=True):
+        (calls,) = {batch["calls"] for batch in both.batches(case)}
+        assert int(row["calls"]) == calls
+        assert calls == 1 if row["timing"] == "isolated" else 2 <= calls <= 20
+    timings = [row["timing"] for row in both.rows()]
+    assert timings == [*["isolated"] * 2, *["pipelined"] * 2, "isolated", "pipelined"]
+
+
+def test_only_the_first_batch_has_more_than_one_untimed_call(both: Ended) -> None:
+    for case in CASES:
+        first, *later = both.batches(case)
+        assert 0 <= first["warmup"] <= 201
+        assert {batch["warmup"] for batch in later} <= {0, 1}
+
+
+def test_rows_tell_of_their_batches(both: Ended) -> None:
+    known = {warning.name for warning in WARNINGS}
+    for case, row in zip(CASES, both.rows(), strict=True):
+        batches = both.batches(case)
+        assert int(row["batches"]) == len(batches)
+        assert int(row["iterations"]) == sum(len(batch["samples_s"]) for batch in batches)
+        assert row["launches"] == "1"
+        assert row["launch_min_us"] == row["launch_max_us"] == row["time_us"]
+        assert set(row["warnings"].split()) <= known
+        assert float(row["operation_us"]) > 0
+
+
+def test_the_reason_to_stop_is_true(both: Ended) -> None:
+    run = read_run(both.folder)
+    for measurement, row in zip(run.measurements, both.rows(), strict=True):
+        time = row_of(run.header, measurement).time
+        assert time is not None and time.precision is not None
+        calls = measurement.batches[0].calls
+        assert {
+            "precision": time.precision <= 0.3,
+            "budget": sum(measurement.samples_s) * calls >= 0.05,
+        }[row["stop_reason"]]
+
+
+def test_the_table_puts_both_ways_side_by_side(both: Ended) -> None:
+    lines = both.out.splitlines()
+    start = next(i for i, line in enumerate(lines) if "alone over back to back" in line)
+    title = "all_reduce float32 sum in_place"
+    compared = [line.split() for line in lines[start + 2 : start + 5]]
+    named = [" ".join(words[:-5]) for words in compared]
+    assert named == [f"{title} 1 KiB", f"{title} 16 KiB", "barrier"]
+    alone, queued = both.rows()[4:6]
+    ratio = float(alone["time_us"]) / float(queued["time_us"])
+    assert float(compared[2][-1]) == pytest.approx(ratio, abs=0.006)
+    assert max(map(len, lines)) <= 100
+
+
+def test_ascending_order_settles_one_case_after_another(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,2K", "--no-plots",
+                      "--order", "ascending", "--iters", "5", "--timing", "pipelined")  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert [case for case, _ in groupby(measured(ended))] == [0, 1, 2]
+    assert [len(batch["samples_s"]) for batch in ended.batches(1)] == [3, 2]
+    lines = [line for line in ended.journal() if line["kind"] == "case"]
+    assert [line["case"]["index"] for line in lines] == [0, 1, 2]
+    assert all(batch["calls"] >= 2 for case in range(3) for batch in ended.batches(case))
+    assert "calls back to back, slowest rank, median" in ended.out
+    assert "alone over back to back" not in ended.out
+
+
+def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
+    commbench: Commbench,
+) -> None:
+    ended = commbench("run", "--op", "barrier", "--precision", "1e-9", "--budget", "0.03",
+                      "--no-plots")  # fmt: skip
+    assert ended.code == 0, ended.err
+    (row,) = ended.rows()
+    assert row["stop_reason"] == "budget"
+    spent = [sum(batch["samples_s"]) for batch in ended.batches(0)]
+    assert sum(spent) >= 0.03
+    # It went on only as long as the budget was not used up and batches were too few.
+    fewest = 2 if float(row["time_us"]) > 5000 else 5
+    assert sum(spent[:-1]) < 0.03 or len(spent) <= 5
+    assert len(spent) >= fewest
+    assert "imprecise" in row["warnings"].split()
+    assert "imprecise (all rows): intervals are up to" in " ".join(ended.out.split())
+
+
+WRONG_AT_FIRST = """
+from pathlib import Path
+from commbench.operations import OPERATIONS
+healthy = OPERATIONS["all_gather"].call
+def corrupt(dist, b):
+    healthy(dist, b)
+    first = Path("run/run.jsonl").read_text().count('"kind": "header"') == 1
+    if b.rank == 1 and first and b.receive.numel() > 100:
+        b.receive[77] += 1
+OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
+"""
+
+
+def test_launches_are_repeated_in_fresh_processes_and_the_worst_outcome_counts(
+    program: Commbench,
+) -> None:
+    ended = program(WRONG_AT_FIRST, "--op", "all_gather,barrier", "--sizes", "4K,8K", "--iters",
+                    "4", "--launches", "2", "--no-plots")  # fmt: skip
+    assert ended.code == 5, ended.err
+    headers = [line for line in ended.journal() if line["kind"] == "header"]
+    assert [found["launch"] for found in headers] == [0, 1]
+    assert [found["plan"]["launches"] for found in headers] == [2, 2]
+    pids = [{rank["pid"] for rank in found["ranks"]} for found in headers]
+    assert not pids[0] & pids[1]
+    assert [line["kind"] for line in ended.journal()].count("end") == 2
+
+    for case in range(3):
+        batches = ended.batches(case)
+        assert [(batch["launch"], len(batch["samples_s"])) for batch in batches] == [
+            (0, 2), (0, 2), (1, 2), (1, 2)
+        ]  # fmt: skip
+    # Each launch has an order of its own.
+    order = measured(ended)
+    assert order == [
+        case
+        for seed in (0, 1)
+        for case in islice(visit_order("shuffled", seed, set(range(3)), lambda _: 0.0), 6)
+    ]
+    lines = [line for line in ended.journal() if line["kind"] == "case"]
+    wrong = [line["wrong"] for line in lines if line["case"]["index"] == 0]
+    assert wrong == [1, 0]
+
+    rows = ended.rows()
+    assert [(row["status"], row["wrong"]) for row in rows] == [
+        ("wrong", "1"), ("wrong", "1"), ("ok", "")
+    ]  # fmt: skip
+    for row in rows:
+        assert (row["launches"], row["batches"], row["iterations"]) == ("2", "4", "8")
+        low, high = float(row["launch_min_us"]), float(row["launch_max_us"])
+        assert 0 < low <= float(row["time_us"]) <= high
+    assert "; 2 launches" in ended.out
+    assert "launch 1 of 2" in ended.err and "launch 2 of 2" in ended.err
+
+
+def test_show_reads_the_same_as_results_csv_says(both: Ended, tmp_path: Path) -> None:
+    shown = run_commbench(tmp_path, "show", str(both.folder))
+    assert (shown.code, shown.out) == (0, both.out)
+    run = read_run(both.folder)
+    for measurement, written in zip(run.measurements, both.rows(), strict=True):
+        columns = columns_of(row_of(run.header, measurement))
+        read = {name: "" if value is None else str(value) for name, value in columns.items()}
+        assert read == written

@@ -1,0 +1,240 @@
+"""What stands open: nothing that a file, a name or a neighbour could come in by."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from conftest import Commbench, clean_environment, run_commbench
+from listening import listening_while
+from synthetic import header, plan, steady, synthetic_run
+
+from commbench.analysis.load import load
+from commbench.compare.comparison import compare
+from commbench.compare.plot import draw_all
+from commbench.output import sanitize as terminal
+from commbench.output.markdown import escape
+from commbench.output.table import BOLD, PLAIN
+from commbench.report.openmetrics import openmetrics
+from commbench.report.plots import draw
+from commbench.report.run_table import run_text
+from commbench.results.journal_reader import read_run
+from commbench.results.schema import Measurement
+from commbench.sweep.settings import settings_of
+
+PACKAGE = Path(__file__).parents[1] / "commbench"
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
+
+OPENS_FILES_AS_CODE = {
+    "eval", "exec", "compile", "__import__", "pickle", "cPickle", "dill", "cloudpickle", "marshal",
+    "shelve", "joblib", "yaml", "system", "popen", "runpy", "code", "load_module",
+}  # fmt: skip
+HARMLESS = {"re.compile"}
+LOADS = {"torch.load", "numpy.load", "np.load", "pandas.read_pickle", "torch.jit.load"}
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_no_file_is_ever_run_or_unpickled() -> None:
+    for name, path in SOURCES.items():
+        for node in nodes(path):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name.split(".")[0] for alias in node.names]
+                names.append((getattr(node, "module", "") or "").split(".")[0])
+                assert not OPENS_FILES_AS_CODE & set(names), name
+            elif isinstance(node, ast.Call):
+                called = dotted(node.func)
+                assert called not in LOADS, name
+                if called not in HARMLESS:
+                    assert called.rpartition(".")[2] not in OPENS_FILES_AS_CODE, f"{name}: {called}"
+                assert not any(word.arg == "shell" for word in node.keywords), name
+
+
+def test_only_one_place_prints() -> None:
+    prints = {"typer.echo", "print", "sys.stdout.write", "typer.secho", "click.echo", "rich.print"}
+    found = {
+        (name, dotted(node.func))
+        for name, path in SOURCES.items()
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and dotted(node.func) in prints
+    }
+    assert found == {("cli/speak.py", "typer.echo")}
+
+
+def test_durations_are_of_clocks_that_nobody_can_set() -> None:
+    wall = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+    found = {
+        (name, dotted(node.func))
+        for name, path in SOURCES.items()
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and dotted(node.func) in wall
+    }
+    # A folder's name, and when a run was started: a date each.
+    assert found == {("cli/session.py", "datetime.now"), ("worker/rank.py", "datetime.now")}
+
+
+def test_a_secret_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path) -> None:
+    secret = "hunter2-hunter2"
+    variables = {"AWS_SECRET_ACCESS_KEY": secret, "MY_TOKEN": secret, "NOT_NCCL_DEBUG": secret,
+                 "NCCL_IB_TIMEOUT": "23"}  # fmt: skip
+    ended = run_commbench(tmp_path, "run", "--sizes", "1K,2K", "--iters", "3", **variables)
+    assert ended.code == 0, ended.err
+    files = [path for path in ended.folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".jsonl", ".csv", ".png"}
+    for path in files:
+        assert secret.encode() not in path.read_bytes(), path
+    assert secret not in ended.out + ended.err
+    assert ended.journal()[0]["environment"]["variables"]["NCCL_IB_TIMEOUT"] == "23"
+
+
+@pytest.mark.parametrize("launcher", ["agent", pytest.param("torchrun", marks=pytest.mark.full)])
+def test_on_one_host_nothing_listens_to_other_hosts(tmp_path: Path, launcher: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "commbench", "run", "--sizes", "1K,4K", "--iters", "100",
+         "--no-plots", "--output", "run", "--launcher", launcher],
+        cwd=tmp_path, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    seen = listening_while(process)
+    assert process.stderr is not None
+    assert process.returncode == 0, process.stderr.read()
+    process.stderr.close()
+    assert set(seen) == {"127.0.0.1"}  # gloo's; there is no store that listens
+    assert len(seen["127.0.0.1"]) > 3
+
+
+# Text from files
+
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[31m", "a\rb\nc", "\u202egnp", "::error::x\n::set-output name=a::b",
+    "##[error]x", "%0A::error::x", "[red]x[/red][/]", "$x^{$ \\frac{", "_hidden", "a|b`c`<b>*d*",
+    "![x](javascript:y)", "https://evil.example www.evil.example", '"}\n# EOF\nx{y="', "\ud800",
+    "\x00\x01\ufffe", "=1+1", "../../escape", "/etc/escape", "x" * 5000,
+)  # fmt: skip
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\ud800-\udfff]")
+
+
+@pytest.fixture(params=range(len(HOSTILE)), ids=lambda index: ascii(HOSTILE[index])[:20])
+def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A text that stands everywhere in the run `x`, and nowhere in `y`."""
+    text = HOSTILE[request.param]
+    told = {"torch": text, "processor": text, "host": text, "variables": {"NCCL_X": text}}
+    ranks = tuple(
+        rank._replace(host=text, device=f"cpu {text}") for rank in header(plan(), "").ranks
+    )
+    synthetic_run(tmp_path / "x", text, lambda _: steady(1e-4), plan(sizes=(1024, 4096)),
+                environment=told, ranks=ranks, launcher=text)  # fmt: skip
+    synthetic_run(tmp_path / "y", "y", lambda _: steady(2e-4), plan(sizes=(1024, 4096)))
+    return text
+
+
+def test_a_hostile_text_is_shown_and_not_obeyed(
+    hostile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = read_run(tmp_path / "x")
+    bad = Measurement(run.measurements[0].case._replace(reduce_op=hostile), hostile, hostile)
+    run = run._replace(measurements=(*run.measurements, bad))
+    for text in (run_text(run), f"{BOLD}{run_text(run)}{PLAIN}"):
+        assert not OBEYED.search(terminal.safe(text))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    shown = terminal.safe(run_text(run))
+    assert "::" not in shown
+    assert "##[" not in shown
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    if set(hostile) & set("$_\ud800") or len(hostile) > 1000:  # drawing takes its time
+        for file in draw([run, read_run(tmp_path / "y")], tmp_path / "plots"):
+            assert file.read_bytes()[:4] == b"\x89PNG"
+    marked = escape(hostile)
+    assert not re.search(r"[<>|`*\[\]\\~$\n]|://|www\.|@\w", marked)
+    lines = openmetrics(load(tmp_path / "x")).splitlines()
+    assert lines[-1] == "# EOF"
+    assert lines.count("# EOF") == 1
+    for line in lines[:-1]:
+        assert re.fullmatch(r'# .*|commbench_\w+\{(\w+="([^"\\]|\\["\\n])*",?)*\} \S+', line)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [9, *(pytest.param(which, marks=pytest.mark.full) for which in (3, 13))],
+    indirect=True,
+)
+def test_commands_show_hostile_text_and_do_not_obey_it(hostile: str, tmp_path: Path) -> None:
+    here = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    for line in (
+        ("show", "x"),
+        ("explain", "x"),
+        ("compare", "x", "y", "--force", "--output", "drawn"),
+        ("check", "y", "--against", "x", "--force", "--junit", "report.xml"),
+        ("show", f"nowhere{hostile[:200]}".replace("\0", "").replace("\ud800", "")),
+    ):
+        ended = run_commbench(tmp_path, *line, **here)
+        assert ended.code in (0, 1, 6), ended.err
+        assert not OBEYED.search(ended.out + ended.err)
+        own = re.findall(r"^::(?:error|warning) title=", ended.out, re.M)
+        assert (ended.out + ended.err).count("::") == 2 * len(own)
+    suites = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert suites.tag == "testsuites"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "x", "y", "drawn", "report.xml", "summary.md"
+    }  # fmt: skip
+
+
+def test_what_is_exported_to_a_file_is_exact(commbench: Commbench, tmp_path: Path) -> None:
+    text = 'é \x1b[1m "quoted", ::x'
+    synthetic_run(tmp_path / "x", text, lambda _: steady(1e-4))
+    assert commbench("export", "x", "--output", "x.csv").code == 0
+    assert commbench("export", "x", "--format", "json", "--output", "x.json").code == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text())))
+    assert {row["label"] for row in rows} == {text}
+    assert json.loads((tmp_path / "x.json").read_text())["name"] == text
+
+
+# Names from data
+
+
+def test_no_name_from_data_leaves_the_folder(tmp_path: Path) -> None:
+    names = ("../../x", "/etc/x", "a\0b", "x" * 5000, "..")
+    for number, name in enumerate(names):
+        asked = plan(sizes=(1024, 4096))
+        synthetic_run(tmp_path / f"in{number}", name, lambda _: steady(1e-4), asked)
+        path = tmp_path / f"in{number}" / "run.jsonl"
+        quoted = json.dumps(name)
+        path.write_text(path.read_text().replace('"reduce_op": "sum"', f'"reduce_op": {quoted}'))
+    for number in range(len(names)):
+        source = load(tmp_path / f"in{number}")
+        (drawn,) = draw_all([compare(source, source)], tmp_path / f"out{number}")
+        assert drawn.parent == tmp_path / f"out{number}"
+        assert re.fullmatch(r"compare-[A-Za-z0-9-]{1,100}\.png", drawn.name)
+    kept = {f"{kind}{number}" for kind in ("in", "out") for number in range(len(names))}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_a_label_of_a_sweep_is_no_path(commbench: Commbench, tmp_path: Path) -> None:
+    ended = commbench("sweep", "--env", "A=1,2", "--label", "../../x")
+    assert ended.code == 2
+    assert ended.err.startswith("error: label '../../x' cannot be part of a folder's name\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_two_settings_share_a_folder() -> None:
+    values = ["a/b", "a+b", "a b", "..", "x" * 200 + "1", "x" * 200 + "2", "é", "è"]
+    slugs = [setting.slug for setting in settings_of([f"A={','.join(values)}"], [])]
+    assert len(set(slugs)) == len(values)
+    assert all(re.fullmatch(r"[A-Za-z0-9._=+-]{1,140}", slug) for slug in slugs)
