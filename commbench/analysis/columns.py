@@ -1,17 +1,14 @@
-"""The columns of results.csv: what each holds, of a row, and frames that say so by their types."""
+"""The columns of results.csv, and their values for a row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections import namedtuple
+from functools import cache
+from typing import Any
 
 from commbench.analysis.diagnostics import warnings_of
 from commbench.analysis.rows import ResultRow
 from commbench.units import GB, MICRO
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 COLUMNS = (
     "label", "operation", "backend", "device", "world_size", "num_nodes", "dtype", "reduce_op",
@@ -43,47 +40,10 @@ NEEDED = (*KEY, *TIMES, "status")
 """Without these columns a file is not results.csv; others came later, or may be left out."""
 
 
-def coerce(frame: DataFrame, columns: Sequence[str] = COLUMNS) -> DataFrame:
-    """The frame with these columns in this order and their types; those it lacks are empty."""
-    settled: DataFrame = frame.reindex(columns=list(columns))
-    for name in columns:
-        settled[name] = _texts(settled[name]) if name in TEXTS else _numbers(settled[name], name)
-    return settled
-
-
-def _texts(values: Any) -> Any:
-    """Categories of text, none of them missing."""
-    if values.isna().any():
-        values = values.astype("object").fillna("")
-    found = values.astype("category")
-    return found.cat.rename_categories(found.cat.categories.astype("str"))
-
-
-def _numbers(values: Any, name: str) -> Any:
-    """Whole numbers that may be missing are floats."""
-    return values.astype("int64" if name == "size_bytes" else "float64")
-
-
-def as_nullable(frame: DataFrame) -> DataFrame:
-    """The frame as it is written: whole numbers as such (pandas' Int64, which may be missing),
-    others with seven digits, plain text."""
-    types = {name: "Int64" for name in INTEGERS if name in frame}
-    types |= {name: "str" for name in TEXTS if name in frame}
-    plain: DataFrame = frame.astype(types)
-    for name in plain.select_dtypes("float64").columns:
-        plain[name] = _seven_digits(plain[name].to_numpy())
-    return plain
-
-
-def _seven_digits(values: Any) -> Any:
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        places = 6 - np.floor(np.log10(np.abs(values)))
-    places = np.where(np.isfinite(places), np.clip(places, -300, 300), 0)
-    # A power of ten below 1 is no float; its inverse is. Dividing by that rounds to the nearest.
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
-    return np.round(values * up / down) / up * down
+@cache
+def row_type(columns: tuple[str, ...]) -> Any:
+    """The type of a row of these columns, a named tuple; None stands for what is not known."""
+    return namedtuple("ColumnValues", columns)
 
 
 def columns_of(row: ResultRow) -> dict[str, Any]:
@@ -139,13 +99,3 @@ def columns_of(row: ResultRow) -> dict[str, Any]:
 
 def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else float(f"{value / unit:.7g}")
-
-
-def records(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as plain values; None where there is none, or it has no end."""
-    from numpy import inf
-
-    finite = frame.replace([inf, -inf], None)
-    known = finite.astype("object").where(finite.notna(), None)
-    found: list[dict[str, Any]] = known.to_dict("records")
-    return found

@@ -1,8 +1,4 @@
-"""results.csv as a frame; a damaged file is refused with the line that is.
-
-Reading is pandas' own, at its full speed. Only a file that cannot be right is read again, line by
-line, to say where.
-"""
+"""results.csv: written by a run, read back as rows; a damaged line is refused with its number."""
 
 from __future__ import annotations
 
@@ -10,72 +6,63 @@ import csv
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import getitem, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TextIO
 
-from commbench.analysis.columns import COLUMNS, INTEGERS, NEEDED, TEXTS, TIMES, coerce, columns_of
+from commbench.analysis.columns import (
+    COLUMNS,
+    INTEGERS,
+    NEEDED,
+    TEXTS,
+    TIMES,
+    columns_of,
+    row_type,
+)
 from commbench.analysis.rows import ResultRow
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
 from commbench.validation import LONGEST_TEXT, brief
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)
+OLD_NAMES = {"visits": "batches"}
+"""Column names of older files, and today's."""
+_NUMBER = re.compile(r" *[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})? *", re.ASCII)
 _FILLED = ("operation", "size_bytes", "status")
-"""Columns that are never empty; `status` comes after all times, so that a short line shows."""
+"""Columns that are never empty."""
 _LARGEST = 1 << 53
 """Whole numbers up to this are exact as floats."""
-_BLOCK_BYTES = 1 << 20
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
+_MOST_REMEMBERED = 1 << 12
 
 
-def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> DataFrame:
-    """These columns of a results.csv; those that an older file lacks are empty.
+def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> list[Any]:
+    """The rows of a results.csv: named tuples of these columns. Numbers that are empty are None;
+    columns that an older file lacks are empty.
 
-    Raises RecordsError for what is no such file, with the line where one is damaged.
+    Raises RecordsError for a file that is no results.csv, and names the line that is damaged.
     """
-    import pandas
-
-    names = _names(path)
-    present = [name for name in dict.fromkeys((*columns, *NEEDED)) if name in names]
-    numbers = [name for name in present if name not in TEXTS]
-    try:
-        frame = pandas.read_csv(
-            path,
-            usecols=present,
-            dtype={name: "category" if name in TEXTS else "float64" for name in present},
-            keep_default_na=False,
-            na_values={name: [""] for name in numbers},
-            skip_blank_lines=False,
-            compression=None,
-        )
-    except UnicodeDecodeError:
-        raise _not_text(path) from None
-    except (ValueError, OverflowError) as error:  # a ParserError is a ValueError
-        raise _located(path, str(error)) from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if not (_sound(frame) and _plain(path, len(names))):
-        _refuse_damaged(path)
-    return coerce(frame, columns)
-
-
-def _names(path: Path) -> list[str]:
-    """The names in the first line, once each."""
     if why := why_unreadable(path, _LARGEST_BYTES):
         raise _unreadable(path, why)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
+            names = _read_names(path, file)
+            return list(_read_rows(path, file, names, tuple(columns)))
     except UnicodeDecodeError:
-        raise _not_text(path) from None
-    except (OSError, csv.Error) as error:
+        raise RecordsError(f"{path} is not text", "give a run folder or its results.csv") from None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or error) from None
+
+
+def _read_names(path: Path, file: TextIO) -> list[str]:
+    """The names in the first line; each stands there once."""
+    try:
+        names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
+    except csv.Error as error:
         raise _unreadable(path, error) from None
+    names = [OLD_NAMES.get(name, name) for name in names]
     if missing := [name for name in NEEDED if name not in names]:
         raise RecordsError(
             f"{path} is no results.csv: it has no column {', '.join(missing)}",
@@ -86,111 +73,83 @@ def _names(path: Path) -> list[str]:
     return names
 
 
-def _sound(frame: DataFrame) -> bool:
-    """Whether every row can be what a run has written."""
-    import numpy as np
-
-    filled = (frame[name] for name in _FILLED)
-    if any((values.isna() | (values == "")).any() for values in filled):
-        return False
-    texts = (text for name in frame if name in TEXTS for text in frame[name].cat.categories)
-    if any(len(str(text)) > LONGEST_TEXT for text in texts):
-        return False
-    for name in (name for name in frame if name not in TEXTS):
-        numbers = frame[name].to_numpy()
-        if (numbers < 0).any() or (numbers > _LARGEST).any():
-            return False
-        if name in INTEGERS and (numbers != np.floor(numbers))[~np.isnan(numbers)].any():
-            return False
-    time, low, high = (frame[name].to_numpy() for name in TIMES)
-    return not ((low > time) | (time > high)).any()
-
-
-def _plain(path: Path, columns: int) -> bool:
-    """Whether there are as many commas as so many columns make, and nothing that says NaN: pandas
-    lets too many of the former pass, and takes the latter for an empty field."""
-    commas = lines = 0
-    last = b"\n"
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            commas, lines = commas + block.count(b","), lines + block.count(b"\n")
-            if b"nan" in (last + block).lower():
-                return False
-            last = block[-2:]
-    return commas == (lines + (last[-1:] != b"\n")) * (columns - 1)
-
-
-def _located(path: Path, why: str) -> RecordsError:
-    """The error for a file that pandas refused: with the line, where reading line by line finds
-    it."""
+def _read_rows(
+    path: Path, file: TextIO, names: Sequence[str], columns: tuple[str, ...]
+) -> Iterator[Any]:
+    """A row for each line after the first. The loop runs once per row of files with a million
+    rows, so it parses each text of a column once where texts repeat."""
+    checked = tuple(dict.fromkeys((*columns, *NEEDED)))
+    parsers = [_ColumnParser(name) for name in checked]
+    absent = len(names)  # the index of an empty field that is put at the end of each line
+    pick = itemgetter(*(names.index(n) if n in names else absent for n in checked))
+    pick_times = itemgetter(*map(checked.index, TIMES))
+    make_row = row_type(columns)._make
+    lines = csv.reader(file, strict=True)
     try:
-        _refuse_damaged(path)
-    except RecordsError as error:
-        return error
-    first = (why.strip() or "damaged").splitlines()[0]
-    return RecordsError(f"{path} cannot be read: {first}", "write it again from run.jsonl")
-
-
-def _refuse_damaged(path: Path) -> None:
-    """Read line by line, and raise RecordsError for the first line that cannot be right."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file, strict=True)
-            names = next(lines)
-            for values in lines:
-                if fault := _fault(names, values):
-                    raise _damaged(path, lines.line_num, fault)
+        for fields in lines:
+            if len(fields) != len(names):
+                raise ValueError(f"it has {len(fields)} fields, the first line {len(names)}")
+            fields.append("")
+            values = tuple(map(getitem, parsers, pick(fields)))
+            time, low, high = pick_times(values)
+            if time is not None and not (low or 0) <= time <= (time if high is None else high):
+                text = fields[names.index("time_us")]
+                raise ValueError(f"time_us {text:.40} lies outside its interval")
+            yield make_row(values[: len(columns)])
     except UnicodeDecodeError:
-        raise _not_text(path) from None
-    except csv.Error as error:
-        raise _damaged(path, lines.line_num, error) from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
+        raise
+    except (ValueError, csv.Error) as error:
+        raise RecordsError(
+            f"{path}, line {lines.line_num + 1}, is damaged: {error}",
+            "mend or remove the line; `commbench export` writes the file anew from run.jsonl",
+        ) from None
 
 
-def _fault(names: Sequence[str], values: Sequence[str]) -> str:
-    """What is wrong with one line; empty for nothing."""
-    if len(values) != len(names):
-        return f"it has {len(values)} fields, the first line {len(names)}"
-    row = dict(zip(names, values, strict=True))
-    for name in _FILLED:
-        if not row[name]:
-            return f"{name} is empty"
-    for name in (name for name in TEXTS if len(row.get(name, "")) > LONGEST_TEXT):
-        return f"{name} is longer than {LONGEST_TEXT} characters"
-    known = {name: row[name] for name in COLUMNS if name in row and name not in TEXTS}
-    for name, text in known.items():
-        if text and not (_is_amount(text) and (name not in INTEGERS or _is_whole(text))):
-            return f"{name} is {brief(text)}"
-    time, low, high = (float(row[name]) if row[name] else None for name in TIMES)
-    if time is not None and not (low or 0) <= time <= (time if high is None else high):
-        return f"time_us {row['time_us']:.40} lies outside its interval"
-    return ""
+class _ColumnParser(dict[str, Any]):
+    """The values of a column by their texts; parses a text that is not yet there, and remembers
+    the first of them. Raises ValueError for a text that no run writes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._parse = _parse_text if name in TEXTS else _parse_number
+
+    def __missing__(self, text: str) -> Any:
+        if not text and self._name in _FILLED:
+            raise ValueError(f"{self._name} is empty")
+        value = self._parse(self._name, text)
+        if len(self) < _MOST_REMEMBERED:
+            self[text] = value
+        return value
 
 
-def _is_amount(text: str) -> bool:
-    """Whether this is a number of something: finite, and not below zero."""
-    return bool(_NUMBER.fullmatch(text.strip(" "))) and 0 <= float(text) <= _LARGEST
+def _parse_text(name: str, text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"{name} is longer than {LONGEST_TEXT} characters")
+    return text
 
 
-def _is_whole(text: str) -> bool:
-    return float(text).is_integer()
+def _parse_number(name: str, text: str) -> float | int | None:
+    """A finite number, not below zero; None for an empty text."""
+    if not text:
+        return None
+    value = float(text) if _NUMBER.fullmatch(text) else -1.0
+    if not 0 <= value <= _LARGEST or (name in INTEGERS and not value.is_integer()):
+        raise ValueError(f"{name} is {brief(text)}")
+    return int(value) if name in INTEGERS else value
 
 
-def _damaged(path: Path, line: int, why: object) -> RecordsError:
-    return RecordsError(
-        f"{path}, line {line}, is damaged: {why}",
-        "mend or remove the line; `commbench export` writes the file anew from run.jsonl",
-    )
-
-
-def _not_text(path: Path) -> RecordsError:
-    return RecordsError(f"{path} is not text", "give a run folder or its results.csv")
-
-
-def _unreadable(path: Path, error: object) -> RecordsError:
-    why = getattr(error, "strerror", None) or error
+def _unreadable(path: Path, why: object) -> RecordsError:
     return RecordsError(f"cannot read {path}: {why}", "give a run folder or its results.csv")
+
+
+def make_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV, with a first line of names; None is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 RESULTS = "results.csv"
