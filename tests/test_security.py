@@ -75,7 +75,7 @@ def test_only_one_place_prints() -> None:
         for node in nodes(path)
         if isinstance(node, ast.Call) and dotted(node.func) in prints
     }
-    assert found == {("cli/speak.py", "typer.echo")}
+    assert found == {("output/console.py", "typer.echo")}
 
 
 def test_durations_are_of_clocks_that_nobody_can_set() -> None:
@@ -87,7 +87,7 @@ def test_durations_are_of_clocks_that_nobody_can_set() -> None:
         if isinstance(node, ast.Call) and dotted(node.func) in wall
     }
     # A folder's name, and when a run was started: a date each.
-    assert found == {("cli/session.py", "datetime.now"), ("worker/rank.py", "datetime.now")}
+    assert found == {("results/run_folder.py", "datetime.now"), ("worker/rank.py", "datetime.now")}
 
 
 def test_a_secret_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path) -> None:
