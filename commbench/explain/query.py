@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, row_of
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError, name_error
 from commbench.explain.row_text import TIMINGS, explain
 from commbench.explain.run_text import explain_run
@@ -158,4 +158,4 @@ def claimed_row(
     measurement = Measurement(
         case=case._replace(timing=timing), status=OK, batches=(Batch(samples_s=(seconds,)),)
     )
-    return row_of(header, measurement)
+    return make_row(header, measurement)

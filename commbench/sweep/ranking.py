@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, log
 from typing import Any, NamedTuple
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare.ratio import SLOWER, MedianCI, ratio_of, verdicts_of
 from commbench.spec.case import Case
 from commbench.sweep.runner import SettingResult
@@ -64,7 +64,7 @@ def places_of(outcomes: Sequence[SettingResult], tolerance: float) -> tuple[Swee
     varied = {name for outcome in outcomes for name, _ in outcome.setting.options}
     found: dict[tuple[str, int], list[tuple[Setting, ResultRow]]] = {}
     for outcome in outcomes:
-        for row in rows_of(outcome.run) if outcome.run else ():
+        for row in make_rows(outcome.run) if outcome.run else ():
             if row.time and not row.measurement.wrong:
                 case = row.measurement.case
                 key = (_kind(case, varied), case.size_bytes)

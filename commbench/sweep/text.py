@@ -8,7 +8,7 @@ from math import isnan
 from pathlib import Path
 from textwrap import fill
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import Summary
 from commbench.output.table import BOLD, clean, style, table
 from commbench.report.run_notes import WIDTH, warnings_text
@@ -129,7 +129,7 @@ def _warnings_text(outcomes: Sequence[SettingResult]) -> str:
         shown = ", ".join(concerned[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
 
-    return warnings_text([row for o in outcomes if o.run for row in rows_of(o.run)], where)
+    return warnings_text([row for o in outcomes if o.run for row in make_rows(o.run)], where)
 
 
 def _failures_text(outcomes: Sequence[SettingResult]) -> str:
