@@ -36,7 +36,7 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     tuple and dict, and leaves others alone. Raises ValueError for a wrong type, TypeError for a
     missing or unknown name.
     """
-    arguments, annotations = {}, _annotations(record)
+    arguments, annotations = {}, _annotations(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
         annotation = annotations.get(name, "")
         if not _fits(value, annotation):

@@ -13,7 +13,7 @@ from math import log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import design_effect, median
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import PIPELINED, describe_timing
 from commbench.units import format_share
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ def _bimodality(row: ResultRow) -> float | None:
 
 def _skew(row: ResultRow) -> float | None:
     skew, case = row.interference.entry_skew_s, row.measurement.case
-    if case.timing != ISOLATED or skew is None or row.time is None or not row.time.median:
+    if not describe_timing(case.timing).has_entry_skew:
+        return None
+    if skew is None or row.time is None or not row.time.median:
         return None
     return skew / row.time.median
 
@@ -243,7 +245,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "coarse_clock", _clock, 1.0,
         "the clock and the loop are {:.1f} times as coarse as such short times allow",
-        "--timing pipelined times many calls at once",
+        f"--timing {PIPELINED} times many calls at once",
     ),
     Diagnostic(
         "imprecise", _imprecision, 1.0,

@@ -10,7 +10,7 @@ import typer
 from commbench.cli.options import Dtype, Op, Ranks
 
 
-def importing(
+def import_(
     file: Annotated[
         Path,
         typer.Argument(

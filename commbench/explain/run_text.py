@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from commbench.analysis.peak import share_of_peak, why_no_share
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UsageError
-from commbench.explain.row_text import TIMINGS, explain, is_of_size
+from commbench.explain.row_text import explain, is_of_size
 from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS, Operation
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes, format_percent, format_sizes
 
 _COLUMNS = (
@@ -45,7 +46,10 @@ def explain_run(
     parts = [
         Paragraph("where", [_where(run.header)]),
         *(Paragraph(label, [text]) for label, text in _COLUMNS),
-        *(Paragraph("timing", [f"{name}: {TIMINGS.get(name, '')}"]) for name in timings),
+        *(
+            Paragraph("timing", [f"{name}: {describe_timing(name).explanation}"])
+            for name in timings
+        ),
     ]
     blocks = [wrapped(_compact(row, peak)) for row in largest]
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others

@@ -17,7 +17,7 @@ from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
 from commbench.spec.plan import Plan
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import GB, MICRO, format_time
 
 PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
@@ -33,13 +33,6 @@ HEADINGS = (
     "#        (B)    (elements)                          "
     "     (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         ",
 )
-
-HOW_TIMED = {
-    ISOLATED: "each call alone; slowest rank of each iteration, median over iterations "
-    "(nccl-tests: calls queued, mean over ranks)",
-    PIPELINED: "calls back to back, time of one; slowest rank of each iteration, median over "
-    "iterations (nccl-tests: one iteration, mean over ranks)",
-}
 
 Pair = tuple[ResultRow | None, ResultRow | None]
 """A line of the table: what one size gave in each of PLACEMENTS; None where not measured."""
@@ -169,7 +162,7 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     case, told = measurement.case, measurement.reported
     texts = [
         f"{case.operation} of {case.dtype}, {plan.world_size} {plan.backend} ranks, {plan.device}",
-        f"time: {told.statistic if told else HOW_TIMED.get(case.timing, case.timing)}",
+        f"time: {told.statistic if told else describe_timing(case.timing).nccl_tests}",
     ]
     for column, name in enumerate(("out-of-place", "in-place")):
         missing = sum(pair[column] is None for pair in pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from textwrap import fill
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
@@ -12,35 +12,41 @@ from commbench.analysis.slow_links import slow_links
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import format_bytes, format_GBps, format_time
 
 WIDTH = 100
 
 
 def both_ways_text(rows: Sequence[ResultRow]) -> str:
-    """Isolated over pipelined time, where both were measured; empty where not."""
+    """The time of the first of both timing modes over that of the second, where both were measured;
+    empty where not."""
+    first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
     times: dict[tuple[str, int], dict[str, ResultRow]] = {}
     for row in rows:
         if row.time:
             case = row.measurement.case
             times.setdefault((case.kind, case.size_bytes), {})[case.timing] = row
     lines = [
-        (title, format_bytes(size) if size else "", *_both_ways(found))
+        (
+            title,
+            format_bytes(size) if size else "",
+            *_both_ways(found[first.name], found[second.name]),
+        )
         for (title, size), found in times.items()
-        if ISOLATED in found and PIPELINED in found
+        if first.name in found and second.name in found
     ]
     if not lines:
         return ""
-    headings = ("alone over back to back", "size", "alone", "back to back", "ratio")
-    return "\n".join(table(headings, lines, left="alone over back to back"))
+    title = f"{first.heading} over {second.heading}"
+    headings = (title, "size", first.heading, second.heading, "ratio")
+    return "\n".join(table(headings, lines, left=title))
 
 
-def _both_ways(found: Mapping[str, ResultRow]) -> tuple[str, str, str]:
-    alone, queued = found[ISOLATED].time, found[PIPELINED].time
-    assert alone and queued
-    ratio = f"{alone.median / queued.median:.2f}" if queued.median else ""
-    return format_time(alone.median), format_time(queued.median), ratio
+def _both_ways(one: ResultRow, other: ResultRow) -> tuple[str, str, str]:
+    assert one.time and other.time
+    ratio = f"{one.time.median / other.time.median:.2f}" if other.time.median else ""
+    return format_time(one.time.median), format_time(other.time.median), ratio
 
 
 def warnings_text(

@@ -14,7 +14,7 @@ from commbench.report.run_notes import (
     ways_text,
 )
 from commbench.results.schema import OK, Run
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import (
     decimals_of_GBps,
     format_bytes,
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from commbench.spec.links import Peak
 
 COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
-
-
-HOW = {
-    ISOLATED: "each call alone, slowest rank, median",
-    PIPELINED: "calls back to back, slowest rank, median",
-}
 
 
 def run_text(run: Run, peak: Peak | None = None) -> str:
@@ -70,7 +64,7 @@ def _head(run: Run) -> str:
     where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     told = {m.reported.statistic for m in run.measurements if m.reported}
-    how = "; ".join(sorted(told)) or HOW.get(plan.timing, "slowest rank, median")
+    how = "; ".join(sorted(told)) or describe_timing(plan.timing).summary
     if not where:
         where = "hosts unknown"
     line = (
