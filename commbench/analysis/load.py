@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import COLUMNS, columns_of, row_type
 from commbench.analysis.csv_file import read_results
-from commbench.analysis.rows import rows_of
+from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
@@ -68,7 +68,7 @@ def as_loaded_run(run: Run | LoadedRun, columns: Sequence[str] = COLUMNS) -> Loa
     if isinstance(run, LoadedRun):
         return run
     make_row = row_type(tuple(columns))
-    values = map(columns_of, rows_of(run))
+    values = map(columns_of, make_rows(run))
     rows = [make_row(*(found[name] for name in columns)) for found in values]
     return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run)
 
