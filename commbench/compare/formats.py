@@ -15,8 +15,8 @@ from commbench.compare.ratio import FASTER, SAME, SLOWER
 from commbench.compare.summary import (
     HEADINGS,
     TableLine,
-    crossover_text,
     by_kind,
+    crossover_text,
     left_out,
     lines_of,
     names_of,
@@ -41,7 +41,15 @@ _SIDE_COLUMNS = {
     "busbw_GBps": "busbw_{}_GBps",
 }
 """The columns of either side, by those of results.csv."""
-_COMPARED_COLUMNS = ("ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason")
+_COMPARED_COLUMNS = (
+    "ratio",
+    "ratio_ci_low",
+    "ratio_ci_high",
+    "p_value",
+    "units",
+    "verdict",
+    "reason",
+)
 COLUMNS = (
     *KEY,
     *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),

@@ -88,9 +88,7 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
     for (name, found, same), (colour, marker) in zip(drawn, styles, strict=False):
         b = _tag(f"B: {name}")
         _paint(times, {r.a.size_bytes: row_times(r.b) for r in same}, b, colour, marker)
-        curve = {
-            r.a.size_bytes: MedianCI(r.ratio, r.ratio_ci_low, r.ratio_ci_high) for r in same
-        }
+        curve = {r.a.size_bytes: MedianCI(r.ratio, r.ratio_ci_low, r.ratio_ci_high) for r in same}
         _paint(ratios, curve, b, colour, marker)
         _mark_crossovers(ratios, found, kind, colour)
     times.set_title(plain(kind), fontsize=10)

@@ -11,8 +11,8 @@ from commbench.compare.ratio import FASTER, SLOWER
 from commbench.compare.summary import (
     HEADINGS,
     TableLine,
-    crossover_text,
     by_kind,
+    crossover_text,
     left_out,
     lines_of,
     names_of,
