@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from operator import getitem, itemgetter
+from itertools import islice
 from pathlib import Path
+from sys import intern
 from typing import Any, TextIO
 
 from commbench.analysis.columns import (
@@ -28,14 +28,15 @@ from commbench.validation import LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
 """Column names of older files, and today's."""
-_NUMBER = re.compile(r" *[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})? *", re.ASCII)
+_NUMBER_CHARACTERS = b"0123456789.+-eE "
 _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LARGEST = 1 << 53
 """Whole numbers up to this are exact as floats."""
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
-_MOST_REMEMBERED = 1 << 12
+_LINES_AT_ONCE = 128
+"""More take longer: their fields do not fit into the processor's caches."""
 
 
 def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> list[Any]:
@@ -76,67 +77,80 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
 def _read_rows(
     path: Path, file: TextIO, names: Sequence[str], columns: tuple[str, ...]
 ) -> Iterator[Any]:
-    """A row for each line after the first. The loop runs once per row of files with a million
-    rows, so it parses each text of a column once where texts repeat."""
-    checked = tuple(dict.fromkeys((*columns, *NEEDED)))
-    parsers = [_ColumnParser(name) for name in checked]
-    absent = len(names)  # the index of an empty field that is put at the end of each line
-    pick = itemgetter(*(names.index(n) if n in names else absent for n in checked))
-    pick_times = itemgetter(*map(checked.index, TIMES))
-    make_row = row_type(columns)._make
+    """The rows of the lines after the first. Many lines are parsed together, column by column,
+    which is fast; where that fails, one after the other, to find the line that is damaged."""
     lines = csv.reader(file, strict=True)
     try:
-        for fields in lines:
-            if len(fields) != len(names):
-                raise ValueError(f"it has {len(fields)} fields, the first line {len(names)}")
-            fields.append("")
-            values = tuple(map(getitem, parsers, pick(fields)))
-            time, low, high = pick_times(values)
-            if time is not None and not (low or 0) <= time <= (time if high is None else high):
-                text = fields[names.index("time_us")]
-                raise ValueError(f"time_us {text:.40} lies outside its interval")
-            yield make_row(values[: len(columns)])
-    except UnicodeDecodeError:
-        raise
-    except (ValueError, csv.Error) as error:
-        raise RecordsError(
-            f"{path}, line {lines.line_num + 1}, is damaged: {error}",
-            "mend or remove the line; `commbench export` writes the file anew from run.jsonl",
-        ) from None
+        while numbered := [(lines.line_num + 1, line) for line in islice(lines, _LINES_AT_ONCE)]:
+            try:
+                yield from _parse_lines(names, columns, [line for _, line in numbered])
+            except ValueError:
+                for number, line in numbered:
+                    _parse_line(path, number, names, line)
+                raise
+    except csv.Error as error:
+        raise _damaged(path, lines.line_num + 1, error) from None
 
 
-class _ColumnParser(dict[str, Any]):
-    """The values of a column by their texts; parses a text that is not yet there, and remembers
-    the first of them. Raises ValueError for a text that no run writes."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-        self._parse = _parse_text if name in TEXTS else _parse_number
-
-    def __missing__(self, text: str) -> Any:
-        if not text and self._name in _FILLED:
-            raise ValueError(f"{self._name} is empty")
-        value = self._parse(self._name, text)
-        if len(self) < _MOST_REMEMBERED:
-            self[text] = value
-        return value
+def _parse_line(path: Path, number: int, names: Sequence[str], line: Sequence[str]) -> None:
+    try:
+        _parse_lines(names, COLUMNS, [line])
+    except ValueError as error:
+        raise _damaged(path, number, error) from None
 
 
-def _parse_text(name: str, text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"{name} is longer than {LONGEST_TEXT} characters")
-    return text
+def _parse_lines(
+    names: Sequence[str], columns: tuple[str, ...], lines: Sequence[Sequence[str]]
+) -> Iterable[Any]:
+    """The rows of these lines. Raises ValueError for a line that no run writes."""
+    for number in {len(line) for line in lines} - {len(names)}:
+        raise ValueError(f"it has {number} fields, the first line {len(names)}")
+    texts = dict(zip(names, zip(*lines, strict=True), strict=True))
+    absent = ("",) * len(lines)
+    checked = dict.fromkeys((*columns, *NEEDED))
+    values = {name: _parse_column(name, texts.get(name, absent)) for name in checked}
+    for time, low, high in zip(*(values[name] for name in TIMES), strict=True):
+        if time is not None and not (low or 0) <= time <= (time if high is None else high):
+            raise ValueError(f"time_us {time:g} lies outside its interval")
+    return map(row_type(columns)._make, zip(*(values[name] for name in columns), strict=True))
 
 
-def _parse_number(name: str, text: str) -> float | int | None:
-    """A finite number, not below zero; None for an empty text."""
-    if not text:
-        return None
-    value = float(text) if _NUMBER.fullmatch(text) else -1.0
-    if not 0 <= value <= _LARGEST or (name in INTEGERS and not value.is_integer()):
-        raise ValueError(f"{name} is {brief(text)}")
-    return int(value) if name in INTEGERS else value
+def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
+    """The values of a column. Raises ValueError for a text that no run writes, and names the text
+    where it is the only one."""
+    if name in _FILLED and not all(texts):
+        raise ValueError(f"{name} is empty")
+    if name in TEXTS:
+        if max(map(len, texts)) > LONGEST_TEXT:
+            raise ValueError(f"{name} is longer than {LONGEST_TEXT} characters")
+        return [*map(intern, texts)]
+    try:
+        return _parse_numbers(texts, name in INTEGERS)
+    except ValueError:
+        raise ValueError(f"{name} is {brief(texts[0])}") from None
+
+
+def _parse_numbers(texts: Sequence[str], are_integers: bool) -> Sequence[float | None]:
+    """Finite numbers, not below zero; None for an empty text."""
+    # float() takes more than these: nan, inf, 1_0, digits of other scripts.
+    if "".join(texts).encode().translate(None, delete=_NUMBER_CHARACTERS):
+        raise ValueError
+    values = [float(text) if text else None for text in texts]
+    known = [value for value in values if value is not None]
+    if known and not 0 <= min(known) <= max(known) <= _LARGEST:
+        raise ValueError
+    if not are_integers:
+        return values
+    if not all(map(float.is_integer, known)):
+        raise ValueError
+    return [None if value is None else int(value) for value in values]
+
+
+def _damaged(path: Path, line: int, why: object) -> RecordsError:
+    return RecordsError(
+        f"{path}, line {line}, is damaged: {why}",
+        "mend or remove the line; `commbench export` writes the file anew from run.jsonl",
+    )
 
 
 def _unreadable(path: Path, why: object) -> RecordsError:
