@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, row_of
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
 from commbench.explain.row_text import explain
 from commbench.explain.run_text import explain_run
@@ -157,4 +157,4 @@ def claimed_row(
         )
     header = RunHeader(plan=plan, label="", started="", launcher="", num_nodes=nodes)
     measurement = Measurement(case=case, status=OK, batches=(Batch(samples_s=(seconds,)),))
-    return row_of(header, measurement)
+    return make_row(header, measurement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commbench.analysis.peak import share_of_peak, why_no_share
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UsageError
 from commbench.explain.row_text import explain, is_of_size
 from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
@@ -37,9 +37,9 @@ def explain_run(
     kinds = _kinds(_chosen(run, operation, size_bytes))
     largest = [max(rows, key=_timed_size) for rows in kinds.values()]
     of_one = f"--op {operation.name if operation else 'OP'}"
-    hidden = size_bytes is None and len(rows_of(run)) > len(kinds)
+    hidden = size_bytes is None and len(make_rows(run)) > len(kinds)
     others = _others(run, of_one) if hidden else ""
-    if operation or size_bytes or len(rows_of(run)) == 1:
+    if operation or size_bytes or len(make_rows(run)) == 1:
         where = _where(run.header)
         return "\n\n\n".join(explain(row, peak, where) for row in largest) + others
     timings = dict.fromkeys(row.measurement.case.timing for row in largest)
@@ -56,7 +56,7 @@ def explain_run(
 
 
 def _chosen(run: Run, operation: Operation | None, size: int | None) -> list[ResultRow]:
-    rows = list(rows_of(run))
+    rows = list(make_rows(run))
     if not rows:
         raise UsageError(f"{run.name} has no finished case yet", "wait, or name another run")
     names = dict.fromkeys(row.measurement.case.operation for row in rows)

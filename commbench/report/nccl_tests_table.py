@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.table import clean
 from commbench.report.run_notes import ending_text
 from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader
@@ -41,7 +41,7 @@ Pair = tuple[ResultRow | None, ResultRow | None]
 def nccl_tests_text(run: Run) -> str:
     """The tables of a run in nccl-tests' layout, an empty line between two of them."""
     tables: dict[tuple[object, ...], list[ResultRow]] = {}
-    for row in rows_of(run):
+    for row in make_rows(run):
         case = row.measurement.case
         kind = (case.operation, case.dtype, case.reduce_op, case.timing, case.root)
         tables.setdefault(kind, []).append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from textwrap import fill
 
-from commbench.analysis.diagnostics import WARNINGS, Diagnostic, warnings_of
+from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
 from commbench.analysis.peak import share_of_peak, why_no_share
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.slow_links import slow_links
@@ -56,18 +56,20 @@ def warnings_text(
 
     `where` says in a few words which rows some are; without it their sizes or kinds do.
     """
-    concerned: dict[Diagnostic, list[ResultRow]] = {}
+    concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
     for row in rows:
-        for warning in warnings_of(row):
-            concerned.setdefault(warning, []).append(row)
+        for diagnostic, figure in diagnose_row(row).items():
+            concerned.setdefault(diagnostic, []).append((row, figure))
     timed = sum(row.time is not None for row in rows)
     texts = []
-    for warning in (w for w in WARNINGS if w in concerned):
-        found = concerned[warning]
-        place = "all rows" if len(found) == timed else (where or _where)(found)
+    for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
+        found = concerned[diagnostic]
+        which = "all rows"
+        if len(found) < timed:
+            which = (where or _where)([row for row, _ in found])
         texts.append(
             fill(
-                f"{warning.name} ({clean(place)}): {warning.says(found)}.",
+                f"{diagnostic.name} ({clean(which)}): {diagnostic.describe(found)}.",
                 width=WIDTH, initial_indent="  ", subsequent_indent="    ",
             )
         )  # fmt: skip

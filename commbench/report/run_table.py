@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.table import BOLD, RED, clean, style, table
 from commbench.report.run_notes import (
     both_ways_text,
@@ -34,7 +34,7 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
 
     With a peak, a column says which part of it the bus bandwidth is.
     """
-    rows = rows_of(run)
+    rows = make_rows(run)
     parts = [_head(run)]
     if run.header.gpu_shared:
         parts.append("Ranks share a GPU: functional only, no measure of performance.")

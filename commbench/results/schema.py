@@ -18,8 +18,8 @@ SCHEMA = 2
 
 
 def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
-    names = {"visits": "batches", "hops": "link_probes"}
-    upgraded = {names.get(name, name): value for name, value in line.items()}
+    renamed = {"visits": "batches", "hops": "link_probes"}
+    upgraded = {renamed.get(name, name): value for name, value in line.items()}
     return upgraded | {"kind": "batch"} if line.get("kind") == "visit" else upgraded
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import isnan
 from textwrap import fill
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import Summary
 from commbench.output.table import BOLD, clean, style, table
 from commbench.report.run_notes import WIDTH, warnings_text
@@ -134,7 +134,7 @@ def _warnings_text(results: Sequence[SettingResult]) -> str:
         shown = ", ".join(concerned[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
 
-    return warnings_text([row for r in results if r.run for row in rows_of(r.run)], where)
+    return warnings_text([row for r in results if r.run for row in make_rows(r.run)], where)
 
 
 def _failures_text(results: Sequence[SettingResult]) -> str:
