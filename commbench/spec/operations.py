@@ -124,6 +124,10 @@ def _reduce_scatter(dist: Any, b: Any) -> None:
     scatter(b.receive, b.send, op=b.reduce_op, group=b.group)
 
 
+def _reduce(dist: Any, b: Any) -> None:
+    dist.reduce(b.receive, dst=b.global_root, op=b.reduce_op, group=b.group)
+
+
 def _ring_shift(dist: Any, b: Any) -> None:
     following, previous = (b.global_ranks[(b.rank + step) % b.ranks] for step in (1, -1))
     transfers = [
@@ -219,7 +223,7 @@ OPERATIONS: dict[str, Operation] = {
             summary="the root gets all ranks' tensors reduced",
             send=Extent.WHOLE,
             receive=Extent.WHOLE,
-            call=lambda dist, b: dist.reduce(b.receive, dst=b.global_root, op=b.reduce_op, group=b.group),
+            call=_reduce,
             expected=_reduced_at_root,
             busbw_factor=_one,
             busbw_formula="1",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +21,8 @@ import torch.distributed as dist
 
 from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, UnavailableError, first_line
 from commbench.spec.plan import Plan
+from commbench.spec.timing_modes import MOST_CALLS
 from commbench.worker.context import RankContext
-from commbench.worker.sampling import PIPELINED_CALLS
 from commbench.worker.watchdog.error_files import LEFT, RankFailure, failure_of, leave_failure
 from commbench.worker.watchdog.hang_analysis import allowed_s
 from commbench.worker.watchdog.rank_state import JOINING, set_phase
@@ -117,6 +118,12 @@ class Communicator:
         mine = value if self.rank == source else None
         return _unpacked(self.share(_packed(mine, message_bytes), source))
 
+    def share_object(self, value: Any) -> Any:
+        """The object of rank 0, of any size, on every rank; by pickle, so only within a job."""
+        data = bytearray(b"" if self.rank else pickle.dumps(value))
+        size = int(self.share(torch.tensor(len(data))))
+        return pickle.loads(self.share(_as_bytes(data or bytearray(size))).numpy())
+
     def agree(
         self, part: Any, decide: Callable[[list[Any]], Any], message_bytes: int = MESSAGE_BYTES
     ) -> Any:
@@ -163,7 +170,7 @@ def communicator(plan: Plan, rank_context: RankContext, watch: Watchdog) -> Iter
     device = _device(plan, rank_context)
     _prepare_variables(plan, rank_context)
     # The watch is to find what does not move any more, before torch only says that it timed out.
-    longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * PIPELINED_CALLS)
+    longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * MOST_CALLS)
     timeout = timedelta(seconds=longest_s + PATIENCE_OF_TORCH_S)
     where: dict[str, Any] = (
         {
@@ -224,18 +231,33 @@ def _testify(error: BaseException, rank_context: RankContext, watch: Watchdog) -
     return failure
 
 
-def _control_group(timeout: timedelta) -> Any:
-    """A gloo group that connects two ranks when they first talk: control only talks to rank 0 and
-    along a tree, and a full mesh of n^2 connections would cost more than the rest of a start."""
-    asked = os.environ.get(LAZY)
+@contextmanager
+def _lazy_gloo() -> Iterator[None]:
+    """While this is open, new gloo groups connect two ranks only when they first talk: control
+    traffic goes along trees, and a full mesh of n^2 connections would cost more than the rest of a
+    start."""
+    before = os.environ.get(LAZY)
     os.environ[LAZY] = "1"
     try:
-        return dist.new_group(backend="gloo", timeout=timeout)
+        yield
     finally:
-        if asked is None:
+        if before is None:
             del os.environ[LAZY]
         else:
-            os.environ[LAZY] = asked
+            os.environ[LAZY] = before
+
+
+def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
+    """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
+    nothing refers to it any more."""
+    with _lazy_gloo():
+        return dist.ProcessGroupGloo(store, rank, ranks, timeout)
+
+
+def _control_group(timeout: timedelta) -> Any:
+    """A gloo group of all ranks, which destroy_process_group ends."""
+    with _lazy_gloo():
+        return dist.new_group(backend="gloo", timeout=timeout)
 
 
 def _device(plan: Plan, rank_context: RankContext) -> torch.device:
@@ -280,7 +302,11 @@ def _packed(value: Any, message_bytes: int) -> torch.Tensor:
     data = json.dumps(value).encode()
     if len(data) > message_bytes:
         raise ValueError(f"a control message of {len(data)} bytes exceeds {message_bytes}")
-    return torch.frombuffer(bytearray(data.ljust(message_bytes)), dtype=torch.uint8)
+    return _as_bytes(bytearray(data.ljust(message_bytes)))
+
+
+def _as_bytes(data: bytearray) -> torch.Tensor:
+    return torch.frombuffer(data, dtype=torch.uint8)
 
 
 def _unpacked(tensor: torch.Tensor) -> Any:

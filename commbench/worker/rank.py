@@ -1,4 +1,4 @@
-"""What a rank does from its first line to its last: join, get to know the others, measure, leave."""
+"""What a rank does from its first line to its last: join, meet the others, measure, leave."""
 
 from __future__ import annotations
 

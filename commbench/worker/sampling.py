@@ -16,7 +16,7 @@ from commbench.analysis.statistics import median, median_ci
 from commbench.results.schema import Batch
 from commbench.spec.case import Case
 from commbench.spec.plan import SHUFFLED, Plan
-from commbench.spec.timing_modes import PIPELINED
+from commbench.spec.timing_modes import describe_timing
 
 MIN_ITERATIONS = 10
 MIN_BATCHES = 5
@@ -42,9 +42,6 @@ FASTER_THAN_S = 30e-3
 """Calls faster than this get one untimed call each time their case is measured again."""
 FIXED_BATCHES = 10
 FIXED_ITERATIONS_PER_BATCH = 10
-PIPELINED_CALLS = 20
-PIPELINED_CALLS_S = 20e-3
-"""Calls back to back in a pipelined iteration: nccl-tests' 20, fewer where they last longer."""
 
 
 class SampleRequest(NamedTuple):
@@ -110,13 +107,13 @@ class SampleSchedule:
         time) or `cap` (of iterations); empty while it goes on."""
         self.progress = 0.0
         """Which part of what the case needs has been measured, 0 to 1."""
-        self._plan, self._is_pipelined = plan, case.timing == PIPELINED
+        self._plan, self._timing = plan, describe_timing(case.timing)
         self._batches: list[Sequence[float]] = [batch.samples_s for batch in before]
         self._calls = before[0].calls if before else 0
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
         self._needs_untimed_call = False
-        """Whether the case is measured again, with calls fast enough to notice what came between."""
+        """Whether other cases came between, which calls this fast would notice."""
         if before:
             self._evaluate_batches()
 
@@ -129,7 +126,7 @@ class SampleSchedule:
         if self._needs_untimed_call:
             return SampleRequest(1, timed=False)
         if not self._calls:
-            self._calls = _pipelined_calls(self._estimate_s) if self._is_pipelined else 1
+            self._calls = self._timing.calls_per_iteration(self._estimate_s)
         return SampleRequest(self._next_iterations(), self._calls)
 
     def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
@@ -207,12 +204,6 @@ def _fewest(plan: Plan, iteration_s: float) -> tuple[int, int]:
     if iteration_s * MIN_ITERATIONS_OVER_BUDGET >= plan.budget_s:
         return MIN_ITERATIONS_OVER_BUDGET, MIN_BATCHES_SLOW
     return MIN_ITERATIONS_SLOW, MIN_BATCHES_SLOW
-
-
-def _pipelined_calls(estimate_s: float) -> int:
-    if not estimate_s:
-        return PIPELINED_CALLS
-    return max(2, int(min(PIPELINED_CALLS, PIPELINED_CALLS_S / estimate_s)))
 
 
 MAX_LEAD = 0.1

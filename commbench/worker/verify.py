@@ -56,9 +56,8 @@ def verify(
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffer with the case's data."""
     if case.dtype:
-        _send(
-            buffers, VerificationData(case, buffers.rank, buffers.ranks, seed_offset, buffers.send.device)
-        )
+        device = buffers.send.device
+        _send(buffers, VerificationData(case, buffers.rank, buffers.ranks, seed_offset, device))
 
 
 def _send(buffers: Buffers, pattern: VerificationData) -> None:

@@ -191,10 +191,12 @@ def test_data_vary_and_are_small_whole_numbers(dtype: str) -> None:
 
 
 def test_another_seed_offset_turns_the_data() -> None:
+    def sent(seed_offset: int) -> torch.Tensor:
+        return pattern("int32", seed_offset=seed_offset).sent(0)
+
     for seed_offset in (0, 1, PERIOD - 1):
-        unshifted = pattern("int32", seed_offset=0).sent(0)
-        assert torch.equal(pattern("int32", seed_offset=seed_offset).sent(0), unshifted.roll(-seed_offset))
-    assert not torch.equal(pattern("int32", seed_offset=1).sent(0), pattern("int32", seed_offset=2).sent(0))
+        assert torch.equal(sent(seed_offset), sent(0).roll(-seed_offset))
+    assert not torch.equal(sent(1), sent(2))
 
 
 def test_an_average_of_three_ranks_is_a_third_of_their_sum_to_the_last_digit() -> None:

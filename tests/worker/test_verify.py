@@ -154,7 +154,7 @@ def test_large_integers_are_compared_to_the_last_bit() -> None:
 
 PEAK = """
 import torch
-from commbench.worker.patterns import PERIOD
+from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import compare, fill
 
 torch.set_num_threads(1)
@@ -234,7 +234,9 @@ def every_case(ranks: int, sizes: tuple[int, ...], dtype: str = "int32") -> Iter
     return (case for case in plan.cases() if case.status == READY)
 
 
-def run_by_hand(case: Case, ranks: int, seed_offset: int) -> tuple[list[Buffers], list[VerificationData]]:
+def run_by_hand(
+    case: Case, ranks: int, seed_offset: int
+) -> tuple[list[Buffers], list[VerificationData]]:
     everyone = ranks_of(case, ranks)
     patterns = [VerificationData(case, rank, ranks, seed_offset, CPU) for rank in range(ranks)]
     for buffers, pattern in zip(everyone, patterns, strict=True):
