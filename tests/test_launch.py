@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Commbench, clean_environment
+from commands import START_TIMEOUT_S, Commbench, clean_environment
 
 RUN = [sys.executable, "-m", "commbench", "run", "--no-plots"]
 LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "3000", "--label", "long"]

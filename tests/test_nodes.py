@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended, clean_environment
+from commands import START_TIMEOUT_S, Ended, clean_environment
 from test_launch import ITERATION, crash, free_port
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 

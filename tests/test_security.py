@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import Commbench, clean_environment, run_commbench
+from commands import Commbench, clean_environment, run_commbench
 from listening import listening_while
 from synthetic import header, plan, steady, synthetic_run
 

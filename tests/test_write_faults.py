@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
+from commands import START_TIMEOUT_S, Ended, clean_environment, run_commbench
 from synthetic import header, plan
 
 from commbench.errors import RecordsError

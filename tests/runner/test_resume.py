@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
+from commands import START_TIMEOUT_S, Ended, clean_environment, run_commbench
 from synthetic import plan, synthetic_run
 
 from commbench import __version__

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Commbench
+from commands import Commbench
 
 from commbench.worker import memory_check as memory
 from commbench.worker.memory_check import free_bytes, is_out_of_memory
