@@ -221,8 +221,10 @@ def start_command(
 
 
 def run_commbench(folder: Path, *arguments: str, is_fresh: bool = False, **variables: str) -> Ended:
-    """Run `commbench ARGUMENTS` in a folder; runs write into its subfolder `run`."""
-    output = ["--output", "run"] if arguments[:1] == ("run",) else []
+    """Run `commbench ARGUMENTS` in a folder; runs write into its subfolder `run`, if the arguments
+    name no other."""
+    is_new_run = arguments[:1] == ("run",) and not {"--output", "--resume"} & set(arguments)
+    output = ["--output", "run"] if is_new_run else []
     return start_command(folder, *arguments, *output, is_fresh=is_fresh, **variables).finish()
 
 

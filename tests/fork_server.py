@@ -113,7 +113,7 @@ def _become(request_file: int, *streams: int) -> NoReturn:
     """Turn this child of the server into the command that the request describes."""
     code: Any = 1
     try:
-        with open(request_file) as file:  # noqa: PTH123
+        with open(request_file) as file:
             request = json.load(file)
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -157,7 +157,7 @@ def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
 
 WRONG_AT_FIRST = """
 from pathlib import Path
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
     healthy(dist, b)

@@ -279,8 +279,8 @@ def test_what_only_reads_imports_nothing_heavy(
     if arguments[-1] == "run":
         commbench("run", "--sizes", "1K,2K", "--iters", "1", "--no-plots")
     program = (
-        "import sys, json, commbench.cli\n"
-        "try: commbench.cli.main()\n"
+        "import sys, json, commbench.cli.main\n"
+        "try: commbench.cli.main.main()\n"
         "except SystemExit as end: code = end.code\n"
         "print(json.dumps([code, sorted(m for m in sys.modules if '.' not in m)]))"
     )

@@ -120,8 +120,8 @@ def write(folder: Path, *measurements: Measurement, end: RunEnd = END) -> Path:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> list[str]:
-    """The lines of a journal, each with its newline: header, first batches of cases 0 and 1, case 1,
-    case 2, second batch of case 0, case 0, end."""
+    """The lines of a journal, each with its newline: header, first batches of cases 0 and 1, case
+    1, case 2, second batch of case 0, case 0, end."""
     return write(tmp_path, *MEASUREMENTS).read_text(encoding="utf-8").splitlines(keepends=True)
 
 
