@@ -148,8 +148,8 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     # The ranks of several nodes are spawned: they read this file again, and find the change.
     planted = tmp_path / "planted.py"
     planted.write_text(
-        program + "if __name__ == '__main__':\n    import commbench.__main__ as commbench\n"
-        "    commbench.main()\n"
+        program
+        + "if __name__ == '__main__':\n    from commbench.cli.main import main\n    main()\n"
     )
     port, began = free_port(), time.monotonic()
     asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]

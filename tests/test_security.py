@@ -27,7 +27,7 @@ from commbench.report.plots import draw
 from commbench.report.run_table import run_text
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement
-from commbench.sweep.settings import settings_of
+from commbench.sweep.settings import parse_settings
 
 PACKAGE = Path(__file__).parents[1] / "commbench"
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
@@ -229,6 +229,6 @@ def test_a_label_of_a_sweep_is_no_path(commbench: Commbench, tmp_path: Path) -> 
 
 def test_no_two_settings_share_a_folder() -> None:
     values = ["a/b", "a+b", "a b", "..", "x" * 200 + "1", "x" * 200 + "2", "é", "è"]
-    slugs = [setting.slug for setting in settings_of([f"A={','.join(values)}"], [])]
+    slugs = [setting.slug for setting in parse_settings([f"A={','.join(values)}"], [])]
     assert len(set(slugs)) == len(values)
     assert all(re.fullmatch(r"[A-Za-z0-9._=+-]{1,140}", slug) for slug in slugs)
