@@ -133,9 +133,9 @@ def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
 
 
 BROKEN_EXPECTATION = """
-from commbench.spec.operations import OPERATIONS, Source
+from commbench.spec.operations import OPERATIONS, BlockOrigin
 OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(
-    expected=lambda at: Source(block=0, rank=0)
+    expected=lambda at: BlockOrigin(block=0, rank=0)
 )
 """
 

@@ -161,7 +161,7 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
     assert all((ended.folder / n).read_bytes()[:4] == b"\x89PNG" for n in ("busbw.png", "time.png"))
     header, *lines, end = ended.journal()
-    assert (header["kind"], header["schema"], header["label"]) == ("header", 1, "mine")
+    assert (header["kind"], header["schema"], header["label"]) == ("header", 2, "mine")
     assert {line["kind"] for line in lines} == {"batch", "case"}
     assert [line["case"]["index"] for line in ended.cases()] == [0, 1, 2, 3]
     assert (end["kind"], end["status"]) == ("end", "complete")
