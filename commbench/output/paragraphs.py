@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.output.table import clean
 from commbench.units import GB
@@ -15,13 +15,13 @@ _MARGIN = 10
 _UNIT = re.compile(r"(\d|[±=]) (?=\d|(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))")
 
 
-def fill(text: str, first: str = "", rest: str = "", **options: bool) -> str:
+def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
     """The text in lines of at most WIDTH, safe to print; the first line begins with `first`, the
     others with `rest`. Options are those of textwrap.fill."""
     return _fill(clean(text), first, rest, **options)
 
 
-def _fill(text: str, first: str, rest: str, **options: bool) -> str:
+def _fill(text: str, first: str, rest: str, **options: Any) -> str:
     import textwrap
 
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, **options)
