@@ -22,7 +22,7 @@ from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
 from synthetic import header, plan
 
 from commbench.errors import RecordsError
-from commbench.launch.file_limits import raise_nofile_limit
+from commbench.launch.process_setup import raise_nofile_limit
 from commbench.results.files import new_file
 from commbench.results.journal import Journal, forget_empty
 from commbench.results.journal_reader import read_run
@@ -218,7 +218,7 @@ def test_a_limit_of_files_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> N
     assert not limits
     monkeypatch.setattr(resource, "getrlimit", lambda _: (351, -1))
     raise_nofile_limit(many, launched=64)
-    raise_nofile_limit(many, launched=64, serves=True)
+    raise_nofile_limit(many, launched=64, has_store=True)
     assert limits == [(352, -1), (480, -1)]
 
 

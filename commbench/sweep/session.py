@@ -114,16 +114,16 @@ def _uses_nccl(found: Sequence[SettingResult]) -> bool:
 
 
 def _sweep(ask: SweepOptions, settings: tuple[Setting, ...], requests: list[RunOptions]) -> Sweep:
-    from commbench.launch.devices import choose, find_offer
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.devices import choose_target, detect_capabilities
+    from commbench.launch.process_setup import import_torch
     from commbench.sweep.nccl_tuning import ALGORITHM, value_for
     from commbench.sweep.runner import Sweep
 
     import_torch()
-    offer = find_offer()
+    offer = detect_capabilities()
     arguments, environments = [], []
     for setting, request in zip(settings, requests, strict=True):
-        place = choose(offer, request.backend, request.device, request.ranks_per_node)
+        place = choose_target(offer, request.backend, request.device, request.ranks_per_node)
         idle = unread(settings, place.backend)
         if idle and not ask.force:
             raise UsageError(
