@@ -24,7 +24,7 @@ from synthetic import header, plan
 from commbench.errors import RecordsError
 from commbench.launch.process_setup import raise_nofile_limit
 from commbench.results.files import new_file
-from commbench.results.journal import Journal, forget_empty
+from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RunEnd
@@ -112,7 +112,7 @@ def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
             assert run.end == RunEnd("failed", "the disk is full", 1.0)
             assert len(run.measurements) == (limit >= ends[1])
         else:
-            forget_empty(folder)
+            remove_if_empty(folder)
             assert not folder.exists()
 
 
@@ -130,7 +130,7 @@ def test_half_a_line_of_a_killed_run_is_taken_back_before_the_next(tmp_path: Pat
 def test_a_journal_that_holds_anything_is_never_removed(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     (folder / "run.jsonl").write_text("damaged\n")
-    forget_empty(folder)
+    remove_if_empty(folder)
     assert (folder / "run.jsonl").read_text() == "damaged\n"
 
 

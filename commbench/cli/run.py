@@ -9,6 +9,7 @@ import typer
 
 from commbench.cli.options import Format, Peak
 from commbench.runner.run_options import request_of
+from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
 
 if TYPE_CHECKING:
     pass
@@ -91,10 +92,9 @@ def run(
         str,
         typer.Option(
             metavar="MODE",
-            help="isolated: each call alone, ranks aligned first; pipelined: back to back, as "
-            "nccl-tests does; both.",
+            help=f"{TIMING_HELP}; both.",
         ),
-    ] = "isolated",
+    ] = DEFAULT_TIMING,
     order: Annotated[
         str,
         typer.Option(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from commbench.errors import UsageError
 from commbench.runner.run_options import RunOptions
 from commbench.sweep.settings import Setting
-
-if TYPE_CHECKING:
-    pass
 
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -79,13 +76,13 @@ def sweep(
     commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
     commbench sweep --resume results/20261121-120000-sweep
     """
-    from commbench.sweep import session as sweeping
+    from commbench.sweep import session
 
-    ask = sweeping.SweepOptions(
+    options = session.SweepOptions(
         variables=tuple(env or ()), options=tuple(vary or ()), rounds=rounds, tolerance=tolerance,
         label=label, output=output, export=export, force=force, others=tuple(context.args),
     )  # fmt: skip
-    sweeping.go_on(resume, ask) if resume else sweeping.begin(ask)
+    session.resume(resume, options) if resume else session.start(options, _request)
 
 
 def _request(others: tuple[str, ...], setting: Setting) -> RunOptions:

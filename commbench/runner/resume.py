@@ -104,13 +104,13 @@ def _find(text: str, request: RunOptions) -> Path:
 def _finish(before: RunProgress) -> None:
     """Write what is missing of a run that was cut off after its last case, before its end."""
     from commbench.analysis.csv_file import ResultsCsv
-    from commbench.analysis.rows import rows_of
+    from commbench.analysis.rows import make_rows
 
     if before.run.end and before.run.end.status == COMPLETE:
         return
     folder = Path(before.run.path)
     Journal(folder).end(RunEnd(status=COMPLETE))
-    ResultsCsv(folder).add(*rows_of(before.run))
+    ResultsCsv(folder).add(*make_rows(before.run))
 
 
 def _per_node(header: RunHeader) -> int:
