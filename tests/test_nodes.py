@@ -103,12 +103,12 @@ def test_launches_of_two_nodes_go_on_if_both_have_the_same_journal(tmp_path: Pat
 AT_THE_END = """
 import os
 from commbench.worker.watchdog.watchdog import Watchdog
-healthy = Watchdog.end
-def end(self):
+healthy = Watchdog.stop
+def stop(self):
     if self._rank == 1:
         os._exit(9)
     healthy(self)
-Watchdog.end = end
+Watchdog.stop = stop
 """
 """A program in which rank 1 comes to grief when all is done."""
 

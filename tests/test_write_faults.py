@@ -21,7 +21,7 @@ from commands import START_TIMEOUT_S, Command, Ended, run_commbench, start_comma
 from synthetic import header, plan
 
 from commbench.errors import RecordsError
-from commbench.launch.file_limits import raise_nofile_limit
+from commbench.launch.process_setup import raise_nofile_limit
 from commbench.results.files import new_file
 from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import read_run
@@ -197,7 +197,7 @@ def test_a_limit_of_files_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> N
     assert not limits
     monkeypatch.setattr(resource, "getrlimit", lambda _: (351, -1))
     raise_nofile_limit(many, launched=64)
-    raise_nofile_limit(many, launched=64, serves=True)
+    raise_nofile_limit(many, launched=64, has_store=True)
     assert limits == [(352, -1), (480, -1)]
 
 

@@ -56,7 +56,7 @@ def run(
     Raises WrongResultError for wrong results, UnavailableError where an operation cannot be run,
     and whatever ended the run; the report is written in any case.
     """
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.process_setup import import_torch
 
     began = time.monotonic()
     if ranks is not None and ranks < 1:
@@ -64,9 +64,9 @@ def run(
     if junit:
         write_junit(junit, _report((), 0.0))  # so that it is known to be writable
     import_torch()
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
 
-    place = choose(find_offer(), backend, device, ranks)
+    place = choose_target(detect_capabilities(), backend, device, ranks)
     plan = Plan(
         operations=tuple(OPERATIONS),
         dtypes=DTYPES,
