@@ -48,8 +48,8 @@ def main() -> None:
                 world_size=rank_context.world_size)  # fmt: skip
     apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
-        watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watch,
-        communicator(plan, rank_context, watch) as comm,
+        watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watchdog,
+        communicator(plan, rank_context, watchdog) as comm,
     ):
         cases = plan.cases()
         buffers = Arena(comm, cases).buffers(cases[0])
@@ -58,7 +58,7 @@ def main() -> None:
         timer, counters = timer_for(comm), CpuCounters()
         found = []
         for pair in range(pairs + 1):
-            samples = time_batch(timer, counters, call, iterations, watch.row)
+            samples = time_batch(timer, counters, call, iterations, watchdog.state)
             ours = slowest_durations_s(samples.durations, comm)
             theirs = plain_loop(buffers.receive, iterations)
             if rank_context.rank == 0 and pair:  # the first pair warms up

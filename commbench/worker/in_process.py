@@ -22,7 +22,7 @@ from commbench.host.environment import gather_facts
 from commbench.results.journal import write_run
 from commbench.results.schema import Run
 from commbench.spec.dtypes import find_dtype
-from commbench.spec.operations import find_operation
+from commbench.spec.operations import DEFAULT_OPERATION, find_operation
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import find_reduce_op
 from commbench.units import parse_sizes
@@ -30,7 +30,7 @@ from commbench.worker.communicator import Communicator, gloo_group
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.rank import introduce, make_header, measure_cases
 from commbench.worker.recorder import RunCollector
-from commbench.worker.watchdog.rank_state import open_row
+from commbench.worker.watchdog.rank_state import open_state
 
 LAUNCHER = "in process"
 CONTROL_TIMEOUT = timedelta(minutes=30)
@@ -38,7 +38,7 @@ CONTROL_TIMEOUT = timedelta(minutes=30)
 
 
 def measure(
-    op: str | Sequence[str] = "all_reduce",
+    op: str | Sequence[str] = DEFAULT_OPERATION,
     sizes: str | int | Sequence[int] = "1K-64M",
     *,
     group: Any = None,
@@ -57,7 +57,7 @@ def measure(
     the group has NCCL, otherwise the CPU.
 
         dist.init_process_group("nccl")
-        run = commbench.measure(op="all_reduce", sizes="1M-1G")
+        run = commbench.measure(sizes="1M-1G", iters=20)
         assert run.measurements[-1].status == "ok"
 
     `op`, `dtype` and `reduce_op` are names or sequences of names; `sizes` is an expression such as
@@ -116,7 +116,7 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
     cores = sorted(os.sched_getaffinity(0))
     group = introduce(task, rank_context, comm, cores)
     header = make_header(task, LAUNCHER, group, {} if comm.rank else gather_facts())
-    state = open_row(None, comm.rank)
+    state = open_state(None, comm.rank)
     collector = measure_cases(task, comm, state, header, group, RunCollector)
     path = "" if task.folder_exists else str(task.folder)
     run: Run = comm.share_object(collector.run(path) if collector else None)

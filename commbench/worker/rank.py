@@ -34,10 +34,10 @@ from commbench.worker.watchdog.rank_state import (
     PROBING,
     TRYING,
     StateBuffer,
-    is_there,
+    is_process_alive,
     set_phase,
 )
-from commbench.worker.watchdog.watchdog import Tell, watching
+from commbench.worker.watchdog.watchdog import ReportError, watching
 
 Sink = TypeVar("Sink", bound=ResultSink)
 
@@ -67,23 +67,23 @@ class GroupInfo(NamedTuple):
         return tuple(sorted({location.first for location in self.locations}))
 
 
-def run_rank(task: LaunchTask, rank_context: RankContext, tell: Tell) -> None:
+def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -> None:
     """Take part in a run as one rank; rank 0 writes the run folder, and creates it if needed.
 
-    `tell` is called with an error that concerns all ranks while they cannot go on themselves.
+    `report` is called with the error where all ranks hang.
     Raises CommbenchError: on every rank alike where the error concerns all.
     """
     plan = task.plan
     facts = {} if rank_context.rank else gather_facts()  # before this rank keeps to a single core
     cores = apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
-        watching(plan, rank_context, tell) as watch,
-        communicator(plan, rank_context, watch) as comm,
+        watching(plan, rank_context, report) as watchdog,
+        communicator(plan, rank_context, watchdog) as comm,
     ):
-        state = watch.row
+        state = watchdog.state
         group = introduce(task, rank_context, comm, cores)
         if rank_context.joined:
-            watch.neighbours = _neighbours(group.locations, comm.rank)
+            watchdog.local_pids = _local_pids(group.locations, comm.rank)
         set_phase(state, TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
         if task.began:
@@ -208,13 +208,13 @@ def measure_cases(
     return sink
 
 
-def _neighbours(locations: Sequence[RankLocation], rank: int) -> dict[int, int]:
+def _local_pids(locations: Sequence[RankLocation], rank: int) -> dict[int, int]:
     """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
     own_host = locations[rank].first
     return {
         other: location.pid
         for other, location in enumerate(locations)
-        if location.first == own_host and is_there(location.pid)
+        if location.first == own_host and is_process_alive(location.pid)
     }
 
 

@@ -12,7 +12,7 @@ from commbench.host.cpu_counters import FIELDS, UNKNOWN, CpuCounters
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import back_to_back, loop_overhead_s, time_batch, timed_loop
 from commbench.worker.timers import HostTimer
-from commbench.worker.watchdog.rank_state import ITERATION, open_row
+from commbench.worker.watchdog.rank_state import ITERATION, open_state
 
 
 def test_the_loop_aligns_and_stamps_each_iteration_once_and_in_order() -> None:
@@ -21,7 +21,7 @@ def test_the_loop_aligns_and_stamps_each_iteration_once_and_in_order() -> None:
     def note(what: object) -> Callable[..., object]:
         return lambda *index: happened.append((what, *index))
 
-    row = open_row(None, 0)
+    row = open_state(None, 0)
     timed_loop(note("call"), note("align"), note("start"), note("stop"), 3, row)
     assert row[ITERATION] == 2
     assert happened == [
@@ -54,7 +54,7 @@ def clock() -> HostTimer:
 def test_a_batch_has_a_duration_and_a_start_for_each_iteration_and_counters() -> None:
     collecting = []
     found = time_batch(
-        clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_row(None, 0)
+        clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_state(None, 0)
     )
     assert {(part.dtype, part.dim()) for part in found} == {(torch.int64, 1)}
     assert [len(part) for part in found] == [5, 5, len(FIELDS)]
@@ -74,7 +74,7 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        time_batch(clock(), CpuCounters(), fail, 3, open_row(None, 0))
+        time_batch(clock(), CpuCounters(), fail, 3, open_state(None, 0))
     assert gc.isenabled()
 
 
@@ -85,7 +85,7 @@ def test_the_overhead_of_the_loop_is_found_without_any_call() -> None:
 def test_garbage_stays_uncollected_where_the_program_has_turned_that_off() -> None:
     gc.disable()
     try:
-        time_batch(clock(), CpuCounters(), lambda: None, 3, open_row(None, 0))
+        time_batch(clock(), CpuCounters(), lambda: None, 3, open_state(None, 0))
         assert not gc.isenabled()
     finally:
         gc.enable()
