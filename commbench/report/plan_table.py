@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commbench.output.table import facts_text, table
+from commbench.output.table import format_facts, table
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -27,7 +27,7 @@ def plan_text(plan: Plan, torchrun_line: str) -> str:
     largest = max((max(_needed_bytes(case)) for case in cases if case.status == READY), default=0)
     return "\n\n".join(
         (
-            facts_text(facts),
+            format_facts(facts),
             "\n".join(
                 table(
                     ("case", "size", "count", "bytes per rank", ""),
