@@ -96,14 +96,14 @@ def _steps(
     known: DoctorReport, deadline: float, say: Callable[[str], None]
 ) -> Iterator[DoctorReport]:
     """The check, richer with each step."""
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
 
     request = known.request
     facts = read_facts()
     yield (known := known._replace(facts=facts, gpus=read_gpus(facts.cores)))
     say("measuring loopback and memory")
     yield (known := known._replace(ceilings=measure_ceilings(facts, request.seconds)))
-    choose(find_offer(), "gloo", "cpu", request.ranks)
+    choose_target(detect_capabilities(), "gloo", "cpu", request.ranks)
     watch = _Watch(facts.cores)
     for trial in try_modes(request.ranks, request.rounds, request.seed, deadline, say):
         known = known._replace(trials=(*known.trials, trial), meanwhile=watch.meanwhile())

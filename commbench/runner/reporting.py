@@ -63,7 +63,7 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
     from commbench.report.run_table import run_text
-    from commbench.results.journal import Journal, forget_empty
+    from commbench.results.journal import Journal, remove_if_empty
     from commbench.results.journal_reader import read_run
     from commbench.results.schema import RunEnd
 
@@ -73,7 +73,7 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     try:
         run = read_run(folder)
     except RecordsError:
-        forget_empty(folder)
+        remove_if_empty(folder)
         return
     status = "interrupted" if isinstance(error, Interrupted) else "failed"
     reason = error.message[:LONGEST_TEXT]

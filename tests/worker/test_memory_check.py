@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import Commbench
+from commands import Commbench
 
 from commbench.worker.memory_check import is_out_of_memory
 
