@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ def main() -> None:
             output=out / "run" if name == "default" else None,
         )  # fmt: skip
         after = process_state()
+        deadline = time.monotonic() + 5
+        while after != before and time.monotonic() < deadline:
+            time.sleep(0.1)  # gloo closes its sockets in a thread of its own
+            after = process_state()
         said.append({
             "name": name,
             "changed": {k: (before[k], after[k]) for k in before if before[k] != after[k]},
