@@ -15,6 +15,7 @@ from commbench.results.schema import (
     WrongElement,
 )
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -57,7 +58,8 @@ def decode_measurement(line: dict[str, Any]) -> Measurement:
         raise ValueError(f"operation {brief(case.operation)} is unknown")
     if case.dtype and case.dtype not in DTYPES:
         raise ValueError(f"dtype {brief(case.dtype)} is unknown")
-    _require_range(case, 0, LARGEST_SIZE, "size_bytes", "count", "root")
+    numbers = (dimension.field for dimension in DIMENSIONS if dimension.is_integer)
+    _require_range(case, 0, LARGEST_SIZE, *numbers, "count", "ranks")
     if values.get("first_wrong"):
         values["first_wrong"] = build(WrongElement, values["first_wrong"])
     if values.get("reported"):

@@ -159,7 +159,12 @@ class JournalReader:
         self._batches.setdefault(index, []).append(batch)
 
     def _take_measurement(self, measurement: Measurement) -> None:
-        index = measurement.case.index
+        assert self.header is not None
+        case, world_size = measurement.case, self.header.plan.world_size
+        index, ranks = case.index, case.ranks or world_size  # older lines lack the ranks
+        if ranks > world_size:
+            raise ValueError(f"a case has {brief(ranks)} of {world_size} ranks")
+        measurement = measurement._replace(case=case._replace(ranks=ranks))
         if not 0 <= index < MOST_CASES:  # an imported file's cases may be others than its plan's
             raise ValueError(f"no plan has a case {brief(index)}")
         self._found[index] = worse_outcome(self._found.get(index), measurement)
