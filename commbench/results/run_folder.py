@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, closest
 from commbench.results.files import is_file, is_folder, path_exists, why_unreadable
 
 JOURNAL = "run.jsonl"
@@ -136,14 +136,12 @@ def _read_opening(folder: Path) -> tuple[str, Path, str]:
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
-    import difflib
-
     if is_folder(path):
         return RecordsError(
             f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
-    close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    close = closest(text, names, most=3)
     hint = RUN_HINT
     if close:
         hint = f"did you mean {' or '.join(close)}?"
