@@ -92,7 +92,7 @@ def _imports_of(path: Path) -> Iterator[Import]:
 
 def room(module: str) -> str:
     """The folder or file of the package that a module lies in; `__init__` for the package."""
-    return (module.split(".") + ["__init__"])[1]
+    return [*module.split("."), "__init__"][1]
 
 
 def test_every_folder_and_file_of_the_package_has_one_layer() -> None:
