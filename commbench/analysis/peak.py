@@ -46,7 +46,7 @@ def find_peak_fraction(row: ResultRow, peak: Peak) -> PeakFraction | None:
 def peak_fraction(
     operation: Operation, ranks: int, nodes: int, algbw: float, peak: Peak
 ) -> PeakFraction | None:
-    """The fraction of the peak that `algbw` (bytes/s) needs; None if the operation has no bandwidth.
+    """The fraction of the peak that `algbw` (bytes/s) needs; None for one without bandwidth.
 
     The peak of a node is compared with what nodes exchange, any other with the bus bandwidth.
     """

@@ -88,7 +88,7 @@ def _explain_call(
             nodes=1 if quoted_call.nodes is None else quoted_call.nodes,
         )
     except UsageError as error:
-        raise error.named({"world_size": "--ranks"}) from None
+        raise error.with_option_names({"world_size": "--ranks"}) from None
     return explain_row(row, peak)
 
 
