@@ -31,9 +31,9 @@ def is_reporter(request: RunOptions) -> bool:
 
 def report(run: Run, request: RunOptions) -> None:
     """Table, plots and where everything is; raises WrongResultError if anything was wrong."""
-    from commbench.report.formats import text_of
+    from commbench.report.formats import format_run
 
-    print_result(text_of(run, request.format, request.peak))
+    print_result(format_run(run, request.format, request.peak))
     for file in _plots(run) if request.plots else ():
         _say(str(file))
     _say(f"results are in {run.path}")
