@@ -121,6 +121,8 @@ def _become(request_file: int, *streams: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as Python opens them
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         for name, limits in request["limits"].items():
             resource.setrlimit(getattr(resource, name), limits)
