@@ -99,7 +99,7 @@ class RunOptions:
         try:
             return self._plan(backend, device, world_size)
         except UsageError as error:
-            raise error.named(OPTIONS) from None
+            raise error.with_option_names(OPTIONS) from None
 
     def _plan(self, backend: str, device: str, world_size: int) -> Plan:
         return Plan(
