@@ -60,12 +60,13 @@ def check(
     commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
     commbench check new --against old --rules limits.toml --junit report.xml
     """
-    from commbench.analysis.load import ImportHints, load
+    from commbench.analysis.load import load
     from commbench.compare.comparison import COMPARED, require_comparable
     from commbench.gate.gate import CHECKED
     from commbench.gate.gate import check as check_run
     from commbench.gate.rules import select_rules
     from commbench.gate.text import gate_text
+    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.sanitize import runs_in_actions
     from commbench.results.files import write_new

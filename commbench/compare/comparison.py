@@ -34,6 +34,7 @@ from commbench.compare.ratio import (
 from commbench.errors import UsageError
 from commbench.results.schema import Run
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -178,9 +179,10 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
                 "measure both alike, or compare all the same with --force",
             )
         if not found.rows:
+            words = [dimension.word for dimension in DIMENSIONS]
             raise UsageError(
                 f"{found.a.name} and {found.b.name} have no row in common",
-                "rows match by operation, dtype, reduce op, root, placement, timing and size",
+                f"rows match by {', '.join(words[:-1])} and {words[-1]}",
             )
 
 

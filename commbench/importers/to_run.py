@@ -1,4 +1,4 @@
-"""Another tool's file as a run, so that everything that reads runs reads it too."""
+"""An imported file as a run, so that everything that reads runs reads other tools' files too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commbench.errors import RecordsError
-from commbench.importers.base import ImportedFile, ImportedRow
+from commbench.importers.base import ImportedFile, ImportedRow, unique
 from commbench.results.schema import (
     OK,
     WRONG,
@@ -19,22 +19,22 @@ from commbench.results.schema import (
 )
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.plan import Plan
 
 
-def run_of(file: ImportedFile) -> Run:
-    """The file as a run whose cases are the file's rows.
+def make_run(file: ImportedFile) -> Run:
+    """Make a run whose cases are the file's rows.
 
-    Rows that repeat a case (nccl-tests' run cycles) become launches of it. Raises RecordsError
-    where there is no row.
+    Rows that repeat a case (nccl-tests' run cycles) become its launches. Raises RecordsError where
+    there is no row.
     """
     if not file.rows:
         notes = "; ".join(file.notes) or "there is none"
         raise RecordsError(f"{file.path} holds no row that can be used", notes)
     cases: dict[tuple[object, ...], list[ImportedRow]] = {}
     for row in file.rows:
-        key = (row.operation, row.dtype, row.reduce_op, row.root, row.placement, row.size_bytes)
-        cases.setdefault(key, []).append(row)
+        cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
     measurements = tuple(
         _measurement(file, index, rows) for index, rows in enumerate(cases.values())
     )
@@ -58,13 +58,13 @@ def run_of(file: ImportedFile) -> Run:
 
 
 def _plan(file: ImportedFile) -> Plan:
-    """A plan that holds every case of the file; what the file does not tell is left empty."""
+    """A plan that holds every case of the file; what the file does not say is left empty."""
     backend = file.backend or ""
     known = BACKENDS.get(backend)
     return Plan(
-        operations=_each(row.operation for row in file.rows),
-        dtypes=_each(row.dtype for row in file.rows) or ("float32",),
-        reduce_ops=_each(row.reduce_op for row in file.rows) or ("sum",),
+        operations=unique(row.operation for row in file.rows),
+        dtypes=unique(row.dtype for row in file.rows) or ("float32",),
+        reduce_ops=unique(row.reduce_op for row in file.rows) or ("sum",),
         sizes=tuple(sorted({row.size_bytes for row in file.rows if row.size_bytes})),
         placement="both",
         backend=backend,
@@ -82,17 +82,7 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
     several = len(rows) > 1
     bad = any(wrong)
     return Measurement(
-        case=Case(
-            index=index,
-            operation=first.operation,
-            dtype=first.dtype,
-            reduce_op=first.reduce_op,
-            root=first.root,
-            placement=first.placement,
-            timing=file.timing,
-            size_bytes=first.size_bytes,
-            count=first.count,
-        ),
+        case=_make_case(file, index, first),
         status=WRONG if bad else OK,
         reason=f"{file.tool} counted {sum(wrong)} wrong elements" if bad else "",
         wrong=sum(wrong) if wrong else None,
@@ -105,20 +95,25 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
     )
 
 
+def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
+    """The case of a row. Its dimensions are fields of the row or of the file; other tools know no
+    more of them."""
+    known = file._asdict() | row._asdict()
+    dimensions = {d.field: known[d.field] for d in DIMENSIONS if d.field in known}
+    return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)
+
+
 def _reported(row: ImportedRow) -> ReportedTiming:
-    """Percentiles and extremes are kept only where they are over iterations, as ours are."""
-    spread = row.spread.startswith("iterations")
+    """The timing that the tool reported. Percentiles and extremes are kept only where they are over
+    iterations, as commbench's are."""
+    is_over_iterations = row.spread.startswith("iterations")
     return ReportedTiming(
         time_s=row.time_s,
         statistic=row.statistic,
         iterations=row.iterations or 0,
-        minimum_s=row.minimum_s if spread else None,
+        minimum_s=row.minimum_s if is_over_iterations else None,
         mean_s=row.mean_s,
-        p95_s=row.p95_s if spread else None,
-        p99_s=row.p99_s if spread else None,
-        maximum_s=row.maximum_s if spread else None,
+        p95_s=row.p95_s if is_over_iterations else None,
+        p99_s=row.p99_s if is_over_iterations else None,
+        maximum_s=row.maximum_s if is_over_iterations else None,
     )
-
-
-def _each(names: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name))  # type: ignore[attr-defined]

@@ -34,12 +34,12 @@ def _join(
     before: RunProgress | None,
 ) -> None:
     """Take part as a rank that somebody else started; rank 0 speaks and writes for all."""
-    from commbench.launch.file_limits import raise_nofile_limit
+    from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import ERROR_DIR
     from commbench.results.journal_reader import read_run
     from commbench.worker.context import LaunchTask
     from commbench.worker.rank import run_rank
-    from commbench.worker.watchdog.error_files import leave_error
+    from commbench.worker.watchdog.error_files import record_error
 
     is_reporter = rank_context.rank == 0
     scratch_dir = Path(os.environ[ERROR_DIR]) if ERROR_DIR in os.environ else None
@@ -60,12 +60,12 @@ def _join(
         choice = _choice(place, plan, resumed=before is not None)
         _say(f"{choice}; joining {rank_context.launcher}'s ranks")
     try:
-        raise_nofile_limit(plan, serves=is_reporter)
+        raise_nofile_limit(plan, has_store=is_reporter)
         run_rank(task, rank_context, partial(_tell, scratch_dir, rank_context.rank))
     except Exception as error:
         told = error if isinstance(error, CommbenchError) else _failure(error, rank_context)
         if scratch_dir:
-            leave_error(scratch_dir, rank_context.rank, told)
+            record_error(scratch_dir, rank_context.rank, told)
         if scratch_dir or not (told.is_reporter if isinstance(told, RankError) else is_reporter):
             sys.exit(told.exit_code)
         if told is error:
@@ -86,9 +86,9 @@ def _failure(error: Exception, rank_context: RankContext) -> RankError:
 def _tell(scratch_dir: Path | None, rank: int, error: RankError, is_reporter: bool) -> None:
     """Say that all ranks stand still, from a rank whose main thread does."""
     from commbench.output.console import print_error
-    from commbench.worker.watchdog.error_files import leave_error
+    from commbench.worker.watchdog.error_files import record_error
 
     if scratch_dir:
-        leave_error(scratch_dir, rank, error)
+        record_error(scratch_dir, rank, error)
     elif is_reporter:
         print_error(error.message, error.hint, error.details)

@@ -27,7 +27,7 @@ def _launch(
     request: RunOptions, place: Target, plan: Plan, nodes: NodeConfig, before: RunProgress | None
 ) -> None:
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.file_limits import raise_nofile_limit
+    from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import launch_with_torchrun, torchrun_line
     from commbench.results.journal_reader import read_run
     from commbench.results.run_folder import JOURNAL

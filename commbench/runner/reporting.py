@@ -31,9 +31,9 @@ def is_reporter(request: RunOptions) -> bool:
 
 def report(run: Run, request: RunOptions) -> None:
     """Table, plots and where everything is; raises WrongResultError if anything was wrong."""
-    from commbench.report.formats import text_of
+    from commbench.report.formats import format_run
 
-    print_result(text_of(run, request.format, request.peak))
+    print_result(format_run(run, request.format, request.peak))
     for file in _plots(run) if request.plots else ():
         _say(str(file))
     _say(f"results are in {run.path}")
@@ -63,7 +63,7 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
     from commbench.report.run_table import run_text
-    from commbench.results.journal import Journal, forget_empty
+    from commbench.results.journal import Journal, remove_if_empty
     from commbench.results.journal_reader import read_run
     from commbench.results.schema import RunEnd
 
@@ -73,7 +73,7 @@ def _give_up(folder: Path, error: CommbenchError, elapsed_s: float) -> None:
     try:
         run = read_run(folder)
     except RecordsError:
-        forget_empty(folder)
+        remove_if_empty(folder)
         return
     status = "interrupted" if isinstance(error, Interrupted) else "failed"
     reason = error.message[:LONGEST_TEXT]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import UsageError
-from commbench.report.formats import refuse_unknown_look
+from commbench.report.formats import require_format
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, find_operation
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
@@ -66,7 +66,7 @@ class RunOptions:
     peak: str | None
 
     def __post_init__(self) -> None:
-        refuse_unknown_look(self.format, self.peak)
+        require_format(self.format, self.peak)
         if self.launcher not in LAUNCHERS:
             raise UsageError(
                 f"unknown launcher {self.launcher!r}", f"known: {', '.join(LAUNCHERS)}"
@@ -99,7 +99,7 @@ class RunOptions:
         try:
             return self._plan(backend, device, world_size)
         except UsageError as error:
-            raise error.named(OPTIONS) from None
+            raise error.with_option_names(OPTIONS) from None
 
     def _plan(self, backend: str, device: str, world_size: int) -> Plan:
         return Plan(

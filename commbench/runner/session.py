@@ -10,7 +10,7 @@ from commbench.errors import (
     Interrupted,
     UsageError,
 )
-from commbench.launch.torch_import import import_torch
+from commbench.launch.process_setup import import_torch
 from commbench.output.console import print_result
 from commbench.runner.external_ranks import _join
 from commbench.runner.launched_ranks import _launch
@@ -67,11 +67,11 @@ def rehearse(request: RunOptions) -> None:
 def _plan(request: RunOptions, rank_context: RankContext | None) -> tuple[Target, Plan, NodeConfig]:
     """Where to measure, and the whole plan; raises CommbenchError before any rank is started."""
     import_torch()
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.elastic import NodeConfig
 
     per_node = rank_context.local_world_size if rank_context else request.ranks_per_node
-    place = choose(find_offer(), request.backend, request.device, per_node)
+    place = choose_target(detect_capabilities(), request.backend, request.device, per_node)
     # Every rank must come to the same plan: nothing of its own node enters it.
     world_size = (
         rank_context.world_size if rank_context else place.ranks_per_node * request.num_nodes

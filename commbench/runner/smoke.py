@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from commbench.errors import (
     CommbenchError,
@@ -15,7 +16,14 @@ from commbench.errors import (
     WrongResultError,
 )
 from commbench.output.console import print_result
-from commbench.output.junit import JUnitCase, write_junit
+from commbench.output.junit import (
+    FAILURE,
+    PASSED,
+    JUnitCase,
+    JUnitSuite,
+    junit_xml,
+    write_junit,
+)
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -24,6 +32,16 @@ SUITE = "commbench smoke"
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
 """Bytes: one that does not divide, one within a segment of gloo's, one beyond it."""
+
+
+class OperationResult(NamedTuple):
+    """The outcome of one operation."""
+
+    name: str
+    cases: int
+    seconds: float
+    failure: str
+    """What is wrong with its first case that failed; empty if all are ok."""
 
 
 def run(
@@ -38,17 +56,17 @@ def run(
     Raises WrongResultError for wrong results, UnavailableError where an operation cannot be run,
     and whatever ended the run; the report is written in any case.
     """
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.process_setup import import_torch
 
     began = time.monotonic()
     if ranks is not None and ranks < 1:
         raise UsageError(f"ranks per node is {ranks}", "it must be at least 1")
     if junit:
-        write_junit(junit, SUITE, (), 0.0)  # so that it is known to be writable
+        write_junit(junit, _report((), 0.0))  # so that it is known to be writable
     import_torch()
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
 
-    place = choose(find_offer(), backend, device, ranks)
+    place = choose_target(detect_capabilities(), backend, device, ranks)
     plan = Plan(
         operations=tuple(OPERATIONS),
         dtypes=DTYPES,
@@ -68,14 +86,14 @@ def run(
         measurements = _measure(plan)
     except _Ended as error:
         measurements, ended = error.measurements, error.why
-    trials = [_trial(name, measurements) for name in OPERATIONS]
+    results = [_summarise(name, measurements) for name in OPERATIONS]
     seconds = time.monotonic() - began
-    for trial in trials:
-        print_result(_line(trial))
-    print_result(f"{sum(not t.failure for t in trials)} of {len(trials)} work; {seconds:.1f} s")
+    for result in results:
+        print_result(_line(result))
+    print_result(f"{sum(not r.failure for r in results)} of {len(results)} work; {seconds:.1f} s")
     if junit:
-        write_junit(junit, SUITE, trials, seconds)
-    _judge(trials, measurements, ended)
+        write_junit(junit, _report(results, seconds))
+    _raise_failure(results, measurements, ended)
 
 
 class _Ended(Exception):  # noqa: N818 - carries an error, and what there is beside it
@@ -111,7 +129,7 @@ def _kept(folder: Path) -> Sequence[Measurement]:
         return ()
 
 
-def _trial(name: str, measurements: Sequence[Measurement]) -> JUnitCase:
+def _summarise(name: str, measurements: Sequence[Measurement]) -> OperationResult:
     """One operation: its cases, and what is wrong with the first that is not as it should be."""
     found = [m for m in measurements if m.case.operation == name]
     bad = [m for m in found if m.status != OK]
@@ -119,18 +137,27 @@ def _trial(name: str, measurements: Sequence[Measurement]) -> JUnitCase:
     if not found:
         failure = "not reached"
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return JUnitCase(name=name, cases=len(found), seconds=seconds, failure=failure)
+    return OperationResult(name=name, cases=len(found), seconds=seconds, failure=failure)
 
 
-def _line(trial: JUnitCase) -> str:
-    cases = f"{trial.cases} case{'s' * (trial.cases != 1)}"
-    return (
-        f"  {trial.name:<15} {'FAILED  ' + trial.failure if trial.failure else 'ok      ' + cases}"
-    )
+def _report(results: Sequence[OperationResult], seconds: float) -> bytes:
+    cases = [
+        JUnitCase(r.name, FAILURE if r.failure else PASSED, r.failure, seconds=r.seconds)
+        for r in results
+    ]
+    return junit_xml([JUnitSuite(SUITE, cases, seconds=seconds)])
 
 
-def _judge(
-    trials: Sequence[JUnitCase], measurements: Sequence[Measurement], ended: CommbenchError | None
+def _line(result: OperationResult) -> str:
+    cases = f"{result.cases} case{'s' * (result.cases != 1)}"
+    found = f"FAILED  {result.failure}" if result.failure else f"ok      {cases}"
+    return f"  {result.name:<15} {found}"
+
+
+def _raise_failure(
+    results: Sequence[OperationResult],
+    measurements: Sequence[Measurement],
+    ended: CommbenchError | None,
 ) -> None:
     if ended:
         raise ended
@@ -140,7 +167,7 @@ def _judge(
             f"{len(wrong)} cases gave wrong results; first {wrong[0].case.name}: {wrong[0].reason}",
             "do not trust this machine's communication before it is explained",
         )
-    failed = [trial for trial in trials if trial.failure]
+    failed = [result for result in results if result.failure]
     if failed:
         raise UnavailableError(
             f"{failed[0].name} cannot be run here: {failed[0].failure}",
