@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 from commbench.errors import (
     CommbenchError,
-    RecordsError,
     UnavailableError,
     UsageError,
     WrongResultError,
@@ -65,6 +63,7 @@ def run(
         write_junit(junit, _report((), 0.0))  # so that it is known to be writable
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
+    from commbench.launch.temporary_run import run_in_temporary_folder
 
     place = choose_target(detect_capabilities(), backend, device, ranks)
     plan = Plan(
@@ -81,11 +80,8 @@ def run(
         timeout_s=timeout_s,
     )
     print_result(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({place.why})")
-    ended: CommbenchError | None = None
-    try:
-        measurements = _measure(plan)
-    except _Ended as error:
-        measurements, ended = error.measurements, error.why
+    finished, ended = run_in_temporary_folder(plan, "smoke")
+    measurements = finished.measurements if finished else ()
     results = [_summarise(name, measurements) for name in OPERATIONS]
     seconds = time.monotonic() - began
     for result in results:
@@ -94,39 +90,6 @@ def run(
     if junit:
         write_junit(junit, _report(results, seconds))
     _raise_failure(results, measurements, ended)
-
-
-class _Ended(Exception):  # noqa: N818 - carries an error, and what there is beside it
-    def __init__(self, measurements: Sequence[Measurement], why: CommbenchError) -> None:
-        super().__init__(why.message)
-        self.measurements, self.why = measurements, why
-
-
-def _measure(plan: Plan) -> Sequence[Measurement]:
-    from commbench.launch.elastic import NodeConfig, launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
-
-    nodes = NodeConfig(ranks_per_node=plan.world_size)
-    with tempfile.TemporaryDirectory(prefix="commbench-smoke-") as scratch:
-        folder = create_folder(Path(scratch) / "run")
-        method, _ = start_method(plan.device, nodes)
-        try:
-            launch(LaunchTask(plan=plan, label="smoke", folder=folder, silent=True), nodes, method)
-        except CommbenchError as error:
-            raise _Ended(_kept(folder), error) from None
-        return read_run(folder).measurements
-
-
-def _kept(folder: Path) -> Sequence[Measurement]:
-    """What there is of a run that did not end well."""
-    from commbench.results.journal_reader import read_run
-
-    try:
-        return read_run(folder).measurements
-    except RecordsError:
-        return ()
 
 
 def _summarise(name: str, measurements: Sequence[Measurement]) -> OperationResult:
