@@ -6,21 +6,21 @@ from commbench.errors import name_error
 from commbench.results.schema import Run
 
 TABLE, NCCL_TESTS = "table", "nccl-tests"
+FORMAT_HELP = "table, or nccl-tests: as its scripts read."
+PEAK_HELP = (
+    "Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of `commbench links`."
+)
 
 
-def refuse_unknown_look(look: str, peak: str | None) -> None:
-    """Raise UsageError for a format that is unknown, or a peak that is none."""
-    if look not in (TABLE, NCCL_TESTS):
-        raise name_error("format", look, [TABLE, NCCL_TESTS])
-    if peak is not None:
-        from commbench.spec.links import parse_peak
-
-        parse_peak(peak)
+def require_known_format(format_name: str) -> None:
+    """Raise UsageError for an unknown format."""
+    if format_name not in (TABLE, NCCL_TESTS):
+        raise name_error("format", format_name, [TABLE, NCCL_TESTS])
 
 
-def text_of(run: Run, look: str, peak: str | None) -> str:
-    """The run in that format; a peak that the run itself was given counts where none is."""
-    if look == NCCL_TESTS:
+def format_run(run: Run, format_name: str, peak: str | None) -> str:
+    """The run as text in a format; without a `peak` that of its plan counts."""
+    if format_name == NCCL_TESTS:
         from commbench.report.nccl_tests_table import nccl_tests_text
 
         return nccl_tests_text(run)

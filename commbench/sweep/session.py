@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.cli.sweep import _request
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.output.console import print_result, print_status
-from commbench.runner.run_options import RunOptions, refuse_bad_label
+from commbench.runner.run_options import RunOptions
 from commbench.sweep.settings import MOST_ROUNDS, Setting, settings_of, unread
 from commbench.units import parse_percentage
 
@@ -43,7 +42,7 @@ class SweepOptions:
         if self.rounds > MOST_ROUNDS:
             raise UsageError(f"--rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
         if self.label is not None:
-            refuse_bad_label(self.label)
+            require_label(self.label)
         if self.export not in (None, TUNER):
             raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")
         if self.tolerance is not None:
