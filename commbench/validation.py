@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from math import isfinite
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,15 +36,20 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     tuple and dict, and leaves others alone. Raises ValueError for a wrong type, TypeError for a
     missing or unknown name.
     """
-    arguments = {}
+    arguments, annotations = {}, _annotations(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
-        annotation = record.__annotations__.get(name, "")
-        # As written: named tuples wrap the text.
-        annotation = str(getattr(annotation, "__forward_arg__", annotation))
+        annotation = annotations.get(name, "")
         if not _fits(value, annotation):
             raise ValueError(f"{name} is {brief(value)}, not {_wanted(value, annotation)}")
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return record(**arguments)
+
+
+@cache
+def _annotations(record: type) -> dict[str, str]:
+    """The annotations of a record's fields as written; named tuples wrap the text."""
+    found = record.__annotations__.items()
+    return {name: str(getattr(text, "__forward_arg__", text)) for name, text in found}
 
 
 def _fits(value: Any, annotation: str) -> bool:
@@ -55,8 +61,12 @@ def _fits(value: Any, annotation: str) -> bool:
 
 def _fits_one(value: Any, option: str) -> bool:
     if option.startswith("tuple["):
+        if not isinstance(value, list | tuple):
+            return False
         inner = option[len("tuple[") :].split(",")[0]
-        return isinstance(value, list | tuple) and all(_fits(item, inner) for item in value)
+        if inner == "float" and {*map(type, value)} == {float}:  # the usual case, fast
+            return all(map(isfinite, value))
+        return all(_fits(item, inner) for item in value)
     if option.startswith("dict["):
         return isinstance(value, dict)
     if option not in _KINDS:

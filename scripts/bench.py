@@ -237,8 +237,8 @@ def check_overhead(_: int) -> None:
 
 def check_honesty(_: int) -> None:
     """Twenty sweeps of one setting against itself: rows in which one is called slower."""
-    from commbench.sweep.ranking import places_of
-    from commbench.sweep.runner import outcomes, read_sweep
+    from commbench.sweep.ranking import make_points
+    from commbench.sweep.runner import make_results, read_rounds, read_sweep
 
     nothing = ["--env", "COMMBENCH_NOTHING=1,2", "--force", "--rounds", "3"]
     rows = false = 0
@@ -246,9 +246,10 @@ def check_honesty(_: int) -> None:
         folder = scratch() / "sweep"
         timed([*COMMBENCH, "sweep", *nothing, "--sizes", "1K-4M:x4", "--seed", str(seed),
                "--output", str(folder)])  # fmt: skip
-        places = places_of(tuple(outcomes(read_sweep(folder), folder)), 0.05)
-        rows += len(places)
-        false += sum(len(place.tied) == 1 for place in places)
+        sweep = read_sweep(folder)
+        points = make_points(make_results(sweep, folder, read_rounds(sweep, folder)), 0.05)
+        rows += len(points)
+        false += sum(len(point.tied) == 1 for point in points)
     say(
         "sweeps of a setting against itself: rows with a verdict other than same or undecided",
         [false / rows],

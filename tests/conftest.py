@@ -67,7 +67,7 @@ def run_program(where: Path, program: str, *arguments: str) -> Ended:
 
 def run_program_as(where: Path, program: str, *arguments: str) -> Ended:
     """Run a program that changes something, then runs `commbench ARGUMENTS`."""
-    ending = "\nfrom commbench.cli import main\nmain()\n"
+    ending = "\nfrom commbench.cli.main import main\nmain()\n"
     command = [sys.executable, "-c", program + ending, *arguments]
     return _finish(command, where, {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
 

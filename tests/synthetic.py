@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import row_of, rows_of
+from commbench.analysis.rows import make_row, make_rows
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import create_folder
@@ -86,7 +86,7 @@ def synthetic_run(
             journal.measurement(Measurement(case, status, stop_reason=stop, wrong=0))
     journal.end(RunEnd("complete", elapsed_s=1.0))
     run = read_run(folder)
-    ResultsCsv(folder).add(*rows_of(run))
+    ResultsCsv(folder).add(*make_rows(run))
     return folder
 
 
@@ -100,4 +100,4 @@ def in_memory(label: str, samples: Sequence[Samples], sizes: Sequence[int] = ())
     return Run(label, header(asked, label), measurements, RunEnd("complete"))
 
 
-__all__ = ["header", "in_memory", "noisy", "plan", "row_of", "steady", "synthetic_run"]
+__all__ = ["header", "in_memory", "make_row", "noisy", "plan", "steady", "synthetic_run"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commbench.analysis.rows import ResultRow, row_of
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
 from commbench.spec.plan import Plan
 
@@ -40,7 +40,7 @@ def row(*found: Batch, **wishes: Any) -> ResultRow:
     header = {name: wishes.pop(name) for name in HEADER_FIELDS if name in wishes}
     measured = {name: wishes.pop(name) for name in MEASUREMENT_FIELDS if name in wishes}
     asked = plan(**wishes)
-    return row_of(
+    return make_row(
         RunHeader(plan=asked, label="made-up", started="", launcher="local", **header),
         Measurement(case=asked.cases()[0], batches=found, **({"status": "ok"} | measured)),
     )

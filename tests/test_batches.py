@@ -11,8 +11,8 @@ import pytest
 from conftest import Commbench, Ended, run_commbench
 
 from commbench.analysis.columns import columns_of
-from commbench.analysis.diagnostics import WARNINGS
-from commbench.analysis.rows import row_of
+from commbench.analysis.diagnostics import DIAGNOSTICS
+from commbench.analysis.rows import make_row
 from commbench.results.journal_reader import read_run
 from commbench.worker.sampling import visit_order
 
@@ -88,7 +88,7 @@ def test_only_the_first_batch_has_more_than_one_untimed_call(both: Ended) -> Non
 
 
 def test_rows_tell_of_their_batches(both: Ended) -> None:
-    known = {warning.name for warning in WARNINGS}
+    known = {warning.name for warning in DIAGNOSTICS}
     for case, row in zip(CASES, both.rows(), strict=True):
         batches = both.batches(case)
         assert int(row["batches"]) == len(batches)
@@ -102,7 +102,7 @@ def test_rows_tell_of_their_batches(both: Ended) -> None:
 def test_the_reason_to_stop_is_true(both: Ended) -> None:
     run = read_run(both.folder)
     for measurement, row in zip(run.measurements, both.rows(), strict=True):
-        time = row_of(run.header, measurement).time
+        time = make_row(run.header, measurement).time
         assert time is not None and time.precision is not None
         calls = measurement.batches[0].calls
         assert {
@@ -157,7 +157,7 @@ def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
 
 WRONG_AT_FIRST = """
 from pathlib import Path
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
     healthy(dist, b)
@@ -214,6 +214,6 @@ def test_show_reads_the_same_as_results_csv_says(both: Ended, tmp_path: Path) ->
     assert (shown.code, shown.out) == (0, both.out)
     run = read_run(both.folder)
     for measurement, written in zip(run.measurements, both.rows(), strict=True):
-        columns = columns_of(row_of(run.header, measurement))
+        columns = columns_of(make_row(run.header, measurement))
         read = {name: "" if value is None else str(value) for name, value in columns.items()}
         assert read == written

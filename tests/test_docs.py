@@ -40,13 +40,13 @@ def test_every_column_is_explained() -> None:
 
 
 def test_every_warning_is_explained_with_its_threshold() -> None:
-    from commbench.analysis.diagnostics import WARNINGS
+    from commbench.analysis.diagnostics import DIAGNOSTICS
 
     text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
     section = text.split("## When not to believe a number\n")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in section.splitlines()]
     told = {row[0]: row[2] for row in rows if len(row) == 3}
-    for warning in WARNINGS:
+    for warning in DIAGNOSTICS:
         number, _, unit = told[f"`{warning.name}`"].partition(" ")
         threshold = float(number) / (100 if unit == "%" else 1)
         assert threshold == pytest.approx(warning.threshold), warning.name

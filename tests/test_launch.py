@@ -247,7 +247,7 @@ def crash(how: str, at: int = 30, rank: int = 1) -> str:
     """A program in which a rank comes to grief in its `at`th all_reduce."""
     return f"""
 import os, signal, sys, time
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 healthy, calls = OPERATIONS["all_reduce"].call, []
 def crash(dist, b):
     calls.append(1)

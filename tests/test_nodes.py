@@ -116,7 +116,7 @@ def test_launches_of_two_nodes_go_on_if_both_have_the_same_journal(tmp_path: Pat
 
 AT_THE_END = """
 import os
-from commbench.worker.watch import Watch
+from commbench.worker.watchdog.watchdog import Watch
 healthy = Watch.end
 def end(self):
     if self._rank == 1:
@@ -162,7 +162,8 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     # The ranks of several nodes are spawned: they read this file again, and find the change.
     planted = tmp_path / "planted.py"
     planted.write_text(
-        program + "if __name__ == '__main__':\n    from commbench.cli import main\n    main()\n"
+        program
+        + "if __name__ == '__main__':\n    from commbench.cli.main import main\n    main()\n"
     )
     port, began = free_port(), time.monotonic()
     asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]

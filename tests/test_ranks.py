@@ -133,14 +133,14 @@ def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
 
 
 BROKEN_EXPECTATION = """
-from commbench.operations import OPERATIONS, Source
+from commbench.spec.operations import OPERATIONS, BlockOrigin
 OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(
-    expected=lambda at: Source(block=0, rank=0)
+    expected=lambda at: BlockOrigin(block=0, rank=0)
 )
 """
 
 CORRUPTED_BUFFER = """
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
     healthy(dist, b)
@@ -150,7 +150,7 @@ OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
 """
 
 SWAPPED_BLOCKS = """
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 healthy = OPERATIONS["all_to_all"].call
 def swap(dist, b):
     healthy(dist, b)
@@ -160,7 +160,7 @@ OPERATIONS["all_to_all"] = OPERATIONS["all_to_all"]._replace(call=swap)
 """
 
 NOTHING_WRITTEN = """
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=lambda dist, b: None)
 """
 
@@ -210,7 +210,7 @@ def test_what_the_backend_refuses_when_tried_becomes_a_row_with_its_words(
     program: Commbench,
 ) -> None:
     forget = """
-from commbench.backends import BACKENDS
+from commbench.spec.backends import BACKENDS
 BACKENDS["gloo"] = BACKENDS["gloo"]._replace(refused_dtypes=())
 """
     ended = program(forget, "--sizes", "1K", "--dtype", "int16,float32", "--no-plots")

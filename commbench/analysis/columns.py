@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.diagnostics import warnings_of
+from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
 from commbench.units import GB, MICRO
 
@@ -89,7 +89,7 @@ def _seven_digits(values: Any) -> Any:
 def columns_of(row: ResultRow) -> dict[str, Any]:
     """The row by the names of COLUMNS; None means not measured."""
     plan, case, time = row.header.plan, row.measurement.case, row.time
-    strain, launches = row.strain, row.launch_medians
+    strain, launches = row.interference, row.launch_medians
     return {
         "label": row.header.label,
         "operation": case.operation,
@@ -133,7 +133,7 @@ def columns_of(row: ResultRow) -> dict[str, Any]:
         "stalled_share": _scaled(strain.stalled_share, 1),
         "queued_share": _scaled(strain.queued_share, 1),
         "switches_per_iteration": _scaled(strain.switches_per_iteration, 1),
-        "warnings": " ".join(warning.name for warning in warnings_of(row)),
+        "warnings": " ".join(diagnostic.name for diagnostic in diagnose_row(row)),
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.analysis.columns import COLUMNS, columns_of
-from commbench.analysis.rows import rows_of
+from commbench.analysis.rows import make_rows
 from commbench.results.journal_reader import read_run
 
 if TYPE_CHECKING:
@@ -22,6 +22,6 @@ def frame(*paths: Path | str) -> DataFrame:
     import pandas
 
     runs = [read_run(Path(path)) for path in paths]
-    rows = [{"run": run.name, **columns_of(row)} for run in runs for row in rows_of(run)]
+    rows = [{"run": run.name, **columns_of(row)} for run in runs for row in make_rows(run)]
     table: DataFrame = pandas.DataFrame(rows, columns=["run", *COLUMNS]).convert_dtypes()
     return table

@@ -1,27 +1,31 @@
-"""When a number should not be believed: the closed table of warnings about a measurement.
+"""DIAGNOSTICS: the closed table of reasons to distrust a measurement. Users see them as warnings.
 
-Each has a name, a figure, a threshold, and what to do about it. They are computed from the journal
-whenever a run is read, so that a better rule serves old runs too.
+Each has a name, a figure, a threshold, and advice. They are computed from the journal whenever a
+run is read, so a better rule applies to old runs too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import design_effect, median
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import PIPELINED, describe_timing
 from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
 
 FEWEST_FOR_SHAPE = 20
-"""Samples below which nothing is said of the shape of their distribution."""
+"""With fewer samples the shape of their distribution is unknown."""
+FEWEST_BATCHES_FOR_DRIFT = 4
 SMALLEST_MODE = 0.15
-ENOUGH_VISITS = 4
+"""Share of the samples that a group must have to count as a mode."""
+DISTINCT = log(1.15)
+"""Two modes that differ by less than 15 % count as one."""
 
 
 class Diagnostic(NamedTuple):
@@ -29,29 +33,30 @@ class Diagnostic(NamedTuple):
 
     name: str
     figure: Callable[[ResultRow], float | None]
-    """What is held against the threshold; None where it is not known or does not apply."""
+    """What is compared with the threshold; None where it is unknown or does not apply."""
     threshold: float
-    """Warned about above it."""
+    """The diagnostic applies where the figure is above it."""
     message: str
-    """`{}` stands for the largest figure among the rows concerned, `{percent}` for it as such."""
+    """`{}` stands for the largest figure of the rows concerned, `{percent}` for it in percent."""
     advice: str
     """What to do about it."""
     advice_if_quiet: str = ""
-    """What to do where that was done already: ranks ran in quiet mode."""
+    """The advice where it differs because ranks already ran in quiet mode."""
 
-    def says(self, rows: Sequence[ResultRow]) -> str:
-        """Message and advice for the rows concerned."""
-        worst = max(self.figure(row) or 0.0 for row in rows)
-        quiet = all(row.header.plan.cpu_mode == "quiet" for row in rows)
-        advice = (self.advice_if_quiet if quiet else "") or self.advice
+    def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
+        """Message and advice for the rows concerned, each given with its figure."""
+        worst = max(figure for _, figure in concerned)
+        is_quiet = all(row.header.plan.cpu_mode == "quiet" for row, _ in concerned)
+        advice = (self.advice_if_quiet if is_quiet else "") or self.advice
         return f"{self.message.format(worst, percent=format_share(worst))}; {advice}"
 
 
-def warnings_of(row: ResultRow) -> tuple[Diagnostic, ...]:
-    """What to warn about in one row."""
+def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
+    """The diagnostics that apply to a row, each with its figure, in the order of the table."""
     if not row.measurement.batches:
-        return ()
-    return tuple(w for w in WARNINGS if (f := w.figure(row)) is not None and f > w.threshold)
+        return {}
+    figures = ((diagnostic, diagnostic.figure(row)) for diagnostic in DIAGNOSTICS)
+    return {d: figure for d, figure in figures if figure is not None and figure > d.threshold}
 
 
 def ranks_per_core(row: ResultRow) -> float | None:
@@ -61,15 +66,16 @@ def ranks_per_core(row: ResultRow) -> float | None:
     hosts: dict[str, list[tuple[int, ...]]] = {}
     for rank in row.header.ranks:
         hosts.setdefault(rank.host, []).append(rank.cores)
-    crowded = [_crowding(cores) for cores in hosts.values() if all(cores)]
-    return max(crowded, default=None)
+    found = [_ranks_per_core_of_host(cores) for cores in hosts.values() if all(cores)]
+    return max(found, default=None)
 
 
-def _crowding(ranks: Sequence[tuple[int, ...]]) -> float:
-    """Ranks over the cores they may use together, or those that share a core of their own."""
-    together = len(ranks) / len({core for cores in ranks for core in cores})
-    alone = Counter(cores[0] for cores in ranks if len(cores) == 1)
-    return max(together, *alone.values(), 0)
+def _ranks_per_core_of_host(ranks: Sequence[tuple[int, ...]]) -> float:
+    """The larger of two figures: ranks over all cores they may use, and the most ranks that are
+    bound to the same single core. `ranks` holds the allowed cores of each rank."""
+    average = len(ranks) / len({core for cores in ranks for core in cores})
+    bound = Counter(cores[0] for cores in ranks if len(cores) == 1)
+    return max(average, *bound.values(), 0)
 
 
 def _imprecision(row: ResultRow) -> float | None:
@@ -80,20 +86,20 @@ def _imprecision(row: ResultRow) -> float | None:
 
 
 def _drift(row: ResultRow) -> float | None:
-    """By how much the later half of the batches differs from the earlier half, over the median;
-    None where it may be chance."""
+    """The difference of the medians of the later and the earlier half of the batches, over the
+    median of all; None where it may be chance."""
     batches = [batch.samples_s for batch in row.measurement.batches if batch.launch == 0]
-    if len(batches) < ENOUGH_VISITS or row.time is None or not row.time.median:
+    if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
         return None
     half = len(batches) // 2
     halves = [sorted(sum(part, ())) for part in (batches[:half], batches[-half:])]
-    if sum(map(len, halves)) < FEWEST_FOR_SHAPE or not _trend(batches, row.time.median):
+    if sum(map(len, halves)) < FEWEST_FOR_SHAPE or not _has_trend(batches, row.time.median):
         return None
     return abs(median(halves[1]) - median(halves[0])) / row.time.median
 
 
-def _trend(batches: Sequence[Sequence[float]], middle: float) -> bool:
-    """Whether batches move one way: their medians against their order (Mann-Kendall test, 1 %)."""
+def _has_trend(batches: Sequence[Sequence[float]], middle: float) -> bool:
+    """Whether the medians of batches rise or fall with time (Mann-Kendall test, 1 %)."""
     if design_effect(batches, middle) == 1:
         return False
     middles = [median(sorted(batch)) for batch in batches]
@@ -108,44 +114,43 @@ def _trend(batches: Sequence[Sequence[float]], middle: float) -> bool:
 
 
 def _bimodality(row: ResultRow) -> float | None:
-    """Ashman's D of the two groups that durations split into best, on a log scale: the distance of
-    their means over their spread; None where it may be chance. Above 2 two groups show; a single
-    bell cut in two has 2.7, an even spread 3.5, and few samples of them more: 98 % of the latter
-    stay below 3.25 + 14 / sqrt(n), by simulation."""
-    samples = sorted(sample for sample in row.measurement.samples_s if sample > 0)
-    if len(samples) < FEWEST_FOR_SHAPE:
-        return None
-    logs = [log(sample) for sample in samples]
+    """Ashman's D of the best split of the durations into two groups, on a log scale: the distance
+    of the groups' means over their standard deviation. None where it may be chance.
+
+    Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
+    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
+    """
+    logs = [log(sample) for sample in sorted(row.measurement.samples_s) if sample > 0]
     number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
-    sums, squares = [0.0], [0.0]
-    for value in logs:
-        sums.append(sums[-1] + value)
-        squares.append(squares[-1] + value * value)
-    best, separation = -1.0, 0.0
-    for cut in range(least, number - least + 1):
-        left, right = sums[cut] / cut, (sums[-1] - sums[cut]) / (number - cut)
-        between = cut * (number - cut) * (right - left) ** 2
+    if number < FEWEST_FOR_SHAPE:
+        return None
+    sums = list(accumulate(logs, initial=0.0))
+    total = sums[-1]
+    best, cut = -1.0, 0  # the split with the largest variance between the two groups
+    for index in range(least, number - least + 1):
+        rest = number - index
+        between = index * rest * ((total - sums[index]) / rest - sums[index] / index) ** 2
         if between > best:
-            inner = squares[-1] - cut * left**2 - (number - cut) * right**2
-            best = between
-            spread = sqrt(max(inner / number, 1e-12))
-            separation = (right - left) / spread if right - left > DISTINCT else 0.0
+            best, cut = between, index
+    left, right = sums[cut] / cut, (total - sums[cut]) / (number - cut)
+    if right - left <= DISTINCT:
+        return None
+    within = sum(v * v for v in logs) - cut * left**2 - (number - cut) * right**2
+    separation = (right - left) / sqrt(max(within / number, 1e-12))
     return separation if separation > 3.25 + 14 / sqrt(number) else None
 
 
-DISTINCT = log(1.15)
-"""Two modes closer than 15 % are one for all purposes."""
-
-
 def _skew(row: ResultRow) -> float | None:
-    skew, case = row.strain.entry_skew_s, row.measurement.case
-    if case.timing != ISOLATED or skew is None or row.time is None or not row.time.median:
+    skew, case = row.interference.entry_skew_s, row.measurement.case
+    if not describe_timing(case.timing).has_entry_skew:
+        return None
+    if skew is None or row.time is None or not row.time.median:
         return None
     return skew / row.time.median
 
 
 def _always_last(row: ResultRow) -> float | None:
-    shares, skew = row.strain.last_share, _skew(row)
+    shares, skew = row.interference.last_share, _skew(row)
     if len(shares) < 2 or skew is None or skew <= 0.05:
         return None
     if len(row.measurement.samples_s) < FEWEST_FOR_SHAPE:
@@ -154,11 +159,11 @@ def _always_last(row: ResultRow) -> float | None:
 
 
 def _clock(row: ResultRow) -> float | None:
-    """Clock step and loop overhead over the duration of an iteration: 1 is a tenth of the time for
-    the step, or a twentieth for the overhead."""
+    """How coarse the clock is for the duration of an iteration: 1 where the clock's step is a tenth
+    of it, or the overhead of the timed loop a twentieth."""
     if row.time is None or not row.time.median:
         return None
-    iteration = row.time.median * (row.strain.calls or 1)
+    iteration = row.time.median * (row.interference.calls or 1)
     step, overhead = row.header.resolution_s or 0.0, row.header.overhead_s or 0.0
     return max(10 * step, 20 * overhead) / iteration
 
@@ -169,8 +174,8 @@ def _launch_spread(row: ResultRow) -> float | None:
 
 
 def _above_link(row: ResultRow) -> float | None:
-    """What was reached of the most that the named link can carry, a network that reduces included;
-    None where no link was named."""
+    """The bandwidth over the most that the link named by --peak can carry, also where the network
+    reduces; None where no link was named."""
     if not row.header.plan.peak:
         return None
     from commbench.analysis.peak import share_of_peak
@@ -180,14 +185,14 @@ def _above_link(row: ResultRow) -> float | None:
     return share.fraction / share.ceiling if share else None
 
 
-WARNINGS: tuple[Diagnostic, ...] = (
+DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "too_few_cores", ranks_per_core, 1.0,
         "{:.3g} ranks share a core: they wait for each other, and not only for data",
         "start fewer ranks (--nproc-per-node), or read these times as what such sharing costs",
     ),
     Diagnostic(
-        "stalls", lambda row: row.strain.stalled_share, 0.05,
+        "stalls", lambda row: row.interference.stalled_share, 0.05,
         "up to {percent} of the iterations took at least 1.5 ms and half as long again as the "
         "usual",
         "the host's scheduler did that: --cpu-mode quiet (SCHED_BATCH, a core for each rank); "
@@ -196,19 +201,19 @@ WARNINGS: tuple[Diagnostic, ...] = (
         "move; `commbench doctor` tries both",
     ),
     Diagnostic(
-        "queued", lambda row: row.strain.queued_share, 0.5,
+        "queued", lambda row: row.interference.queued_share, 0.5,
         "threads of a rank waited for a processor up to {percent} of the time",
         "other work runs on these cores, or too few are allowed; see `commbench doctor`",
         "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
         "move; `commbench doctor` tries both",
     ),
     Diagnostic(
-        "throttled", lambda row: row.strain.throttled_share, 0.01,
+        "throttled", lambda row: row.interference.throttled_share, 0.01,
         "the control group's share of the processor was used up for {percent} of the time",
         "raise the CPU limit of this container, or start fewer ranks",
     ),
     Diagnostic(
-        "stolen", lambda row: row.strain.stolen_share, 0.05,
+        "stolen", lambda row: row.interference.stolen_share, 0.05,
         "the hypervisor gave away up to {percent} of a processor's time meanwhile",
         "other guests of this host are busy; run again, or on a host of your own",
     ),
@@ -240,7 +245,7 @@ WARNINGS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "coarse_clock", _clock, 1.0,
         "the clock and the loop are {:.1f} times as coarse as such short times allow",
-        "--timing pipelined times many calls at once",
+        f"--timing {PIPELINED} times many calls at once",
     ),
     Diagnostic(
         "imprecise", _imprecision, 1.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -11,12 +12,12 @@ from commbench.results.schema import Batch
 
 STALL_S = 1.5e-3
 STALL_FACTOR = 1.5
-"""An iteration is stalled if it took so much longer than the fastest tenth, and so many times as
-long: what a time slice of the scheduler costs, and what no scatter of the operation itself does."""
+"""An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
+times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
 
 
 class Interference(NamedTuple):
-    """Figures over all batches to one case; None where there is nothing to tell them by."""
+    """Figures over all batches of one case; None where the batches do not hold the data."""
 
     calls: int | None
     stalled_share: float | None
@@ -29,18 +30,18 @@ class Interference(NamedTuple):
     entry_skew_s: float | None
     operation_s: float | None
     last_share: tuple[float, ...]
-    """In which share of the iterations each rank was the last to enter."""
+    """For each rank the share of the iterations in which it was the last to enter."""
 
 
-def strain_of(batches: Sequence[Batch]) -> Interference:
-    """The figures of a case's batches."""
+def find_interference(batches: Sequence[Batch]) -> Interference:
+    """What disturbed the batches of one case."""
     elapsed = sum(batch.elapsed_s for batch in batches)
     iterations = sum(len(batch.samples_s) for batch in batches)
-    told = [batch.last_in for batch in batches]
-    last = [sum(counts) for counts in zip(*told, strict=True)] if all(told) else []
+    counted = [batch.last_in for batch in batches]
+    last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
     return Interference(
         calls=batches[0].calls if batches else None,
-        stalled_share=_stalled(batches),
+        stalled_share=_stalled_share(batches),
         queued_share=_share([batch.queued_s for batch in batches], elapsed),
         switches_per_iteration=(
             sum(batch.switches for batch in batches) / iterations
@@ -49,32 +50,32 @@ def strain_of(batches: Sequence[Batch]) -> Interference:
         ),
         throttled_share=_share([batch.throttled_s for batch in batches], elapsed),
         stolen_share=_share([batch.stolen_s for batch in batches], elapsed),
-        entry_skew_s=_middle([batch.entry_skew_s for batch in batches]),
-        operation_s=_middle([batch.operation_s for batch in batches]),
+        entry_skew_s=_median_if_known([batch.entry_skew_s for batch in batches]),
+        operation_s=_median_if_known([batch.operation_s for batch in batches]),
         last_share=tuple(count / sum(last) for count in last) if sum(last) else (),
     )
 
 
-def weighted(batches: Sequence[Batch], field: str) -> list[float]:
-    """The mean over all batches of a field that has a value for each rank, weighted by iterations;
-    empty where it is not known."""
+def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
+    """For each rank the mean over batches, weighted by iterations, of a field with a value per
+    rank; empty where a batch lacks the field."""
     total = sum(len(batch.samples_s) for batch in batches)
     values = [(len(batch.samples_s), getattr(batch, field)) for batch in batches]
     if not total or not all(found for _, found in values):
         return []
-    columns = zip(*(found for _, found in values), strict=True)
+    by_rank = zip(*(found for _, found in values), strict=True)
     weights = [weight for weight, _ in values]
-    return [sum(w * v for w, v in zip(weights, c, strict=True)) / total for c in columns]
+    return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
 
 
-def _stalled(batches: Sequence[Batch]) -> float | None:
+def _stalled_share(batches: Sequence[Batch]) -> float | None:
     calls = {batch.calls for batch in batches}
     ordered = sorted(chain.from_iterable(batch.samples_s for batch in batches))
     if not ordered or len(calls) > 1:
         return None
     usual = percentile(ordered, 0.1)
     limit = max(usual + STALL_S / calls.pop(), STALL_FACTOR * usual)
-    return sum(sample > limit for sample in ordered) / len(ordered)
+    return (len(ordered) - bisect_right(ordered, limit)) / len(ordered)
 
 
 def _share(parts: Sequence[float | None], whole: float) -> float | None:
@@ -82,6 +83,6 @@ def _share(parts: Sequence[float | None], whole: float) -> float | None:
     return sum(known) / whole if len(known) == len(parts) and whole else None
 
 
-def _middle(values: Sequence[float | None]) -> float | None:
+def _median_if_known(values: Sequence[float | None]) -> float | None:
     known = sorted(value for value in values if value is not None)
     return median(known) if known and len(known) == len(values) else None

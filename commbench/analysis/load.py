@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.columns import COLUMNS, coerce, columns_of
 from commbench.analysis.csv_file import read_results
-from commbench.analysis.rows import rows_of
+from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
@@ -61,7 +61,7 @@ def source_of(run: Run, columns: Sequence[str] = COLUMNS) -> LoadedRun:
     """The results of a run that was read or imported."""
     from pandas import DataFrame
 
-    rows = [columns_of(row) for row in rows_of(run)]
+    rows = [columns_of(row) for row in make_rows(run)]
     frame = coerce(DataFrame(rows, columns=list(COLUMNS)), columns)
     return LoadedRun(run.name, Path(run.path), frame, run.header, run)
 

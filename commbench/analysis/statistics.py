@@ -1,19 +1,20 @@
 """Statistics of durations: median, its distribution-free interval, percentiles.
 
-Nothing is averaged that should not be, no sample is ever dropped, and a percentile is given only
-when there are enough samples to say anything about it.
+No sample is ever dropped, and a high percentile is given only when there are enough samples.
 
-Samples come in batches: some in a row, then others' turn. Within one batch they are alike (the
-machine was in one state): many samples of few batches tell less than their number says. That
-is what cluster samples are to a survey, and the interval is widened as surveys do it (`interval`).
+Samples come in batches: a few iterations of one case in a row, then other cases. Samples of one
+batch are correlated because the machine was in one state, so they carry less information than as
+many independent samples. Surveys know this as cluster sampling; `median_ci` widens the interval by
+its design effect.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
-from math import ceil, comb, floor, sqrt
+from math import ceil, floor, sqrt
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
@@ -32,8 +33,7 @@ class Summary(NamedTuple):
     low: float | None
     high: float | None
     design_effect: float
-    """By how much the interval is wider than independent samples would have it, squared; 1 where
-    batches agree. The design effect of survey statistics."""
+    """The variance of the median over that of independent samples (Kish); 1 where batches agree."""
     minimum: float | None
     mean: float | None
     p10: float | None
@@ -58,14 +58,15 @@ def summarise(
     `launches` are the same samples by launch, where there were several.
     """
     ordered = sorted(chain.from_iterable(batches))
-    number = len(ordered)
-    low, high = median_ci(batches, launches)
+    number, middle = len(ordered), median(ordered)
+    effect = _larger_design_effect(batches, launches, middle)
+    low, high = _widened_ci(ordered, effect)
     return Summary(
         iterations=number,
-        median=median(ordered),
+        median=middle,
         low=low,
         high=high,
-        design_effect=_larger_design_effect(batches, launches, median(ordered)),
+        design_effect=effect,
         minimum=ordered[0],
         mean=sum(ordered) / number,
         p10=percentile(ordered, 0.10),
@@ -79,41 +80,48 @@ def summarise(
 def median_ci(
     batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
 ) -> tuple[float | None, float | None]:
-    """The 95 % interval of the median of samples that come in batches; (None, None) below 6.
+    """The 95 % confidence interval of the median of samples that come in batches.
 
-    Where batches and launches agree, median_interval. Where they differ by more than chance, its
-    ranks move apart by the root of the design effect, at most to the extremes (Woodruff, JASA 47,
-    1952).
+    Where batches and launches agree, it is median_interval. Where they differ by more than chance,
+    its order statistics move apart by the root of the design effect, at most to the extremes
+    (Woodruff, JASA 47, 1952). (None, None) below 6 samples.
     """
     ordered = sorted(chain.from_iterable(batches))
-    ranks = median_ranks(len(ordered))
-    if ranks is None:
+    if median_ranks(len(ordered)) is None:
         return None, None
-    factor = _larger_design_effect(batches, launches, median(ordered))
-    if factor == 1:
-        return ordered[ranks[0] - 1], ordered[ranks[1] - 1]
-    centre, half = (len(ordered) + 1) / 2, (ranks[1] - ranks[0]) / 2 * sqrt(factor)
+    return _widened_ci(ordered, _larger_design_effect(batches, launches, median(ordered)))
+
+
+def _widened_ci(ordered: Sequence[float], effect: float) -> tuple[float | None, float | None]:
+    """The 95 % confidence interval of the median of sorted samples with this design effect."""
+    ranks = median_ranks(len(ordered))
+    if ranks is None or effect == 1:
+        return median_interval(ordered)
+    centre, half = (len(ordered) + 1) / 2, (ranks[1] - ranks[0]) / 2 * sqrt(effect)
     low, high = max(1, floor(centre - half)), min(len(ordered), ceil(centre + half))
     return ordered[low - 1], ordered[high - 1]
 
 
 def design_effect(batches: Sequence[Sequence[float]], middle: float) -> float:
-    """The variance of the share of samples below the median between batches, over what independent
-    samples would have: Kish's design effect. 1 where the difference may be chance (5 % chi-square
-    test) or there is one batch."""
-    several = [batch for batch in batches if batch]
-    freedom = len(several) - 1
-    if freedom < 1:
+    """Kish's design effect of the share of samples below the median, `middle`.
+
+    It is the variance of that share between batches over the variance that independent samples
+    would have. It is 1 where the difference may be chance (5 % chi-square test), and for one batch.
+    """
+    several = [sorted(batch) for batch in batches if batch]
+    degrees = len(several) - 1
+    if degrees < 1:
         return 1.0
-    below = [
-        (len(v), sum(s < middle for s in v) + sum(s == middle for s in v) / 2) for v in several
+    below = [  # a sample that equals the median counts half
+        (len(batch), (bisect_left(batch, middle) + bisect_right(batch, middle)) / 2)
+        for batch in several
     ]
     # One half, unless many samples equal the median, as with a coarse clock.
     share = sum(found for _, found in below) / sum(number for number, _ in below)
     scatter = sum(4 * (found - number * share) ** 2 / number for number, found in below)
-    if scatter <= _chi_square_limit(freedom):
+    if scatter <= _chi_square_limit(degrees):
         return 1.0
-    return max(1.0, scatter / freedom * (_student(freedom) / _Z) ** 2)
+    return max(1.0, scatter / degrees * (_student(degrees) / _Z) ** 2)
 
 
 def _larger_design_effect(
@@ -122,21 +130,21 @@ def _larger_design_effect(
     return max(design_effect(batches, middle), design_effect(launches, middle))
 
 
-def _chi_square_limit(freedom: int) -> float:
+def _chi_square_limit(degrees: int) -> float:
     """The 95th percentile of chi-square (Wilson and Hilferty, 1931)."""
-    spread = 2 / (9 * freedom)
-    return float(freedom * (1 - spread + 1.6448536 * sqrt(spread)) ** 3)
+    spread = 2 / (9 * degrees)
+    return float(degrees * (1 - spread + 1.6448536 * sqrt(spread)) ** 3)
 
 
 _STUDENT_OF_FEW = {1: 12.706, 2: 4.303, 3: 3.182}
 
 
-def _student(freedom: int) -> float:
+def _student(degrees: int) -> float:
     """The two-sided 95 % factor of Student's t; by Fisher's expansion where that is good to 2 %."""
-    if freedom in _STUDENT_OF_FEW:
-        return _STUDENT_OF_FEW[freedom]
+    if degrees in _STUDENT_OF_FEW:
+        return _STUDENT_OF_FEW[degrees]
     z = _Z
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
 def median(ordered: Sequence[float]) -> float:
@@ -146,12 +154,14 @@ def median(ordered: Sequence[float]) -> float:
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The nearest-rank percentile of sorted samples: the least that `fraction` do not exceed."""
+    """The nearest-rank percentile of sorted samples: the smallest sample that at least `fraction`
+    of all samples do not exceed."""
     return ordered[max(0, ceil(fraction * len(ordered) - 1e-9) - 1)]
 
 
 def median_interval(ordered: Sequence[float]) -> tuple[float | None, float | None]:
-    """The 95 % interval of the median of sorted samples; (None, None) below 6 of them."""
+    """The 95 % confidence interval of the median of sorted, independent samples; (None, None) below
+    6 of them."""
     ranks = median_ranks(len(ordered))
     return (ordered[ranks[0] - 1], ordered[ranks[1] - 1]) if ranks else (None, None)
 
@@ -167,7 +177,8 @@ def median_ranks(number: int) -> tuple[int, int] | None:
         spread = _Z * sqrt(number)
         return floor((number - spread) / 2), ceil(1 + (number + spread) / 2)
     allowed = (1 - CONFIDENCE) * 2**number
-    tail, rank = 0, 0
-    while 2 * (tail := tail + comb(number, rank)) <= allowed:
+    tail, rank, binomial = 0, 0, 1  # binomial is "number choose rank"
+    while 2 * (tail := tail + binomial) <= allowed:
+        binomial = binomial * (number - rank) // (rank + 1)
         rank += 1
     return (rank, number + 1 - rank) if rank else None

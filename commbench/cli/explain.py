@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
+
 
 def explain(
     what: Annotated[
@@ -34,8 +36,7 @@ def explain(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="OP: isolated, each call alone; pipelined, back to back as in nccl-tests.  "
-            "[default: isolated]",
+            help=f"OP: {TIMING_HELP}.  [default: {DEFAULT_TIMING}]",
         ),
     ] = None,
     nodes: Annotated[

@@ -10,7 +10,7 @@ import typer
 from commbench.cli.options import Dtype, Op, Ranks
 
 
-def importing(
+def import_(
     file: Annotated[
         Path,
         typer.Argument(
@@ -40,7 +40,7 @@ def importing(
     commbench import osu_allgather.txt --ranks 16 --label mpi
     """
     from commbench.analysis.csv_file import ResultsCsv
-    from commbench.analysis.rows import rows_of
+    from commbench.analysis.rows import make_rows
     from commbench.importers.registry import read_foreign
     from commbench.importers.to_run import run_of
     from commbench.output.console import print_result, print_status
@@ -56,7 +56,7 @@ def importing(
     run = run._replace(header=run.header._replace(label=label or run.header.label))
     folder = create_folder(output or new_folder(label or "imported"))
     write_run(folder, run)
-    ResultsCsv(folder).add(*rows_of(run))
+    ResultsCsv(folder).add(*make_rows(run))
     print_result(run_text(run))
     for note in foreign.notes:
         print_status(f"note: {' '.join(note.split())}")

@@ -29,7 +29,7 @@ COMMANDS = {
 }
 """Each is the function, or the group of commands, of its name in the module of its name; with its
 line in the help."""
-NAMES = {"import": "importing"}
+NAMES = {"import": "import_"}
 """Names of the modules and functions of commands whose own name Python keeps for itself."""
 
 

@@ -11,7 +11,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import CommbenchError, Interrupted
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, Plan
@@ -125,12 +125,12 @@ def _launch(what: Plan) -> tuple[SizeResult, ...]:
         folder = create_folder(Path(place) / "run")
         method, _ = start_method(what.device, nodes)
         launch(LaunchTask(plan=what, label="doctor", folder=folder, silent=True), nodes, method)
-        return tuple(_point(row) for row in rows_of(read_run(folder)) if row.time)
+        return tuple(_point(row) for row in make_rows(read_run(folder)) if row.time)
 
 
 def _point(row: ResultRow) -> SizeResult:
     assert row.time is not None
-    strain = row.strain
+    strain = row.interference
     return SizeResult(
         size_bytes=row.measurement.case.size_bytes,
         iterations=row.time.iterations,

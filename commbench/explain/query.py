@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, row_of
-from commbench.errors import RecordsError, UsageError, name_error
-from commbench.explain.row_text import TIMINGS, explain
+from commbench.analysis.rows import ResultRow, make_row
+from commbench.errors import RecordsError, UsageError
+from commbench.explain.row_text import explain
 from commbench.explain.run_text import explain_run
 from commbench.results.files import is_something
 from commbench.results.journal_reader import read_run
@@ -19,8 +19,9 @@ from commbench.spec.dtypes import find_dtype
 from commbench.spec.links import Peak, parse_peak
 from commbench.spec.operations import Operation, find_operation
 from commbench.spec.plan import Plan
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_MODES
 from commbench.units import parse_size, parse_time
+from commbench.validation import choose
 
 
 class QuotedCall(NamedTuple):
@@ -70,9 +71,8 @@ def _of_claim(
     if op is not None:
         raise UsageError(f"--op {op} is for a run, and {operation.name} is none", "leave --op out")
     _refuse_missing(operation, quoted_call)
-    timing = ISOLATED if quoted_call.timing is None else quoted_call.timing
-    if timing not in TIMINGS:
-        raise name_error("timing", timing, list(TIMINGS))
+    timing = DEFAULT_TIMING if quoted_call.timing is None else quoted_call.timing
+    choose("timing", timing, TIMING_MODES)
     try:
         row = claimed_row(
             operation,
@@ -132,7 +132,7 @@ def claimed_row(
     seconds: float,
     size_bytes: int | None = None,
     dtype: str = "float32",
-    timing: str = "isolated",
+    timing: str = DEFAULT_TIMING,
     nodes: int = 1,
 ) -> ResultRow:
     """The row of one call that is said to take `seconds`; the size is rounded as a Plan does it.
@@ -146,6 +146,7 @@ def claimed_row(
         backend="",
         device="",
         world_size=ranks,
+        timing=timing,
     )
     if not 1 <= nodes <= ranks:
         raise UsageError(f"{ranks} ranks cannot be on {nodes} nodes", "each node has at least one")
@@ -155,7 +156,5 @@ def claimed_row(
             f"{case.name} cannot be measured: {case.reason}", "ask for more bytes or ranks"
         )
     header = RunHeader(plan=plan, label="", started="", launcher="", num_nodes=nodes)
-    measurement = Measurement(
-        case=case._replace(timing=timing), status=OK, batches=(Batch(samples_s=(seconds,)),)
-    )
-    return row_of(header, measurement)
+    measurement = Measurement(case=case, status=OK, batches=(Batch(samples_s=(seconds,)),))
+    return make_row(header, measurement)

@@ -11,18 +11,8 @@ from commbench.results.schema import CUT_OFF
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes, format_percent
-
-TIMINGS = {
-    ISOLATED: "each call alone. Ranks come together first, then call once and wait for the result; "
-    "the slowest rank counts, and t is the median over the calls. So long a program waits "
-    "for its result; what launching costs is in it.",
-    PIPELINED: "calls back to back, as nccl-tests makes them: many are queued, and the time of "
-    "all is divided by their number. What launching costs hides behind the call before, so small "
-    "sizes take less than a call alone.",
-}
-"""What each timing mode means."""
 
 _BUFFERS = {
     Extent.NOTHING: "nothing",
@@ -86,7 +76,7 @@ def _time(row: ResultRow) -> Iterator[str]:
     if time is None:
         yield f"Nothing was timed. The case is {measurement.status}: {measurement.reason}"
         return
-    yield f"t = {seconds(time.median)}, {timing}: {TIMINGS.get(timing, 'an unknown mode.')}"
+    yield f"t = {seconds(time.median)}, {timing}: {describe_timing(timing).explanation}"
     if measurement.stop_reason:
         yield f"There were {time.iterations} iterations. {_interval(row)}"
         why = _STOPS.get(measurement.stop_reason, measurement.stop_reason)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commbench.analysis.peak import share_of_peak, why_no_share
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UsageError
-from commbench.explain.row_text import TIMINGS, explain, is_of_size
+from commbench.explain.row_text import explain, is_of_size
 from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS, Operation
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes, format_percent, format_sizes
 
 _COLUMNS = (
@@ -36,23 +37,26 @@ def explain_run(
     kinds = _kinds(_chosen(run, operation, size_bytes))
     largest = [max(rows, key=_timed_size) for rows in kinds.values()]
     of_one = f"--op {operation.name if operation else 'OP'}"
-    hidden = size_bytes is None and len(rows_of(run)) > len(kinds)
+    hidden = size_bytes is None and len(make_rows(run)) > len(kinds)
     others = _others(run, of_one) if hidden else ""
-    if operation or size_bytes or len(rows_of(run)) == 1:
+    if operation or size_bytes or len(make_rows(run)) == 1:
         where = _where(run.header)
         return "\n\n\n".join(explain(row, peak, where) for row in largest) + others
     timings = dict.fromkeys(row.measurement.case.timing for row in largest)
     parts = [
         Paragraph("where", [_where(run.header)]),
         *(Paragraph(label, [text]) for label, text in _COLUMNS),
-        *(Paragraph("timing", [f"{name}: {TIMINGS.get(name, '')}"]) for name in timings),
+        *(
+            Paragraph("timing", [f"{name}: {describe_timing(name).explanation}"])
+            for name in timings
+        ),
     ]
     blocks = [wrapped(_compact(row, peak)) for row in largest]
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
 
 
 def _chosen(run: Run, operation: Operation | None, size: int | None) -> list[ResultRow]:
-    rows = list(rows_of(run))
+    rows = list(make_rows(run))
     if not rows:
         raise UsageError(f"{run.name} has no finished case yet", "wait, or name another run")
     names = dict.fromkeys(row.measurement.case.operation for row in rows)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-PIPELINED = "pipelined"
-
 
 class ImportedRow(NamedTuple):
     """One measurement of another tool: one size, one placement."""
@@ -76,7 +74,7 @@ class ImportedFile(NamedTuple):
     format: str
     """The importer's name, such as `nccl-tests-json`."""
     timing: str
-    """`pipelined` or `isolated`, by the loop that the tool documents."""
+    """The name of a timing mode, by the loop that the tool documents."""
     ranks: int
     hosts: tuple[str, ...]
     devices: tuple[str, ...]

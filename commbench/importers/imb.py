@@ -13,14 +13,14 @@ import re
 from dataclasses import dataclass, field, replace
 
 from commbench.importers import cells
-from commbench.importers.base import PIPELINED, ImportedFile, each
+from commbench.importers.base import ImportedFile, each
 from commbench.importers.collector import RowCollector
 from commbench.importers.hints import ImportHints
 from commbench.importers.mpi_common import DTYPE_NAMES, REDUCE_NAMES, RowCells, TableKind, add_row
 from commbench.importers.names import BARRIER, IMB, IMB_BLOCKS_SINCE, MpiBenchmark
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 NAME = "imb"
 

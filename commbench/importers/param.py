@@ -14,14 +14,14 @@ from typing import NamedTuple
 from commbench.errors import UsageError
 from commbench.importers import cells
 from commbench.importers.bandwidth_check import BandwidthCheck
-from commbench.importers.base import PIPELINED, ImportedFile, ImportedRow
+from commbench.importers.base import ImportedFile, ImportedRow
 from commbench.importers.collector import RowCollector
 from commbench.importers.hints import ImportHints
 from commbench.importers.names import PARAM
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 NAME = "param"
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.table import clean
 from commbench.report.run_notes import ending_text
 from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
 from commbench.spec.plan import Plan
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import GB, MICRO, format_time
 
 PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
@@ -34,13 +34,6 @@ HEADINGS = (
     "     (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         ",
 )
 
-HOW_TIMED = {
-    ISOLATED: "each call alone; slowest rank of each iteration, median over iterations "
-    "(nccl-tests: calls queued, mean over ranks)",
-    PIPELINED: "calls back to back, time of one; slowest rank of each iteration, median over "
-    "iterations (nccl-tests: one iteration, mean over ranks)",
-}
-
 Pair = tuple[ResultRow | None, ResultRow | None]
 """A line of the table: what one size gave in each of PLACEMENTS; None where not measured."""
 
@@ -48,7 +41,7 @@ Pair = tuple[ResultRow | None, ResultRow | None]
 def nccl_tests_text(run: Run) -> str:
     """The tables of a run in nccl-tests' layout, an empty line between two of them."""
     tables: dict[tuple[object, ...], list[ResultRow]] = {}
-    for row in rows_of(run):
+    for row in make_rows(run):
         case = row.measurement.case
         kind = (case.operation, case.dtype, case.reduce_op, case.timing, case.root)
         tables.setdefault(kind, []).append(row)
@@ -169,7 +162,7 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     case, told = measurement.case, measurement.reported
     texts = [
         f"{case.operation} of {case.dtype}, {plan.world_size} {plan.backend} ranks, {plan.device}",
-        f"time: {told.statistic if told else HOW_TIMED.get(case.timing, case.timing)}",
+        f"time: {told.statistic if told else describe_timing(case.timing).nccl_tests}",
     ]
     for column, name in enumerate(("out-of-place", "in-place")):
         missing = sum(pair[column] is None for pair in pairs)

@@ -7,7 +7,7 @@ from itertools import count, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError, UnavailableError
 from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
 from commbench.results.files import new_file
@@ -79,7 +79,7 @@ def _curves(runs: list[Run]) -> dict[str, Curve]:
     names = [run.name for run in runs]
     for run in {run.path: run for run in runs}.values():
         label = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path})"
-        for row in rows_of(run):
+        for row in make_rows(run):
             if row.time and row.measurement.case.dtype:
                 title = row.measurement.case.title
                 name = f"{label}: {title}" if len(runs) > 1 else title

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from textwrap import fill
 
-from commbench.analysis.diagnostics import WARNINGS, Diagnostic, warnings_of
+from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
 from commbench.analysis.peak import share_of_peak, why_no_share
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.slow_links import slow_links
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import format_bytes, format_GBps, format_time
 
 WIDTH = 100
 
 
 def both_ways_text(rows: Sequence[ResultRow]) -> str:
-    """Isolated over pipelined time, where both were measured; empty where not."""
+    """The time of the first of both timing modes over that of the second, where both were measured;
+    empty where not."""
+    first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
     times: dict[tuple[str, int], dict[str, ResultRow]] = {}
     for row in rows:
         if row.time:
             case = row.measurement.case
             times.setdefault((case.kind, case.size_bytes), {})[case.timing] = row
     lines = [
-        (title, format_bytes(size) if size else "", *_both_ways(found))
+        (
+            title,
+            format_bytes(size) if size else "",
+            *_both_ways(found[first.name], found[second.name]),
+        )
         for (title, size), found in times.items()
-        if ISOLATED in found and PIPELINED in found
+        if first.name in found and second.name in found
     ]
     if not lines:
         return ""
-    headings = ("alone over back to back", "size", "alone", "back to back", "ratio")
-    return "\n".join(table(headings, lines, left="alone over back to back"))
+    title = f"{first.heading} over {second.heading}"
+    headings = (title, "size", first.heading, second.heading, "ratio")
+    return "\n".join(table(headings, lines, left=title))
 
 
-def _both_ways(found: Mapping[str, ResultRow]) -> tuple[str, str, str]:
-    alone, queued = found[ISOLATED].time, found[PIPELINED].time
-    assert alone and queued
-    ratio = f"{alone.median / queued.median:.2f}" if queued.median else ""
-    return format_time(alone.median), format_time(queued.median), ratio
+def _both_ways(one: ResultRow, other: ResultRow) -> tuple[str, str, str]:
+    assert one.time and other.time
+    ratio = f"{one.time.median / other.time.median:.2f}" if other.time.median else ""
+    return format_time(one.time.median), format_time(other.time.median), ratio
 
 
 def warnings_text(
@@ -50,18 +56,20 @@ def warnings_text(
 
     `where` says in a few words which rows some are; without it their sizes or kinds do.
     """
-    concerned: dict[Diagnostic, list[ResultRow]] = {}
+    concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
     for row in rows:
-        for warning in warnings_of(row):
-            concerned.setdefault(warning, []).append(row)
+        for diagnostic, figure in diagnose_row(row).items():
+            concerned.setdefault(diagnostic, []).append((row, figure))
     timed = sum(row.time is not None for row in rows)
     texts = []
-    for warning in (w for w in WARNINGS if w in concerned):
-        found = concerned[warning]
-        place = "all rows" if len(found) == timed else (where or _where)(found)
+    for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
+        found = concerned[diagnostic]
+        which = "all rows"
+        if len(found) < timed:
+            which = (where or _where)([row for row, _ in found])
         texts.append(
             fill(
-                f"{warning.name} ({clean(place)}): {warning.says(found)}.",
+                f"{diagnostic.name} ({clean(which)}): {diagnostic.describe(found)}.",
                 width=WIDTH, initial_indent="  ", subsequent_indent="    ",
             )
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.table import BOLD, RED, clean, style, table
 from commbench.report.run_notes import (
     both_ways_text,
@@ -14,7 +14,7 @@ from commbench.report.run_notes import (
     ways_text,
 )
 from commbench.results.schema import OK, Run
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import (
     decimals_of_GBps,
     format_bytes,
@@ -29,18 +29,12 @@ if TYPE_CHECKING:
 COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
 
 
-HOW = {
-    ISOLATED: "each call alone, slowest rank, median",
-    PIPELINED: "calls back to back, slowest rank, median",
-}
-
-
 def run_text(run: Run, peak: Peak | None = None) -> str:
     """A run: a table for each kind of case, one row per size, and what to be warned about.
 
     With a peak, a column says which part of it the bus bandwidth is.
     """
-    rows = rows_of(run)
+    rows = make_rows(run)
     parts = [_head(run)]
     if run.header.gpu_shared:
         parts.append("Ranks share a GPU: functional only, no measure of performance.")
@@ -70,7 +64,7 @@ def _head(run: Run) -> str:
     where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     told = {m.reported.statistic for m in run.measurements if m.reported}
-    how = "; ".join(sorted(told)) or HOW.get(plan.timing, "slowest rank, median")
+    how = "; ".join(sorted(told)) or describe_timing(plan.timing).summary
     if not where:
         where = "hosts unknown"
     line = (

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
 
-from commbench.spec.case import Case
+from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 from commbench.spec.plan import Plan
 
 SCHEMA = 2
 
 
 def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
-    names = {"visits": "batches", "hops": "link_probes"}
-    upgraded = {names.get(name, name): value for name, value in line.items()}
+    renamed = {"visits": "batches", "hops": "link_probes"}
+    upgraded = {renamed.get(name, name): value for name, value in line.items()}
     return upgraded | {"kind": "batch"} if line.get("kind") == "visit" else upgraded
 
 
@@ -176,9 +176,14 @@ class Measurement(NamedTuple):
         return tuple(chain.from_iterable(batch.samples_s for batch in self.batches))
 
 
+_SEVERITY = {OK: 0, SKIPPED: 1, UNSUPPORTED: 2, FAILED: 3, WRONG: 4}
+
+
 def worse_outcome(earlier: Measurement | None, later: Measurement) -> Measurement:
-    """What counts of a case in two launches: the worse outcome, then the later."""
-    return later if earlier is None or earlier.status in (OK, later.status) else earlier
+    """The measurement with the worse status of a case's two launches; the later of equal ones."""
+    if earlier is None:
+        return later
+    return max(later, earlier, key=lambda measurement: _SEVERITY.get(measurement.status, 5))
 
 
 class RunEnd(NamedTuple):

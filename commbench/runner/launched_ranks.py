@@ -106,7 +106,7 @@ def _record_failure(
 ) -> None:
     """Write how a run ended, `elapsed_s` after its ranks were started, and with which rows."""
     from commbench.analysis.csv_file import ResultsCsv
-    from commbench.analysis.rows import rows_of
+    from commbench.analysis.rows import make_rows
     from commbench.output.progress import restore_cursor
     from commbench.results.journal import Journal, forget_empty
     from commbench.results.journal_reader import read_run
@@ -123,7 +123,7 @@ def _record_failure(
     try:
         Journal(folder).end(end)
         if run.measurements:
-            ResultsCsv(folder).add(*rows_of(run))  # also the batches of cases that were cut off
+            ResultsCsv(folder).add(*make_rows(run))  # also the batches of cases that were cut off
     except RecordsError as unwritable:
         listener.status(f"how the run ended is not written down: {unwritable.message}")
     listener.ended(run._replace(end=end), error)

@@ -77,12 +77,12 @@ def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
 def complete(progress: RunProgress) -> Run:
     """The run, all of whose cases are finished; its end is written where that is missing."""
     from commbench.analysis.csv_file import ResultsCsv
-    from commbench.analysis.rows import rows_of
+    from commbench.analysis.rows import make_rows
 
     folder = Path(progress.run.path)
     if not progress.run.end or progress.run.end.status != COMPLETE:
         Journal(folder).end(RunEnd(status=COMPLETE))
-        ResultsCsv(folder).add(*rows_of(progress.run))
+        ResultsCsv(folder).add(*make_rows(progress.run))
     return read_run(folder)
 
 

@@ -30,7 +30,8 @@ from commbench.runner.option import (
     require_positive,
 )
 from commbench.spec.operations import DEFAULT_OPERATION
-from commbench.spec.plan import CPU_MODES, Plan
+from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
+from commbench.spec.timing_modes import TIMING_HELP
 from commbench.units import format_sizes, parse_percentage, parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
@@ -105,9 +106,8 @@ class RunOptions:
         "S", "Or until a case has been measured for S seconds.", plan="budget_s"
     )
     timing: str = _option(
-        "MODE", "isolated: each call alone, ranks aligned first; pipelined: back to back, as "
-        "nccl-tests does; both.", plan="timing", is_varied=True,
-    )  # fmt: skip
+        "MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True
+    )
     order: str = _option(
         "ORDER", "shuffled: rounds of random order, every case several times; ascending.",
         plan="order",
@@ -232,7 +232,7 @@ class RunOptions:
         try:
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
-            raise error.named(FLAGS_BY_PLAN_FIELD) from None
+            raise error.named(OPTIONS) from None
 
     @property
     def name(self) -> str:
@@ -307,9 +307,6 @@ RUN_OPTIONS: dict[str, RunOption] = _FIELDS | {
 }  # fmt: skip
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
-FLAGS_BY_PLAN_FIELD = {option.plan: option.flag for option in _FIELDS.values() if option.plan} | {
-    "world_size": "--nproc-per-node times nodes"
-}
 VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
 """The options, without dashes, that `commbench sweep --vary` takes."""
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes
 
 READY = "ready"
@@ -58,7 +58,7 @@ class Case(NamedTuple):
     @property
     def title(self) -> str:
         """What is measured, without the size: its kind, and the timing where calls are queued."""
-        return self.kind if self.timing in (ISOLATED, "") else f"{self.kind} {self.timing}"
+        return f"{self.kind} {describe_timing(self.timing).tag}".rstrip()
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dtypes import DTYPES, Dtype
 from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE, Operation
 from commbench.spec.reduce_ops import REDUCE_OPS
-from commbench.spec.timing_modes import ISOLATED, PIPELINED, TIMING_CHOICES
+from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_CHOICES, expand_timing
 from commbench.units import LARGEST_SIZE
 from commbench.validation import (
     LARGEST_INTEGER,
@@ -90,8 +90,8 @@ class Plan:
     """Half-width of the 95 % interval of the median, over the median, that is narrow enough."""
     budget_s: float = 0.2
     """Seconds of measuring after which a case has to be content with what it has."""
-    timing: str = ISOLATED
-    """`isolated`: each call alone, ranks aligned first; `pipelined`: back to back; `both`."""
+    timing: str = DEFAULT_TIMING
+    """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -178,7 +178,9 @@ class Plan:
             reduce_ops = self.reduce_ops if operation.reduces else ("",)
             for dtype in dtypes:
                 for reduce_op in reduce_ops:
-                    for placement, timing in product(self._placements(operation), self._timings()):
+                    for placement, timing in product(
+                        self._placements(operation), expand_timing(self.timing)
+                    ):
                         common = {
                             "operation": operation.name,
                             "dtype": dtype,
@@ -190,9 +192,6 @@ class Plan:
                         refusal = self._refusal(operation, dtype, reduce_op, placement)
                         for size in self._measured_sizes(operation, dtype):
                             yield common | size | (refusal or {}) if refusal else common | size
-
-    def _timings(self) -> tuple[str, ...]:
-        return (ISOLATED, PIPELINED) if self.timing == "both" else (self.timing,)
 
     def _placements(self, operation: Operation) -> tuple[str, ...]:
         if self.placement == NATURAL or not operation.has_data:

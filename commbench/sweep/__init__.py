@@ -1,1 +1,1 @@
-"""The same measurement under several settings, in turn. Imports analysis and below."""
+"""The same measurement under several settings. Imports runner and the layers below."""

@@ -1,13 +1,14 @@
-"""Which setting is best for which sizes, by how much, and how sure that is."""
+"""Which setting is best at which sizes, by how much, and how sure that is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log
+from math import exp, log, nan
 from typing import Any, NamedTuple
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare.ratio import SLOWER, MedianCI, ratio_of, verdicts_of
+from commbench.results.schema import OK
 from commbench.spec.case import Case
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
@@ -20,11 +21,12 @@ class SweepPoint(NamedTuple):
     """One case under all settings."""
 
     kind: str
+    """The title of the case without the fields that are varied."""
     size_bytes: int
     rows: tuple[tuple[Setting, ResultRow], ...]
-    """Those that were timed, fastest first."""
+    """The rows that were timed and are not wrong, fastest first."""
     tied: tuple[Setting, ...]
-    """The settings that are not slower than the fastest beyond the tolerance; it is the first."""
+    """The fastest setting, and those that are not slower than it beyond the tolerance."""
     gain: float
     """Time under the first setting of the sweep over time under the fastest."""
     gain_low: float
@@ -33,7 +35,18 @@ class SweepPoint(NamedTuple):
 
     @property
     def best(self) -> Setting:
+        """The fastest setting."""
         return self.rows[0][0]
+
+    @property
+    def best_row(self) -> ResultRow:
+        """The row of the fastest setting."""
+        return self.rows[0][1]
+
+    @property
+    def case(self) -> Case:
+        """The case under the fastest setting."""
+        return self.best_row.measurement.case
 
 
 class SizeRange(NamedTuple):
@@ -44,7 +57,7 @@ class SizeRange(NamedTuple):
     high_bytes: int
     best: tuple[Setting, ...]
     gains: tuple[float, float]
-    """Least and largest gain over the first setting."""
+    """The least and the largest gain over the first setting."""
 
 
 class SettingRank(NamedTuple):
@@ -56,100 +69,94 @@ class SettingRank(NamedTuple):
     tied: int
     """Cases in which it is among the best."""
     times_best: float
-    """Geometric mean of its time over the best one's: a ratio of ratios, only to rank by."""
+    """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only."""
 
 
-def places_of(outcomes: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
-    """Every case that at least two settings have a time for, in the order of the plan."""
-    varied = {name for outcome in outcomes for name, _ in outcome.setting.options}
+def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
+    """Every case that at least two settings have a valid time for, in the order of the plan."""
+    varied = {name for result in results for name, _ in result.setting.options}
     found: dict[tuple[str, int], list[tuple[Setting, ResultRow]]] = {}
-    for outcome in outcomes:
-        for row in rows_of(outcome.run) if outcome.run else ():
-            if row.time and not row.measurement.wrong:
+    for result in results:
+        for row in make_rows(result.run) if result.run else ():
+            if row.time and row.measurement.status == OK:
                 case = row.measurement.case
-                key = (_kind(case, varied), case.size_bytes)
-                found.setdefault(key, []).append((outcome.setting, row))
-    first = outcomes[0].setting
+                found.setdefault((_make_kind(case, varied), case.size_bytes), []).append(
+                    (result.setting, row)
+                )
+    first = results[0].setting
     return tuple(
-        _place(kind, size, rows, first, tolerance)
+        _make_point(kind, size, rows, first, tolerance)
         for (kind, size), rows in found.items()
         if len(rows) > 1
     )
 
 
-def _kind(case: Case, varied: set[str]) -> str:
-    """The title of a case without what is varied."""
+def _make_kind(case: Case, varied: set[str]) -> str:
     without: dict[str, Any] = {name: "" for name in VARIED_FIELDS if name in varied}
     return case._replace(**without).title
 
 
-def _place(
+def _make_point(
     kind: str, size: int, rows: list[tuple[Setting, ResultRow]], first: Setting, tolerance: float
 ) -> SweepPoint:
     import numpy as np
 
-    ordered = sorted(rows, key=lambda item: _times(item[1])[0])
-    fastest = _as_times([ordered[0][1]])
-    others = _as_times([row for _, row in ordered])
+    ordered = sorted(rows, key=lambda item: _median(item[1]))
+    fastest = _make_medians([ordered[0][1]])
+    others = _make_medians([row for _, row in ordered])
     ratio = ratio_of(fastest, others)
     verdicts = verdicts_of(ratio, np.full(len(ordered), np.nan), tolerance)
     tied = [s for (s, _), verdict in zip(ordered, verdicts, strict=True) if verdict != SLOWER]
-    at = next((i for i, (setting, _) in enumerate(ordered) if setting == first), None)
-    gains = (float("nan"),) * 3 if at is None else tuple(float(part[at]) for part in ratio)
+    index = next((i for i, (setting, _) in enumerate(ordered) if setting == first), None)
+    gains = (nan,) * 3 if index is None else tuple(float(part[index]) for part in ratio)
     return SweepPoint(kind, size, tuple(ordered), tuple(tied), *gains)
 
 
-def _as_times(rows: Sequence[ResultRow]) -> MedianCI:
+def _make_medians(rows: Sequence[ResultRow]) -> MedianCI:
     import numpy as np
 
-    columns = zip(*(_times(row) for row in rows), strict=True)
-    return MedianCI(*(np.array(column) for column in columns))
+    times = [row.time for row in rows if row.time]
+    columns = (
+        [time.median for time in times],
+        [nan if time.low is None else time.low for time in times],
+        [nan if time.high is None else time.high for time in times],
+    )
+    return MedianCI(*map(np.array, columns))
 
 
-def _times(row: ResultRow) -> tuple[float, float, float]:
+def _median(row: ResultRow) -> float:
     assert row.time
-    low, high = row.time.low, row.time.high
-    nothing = float("nan")
-    return row.time.median, nothing if low is None else low, nothing if high is None else high
+    return row.time.median
 
 
-def ranges_of(places: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
-    """Neighbouring sizes of a kind joined where the same settings are best."""
+def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
+    """Join neighbouring sizes of a kind where the same settings are best."""
     ranges: list[SizeRange] = []
-    for place in sorted(places, key=lambda p: (p.kind, p.size_bytes)):
+    for point in sorted(points, key=lambda p: (p.kind, p.size_bytes)):
         last = ranges[-1] if ranges else None
-        if last and last.kind == place.kind and set(last.best) == set(place.tied):
-            low, high = min(last.gains[0], place.gain), max(last.gains[1], place.gain)
-            ranges[-1] = last._replace(high_bytes=place.size_bytes, gains=(low, high))
+        if last and last.kind == point.kind and set(last.best) == set(point.tied):
+            gains = min(last.gains[0], point.gain), max(last.gains[1], point.gain)
+            ranges[-1] = last._replace(high_bytes=point.size_bytes, gains=gains)
         else:
-            ranges.append(
-                SizeRange(
-                    place.kind, place.size_bytes, place.size_bytes, place.tied,
-                    (place.gain, place.gain),
-                )
-            )  # fmt: skip
+            size, gains = point.size_bytes, (point.gain, point.gain)
+            ranges.append(SizeRange(point.kind, size, size, point.tied, gains))
     return tuple(ranges)
 
 
-def standings_of(
-    outcomes: Sequence[SettingResult], places: Sequence[SweepPoint]
-) -> tuple[SettingRank, ...]:
-    """The settings that were measured, best first."""
-    standings = []
-    for setting in (outcome.setting for outcome in outcomes if outcome.run):
-        shares = [
-            _times(row)[0] / _times(place.rows[0][1])[0]
-            for place in places
-            for other, row in place.rows
-            if other == setting and _times(place.rows[0][1])[0]
-        ]
-        if shares:
-            standings.append(
-                SettingRank(
-                    setting,
-                    won=sum(place.tied == (setting,) for place in places),
-                    tied=sum(setting in place.tied for place in places),
-                    times_best=exp(sum(map(log, shares)) / len(shares)),
-                )
-            )
-    return tuple(sorted(standings, key=lambda s: s.times_best))
+def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
+    """The settings that have a time for some case, best first."""
+    ratios: dict[Setting, list[float]] = {}
+    for point in points:
+        best = _median(point.best_row)
+        for setting, row in point.rows if best else ():
+            ratios.setdefault(setting, []).append(_median(row) / best)
+    ranks = [
+        SettingRank(
+            setting,
+            won=sum(point.tied == (setting,) for point in points),
+            tied=sum(setting in point.tied for point in points),
+            times_best=exp(sum(map(log, of_setting)) / len(of_setting)),
+        )
+        for setting, of_setting in ratios.items()
+    ]
+    return tuple(sorted(ranks, key=lambda rank: rank.times_best))

@@ -1,5 +1,12 @@
-"""Carrying out a sweep: a process of its own for every round of every setting, and a folder that
-says what has been done, so that a sweep can be taken up again where it stopped."""
+"""The description of a sweep in its folder, and the runs of its rounds.
+
+Every round of every setting is a `commbench run` in a process of its own, with a run folder of its
+own, so that a sweep that was stopped can be resumed. Folders:
+
+    sweep.json                 the description
+    SETTING/round-1            the run of the first round; round-1.2 is the second attempt at it
+    SETTING/failure.txt        the error of the last round that failed
+"""
 
 from __future__ import annotations
 
@@ -8,22 +15,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import Interrupted, RecordsError
 from commbench.results.files import why_unreadable
 from commbench.results.journal_reader import read_run
-from commbench.results.schema import Run
-from commbench.sweep.settings import (
-    MOST_ROUNDS,
-    MOST_SETTINGS,
-    NAME,
-    UNSET,
-    Setting,
-    rounds_of,
-)
+from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
+from commbench.sweep.settings import MOST_ROUNDS, MOST_SETTINGS, NAME, UNSET, Setting, order_rounds
 from commbench.validation import brief
 
 DESCRIPTION = "sweep.json"
@@ -45,17 +45,21 @@ class Sweep(NamedTuple):
     seed: int
     label: str
     tolerance: float = 0.05
-    """Differences up to this count as the same, if nothing else is said when it is judged."""
+    """Relative differences up to this count as none; `--tolerance` on resuming replaces it."""
 
 
 class SettingResult(NamedTuple):
-    """What became of one setting."""
+    """The result of one setting."""
 
     setting: Setting
     run: Run | None
-    """All its rounds, as launches of one run; None where none was completed."""
+    """All its complete rounds as launches of one run; None where no round is complete."""
     failure: str
-    """What the last round that failed said."""
+    """Why a round or a case has no result; empty where all have one."""
+
+
+Rounds = dict[tuple[Setting, int], Run]
+"""The complete runs of a sweep by setting and round, rounds counted from 1."""
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
@@ -90,7 +94,7 @@ def read_sweep(folder: Path) -> Sweep:
             label=str(values["label"]),
             tolerance=float(values.get("tolerance", Sweep._field_defaults["tolerance"])),
         )
-        _refuse_odd(sweep)
+        _require_valid(sweep)
         return sweep
     except OSError as error:
         raise RecordsError(
@@ -102,8 +106,8 @@ def read_sweep(folder: Path) -> Sweep:
         raise RecordsError(f"{path} describes no sweep: {error}", "begin a new one") from None
 
 
-def _refuse_odd(sweep: Sweep) -> None:
-    """Raise ValueError for what no sweep is, and no process can be started with."""
+def _require_valid(sweep: Sweep) -> None:
+    """Raise ValueError for values that are out of range or that no process can be given."""
     if not 1 <= sweep.rounds <= MOST_ROUNDS:
         raise ValueError(f"rounds is {brief(sweep.rounds)}")
     if not 0 <= sweep.tolerance < 10:
@@ -123,41 +127,50 @@ def _pairs(values: list[list[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((str(name), str(value)) for name, value in values)
 
 
-def carry_out(sweep: Sweep, folder: Path, say: Callable[[str], None]) -> int:
-    """Do what is left of a sweep: every round of every setting that has no complete run yet. How
-    many were measured.
+def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
+    """Read every journal of a sweep once, and keep the runs that are complete."""
+    found: Rounds = {}
+    for setting in sweep.settings:
+        for number in range(1, sweep.rounds + 1):
+            attempts = _attempts(_round_folder(folder, setting, number))
+            if run := next(filter(None, map(_read_complete, attempts)), None):
+                found[setting, number] = run
+    return found
 
-    A round that fails is said and kept as a failure; the others go on. Raises Interrupted.
+
+def run_missing_rounds(
+    sweep: Sweep, folder: Path, rounds: Rounds, print_status: Callable[[str], None]
+) -> int:
+    """Run every round that has no complete run yet, add it to `rounds`, and return how many were
+    added.
+
+    A round that fails is printed and kept as a failure; the others are run all the same. Raises
+    Interrupted.
     """
-    measured = 0
-    order = rounds_of(sweep.settings, sweep.rounds, sweep.seed)
-    for number, (round_, setting) in enumerate(order, start=1):
-        place = folder / setting.slug / f"round-{round_}"
-        head = f"[{number}/{len(order)}] round {round_}, {setting.name}"
-        if _completed(place):
-            say(f"{head}: done before")
+    before = len(rounds)
+    order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
+    for position, (number, setting) in enumerate(order, start=1):
+        head = f"[{position}/{len(order)}] round {number}, {setting.name}"
+        if (setting, number) in rounds:
+            print_status(f"{head}: done before")
             continue
-        began = time.monotonic()
-        failure = run_once(sweep, setting, _free(place))
-        measured += not failure
-        say(f"{head}: {failure or f'{time.monotonic() - began:.1f} s'}")
-    return measured
-
-
-def rounds_left(sweep: Sweep, folder: Path) -> int:
-    """Rounds, of all settings together, that have no complete run yet."""
-    return sum(
-        not _completed(folder / setting.slug / f"round-{round_}")
-        for setting in sweep.settings
-        for round_ in range(1, sweep.rounds + 1)
-    )
+        start = time.monotonic()
+        attempt = _new_attempt(_round_folder(folder, setting, number))
+        failure = run_once(sweep, setting, attempt)
+        if run := _read_complete(attempt):
+            rounds[setting, number] = run
+        print_status(f"{head}: {failure or f'{time.monotonic() - start:.1f} s'}")
+    return len(rounds) - before
 
 
 def run_once(
     sweep: Sweep, setting: Setting, folder: Path, more: tuple[str, ...] = (),
     variables: tuple[tuple[str, str], ...] = (),
 ) -> str:  # fmt: skip
-    """One run of a setting in a process of its own; what it said if it failed, empty if not."""
+    """Run a setting once in a process of its own; return its error message, empty if it succeeded.
+
+    Raises Interrupted where the process was ended by a signal.
+    """
     index = sweep.settings.index(setting)
     environment = dict(os.environ)
     for name, value in sweep.environments[index] + variables:
@@ -179,7 +192,7 @@ def run_once(
         errors="replace",
     )
     try:
-        _, said = process.communicate()
+        _, stderr = process.communicate()
     except BaseException:
         process.terminate()
         process.wait()
@@ -191,73 +204,77 @@ def run_once(
             signal_number=process.returncode - INTERRUPTED,
         )
     if process.returncode in (0, WRONG_RESULTS):
-        return "" if not process.returncode else _last_words(said)
-    failure = _last_words(said) or f"exit code {process.returncode}"
+        return "" if not process.returncode else _error_message(stderr)
+    failure = _error_message(stderr) or f"exit code {process.returncode}"
     (folder.parent / FAILURE).write_text(failure + "\n", encoding="utf-8")
     return failure
 
 
-def outcomes(sweep: Sweep, folder: Path) -> Iterator[SettingResult]:
-    """What became of each setting so far."""
+def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingResult, ...]:
+    """The result of each setting, from the rounds that are complete."""
+    found = []
     for setting in sweep.settings:
-        place = folder / setting.slug
-        runs = [
-            read_run(path)
-            for round_ in range(1, sweep.rounds + 1)
-            for path in _completed(place / f"round-{round_}")
-        ]
-        failed = place / FAILURE
+        numbers = range(1, sweep.rounds + 1)
+        runs = [rounds[setting, number] for number in numbers if (setting, number) in rounds]
+        run = merge_rounds(runs, setting.name) if runs else None
+        failed = folder / setting.slug / FAILURE
         failure = ""
         if len(runs) < sweep.rounds and failed.exists():
             failure = failed.read_text(encoding="utf-8").strip()
-        yield SettingResult(setting, as_launches(runs, setting.name) if runs else None, failure)
+        elif run:
+            failures = (m for m in run.measurements if m.status == FAILED)
+            failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
+        found.append(SettingResult(setting, run, failure))
+    return tuple(found)
 
 
-def as_launches(runs: list[Run], name: str) -> Run:
-    """Several runs of the same plan as launches of one run of that name."""
-    first = runs[0]
-    batches = {
-        measurement.case.index: tuple(
-            batch._replace(launch=number)
-            for number, run in enumerate(runs)
-            for other in run.measurements
-            if other.case.index == measurement.case.index
-            for batch in other.batches
-        )
-        for measurement in first.measurements
-    }
-    measurements = tuple(m._replace(batches=batches[m.case.index]) for m in first.measurements)
-    return first._replace(
-        header=first.header._replace(label=name), measurements=measurements, end=runs[-1].end
+def merge_rounds(runs: Sequence[Run], name: str) -> Run:
+    """Runs of one plan as launches of one run of that name.
+
+    The status of a case is its worst of all rounds, so that one wrong round makes the case wrong.
+    """
+    worst: dict[int, Measurement] = {}
+    batches: dict[int, list[Batch]] = {}
+    for launch, run in enumerate(runs):
+        for measurement in run.measurements:
+            index = measurement.case.index
+            worst[index] = worse_outcome(worst.get(index), measurement)
+            batches.setdefault(index, []).extend(
+                batch._replace(launch=launch) for batch in measurement.batches
+            )
+    measurements = tuple(m._replace(batches=tuple(batches[i])) for i, m in sorted(worst.items()))
+    return runs[0]._replace(
+        header=runs[0].header._replace(label=name), measurements=measurements, end=runs[-1].end
     )
 
 
-def _attempts(place: Path) -> list[Path]:
-    again = sorted(place.parent.glob(f"{place.name}.*")) if place.parent.exists() else []
-    return [path for path in (place, *again) if path.exists()]
+def _round_folder(folder: Path, setting: Setting, number: int) -> Path:
+    return folder / setting.slug / f"round-{number}"
 
 
-def _free(place: Path) -> Path:
-    """A folder for another attempt at a round: `round-1`, then `round-1.2` …"""
-    tries = len(_attempts(place))
-    return place if not tries else place.with_name(f"{place.name}.{tries + 1}")
+def _attempts(first: Path) -> list[Path]:
+    """The folders of all attempts at a round: `round-1`, then `round-1.2` …"""
+    again = sorted(first.parent.glob(f"{first.name}.*"))
+    return [path for path in (first, *again) if path.exists()]
 
 
-def _completed(place: Path) -> list[Path]:
-    """The attempts at a round that gave a complete run."""
-    return [path for path in _attempts(place) if _complete(path)]
+def _new_attempt(first: Path) -> Path:
+    """A folder for another attempt at a round."""
+    number = len(_attempts(first)) + 1
+    return first if number == 1 else first.with_name(f"{first.name}.{number}")
 
 
-def _complete(folder: Path) -> bool:
+def _read_complete(folder: Path) -> Run | None:
+    """The run in a folder; None where it cannot be read or did not end completely."""
     try:
-        end = read_run(folder).end
+        run = read_run(folder)
     except RecordsError:
-        return False
-    return end is not None and end.status == "complete"
+        return None
+    return run if run.end is not None and run.end.status == "complete" else None
 
 
-def _last_words(said: str) -> str:
-    """The error that a run printed: the last line that begins so, or the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _error_message(stderr: str) -> str:
+    """The error that a run printed: the last line that begins with `error: `, or the last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return (errors or lines or [""])[-1]

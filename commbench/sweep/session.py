@@ -1,19 +1,22 @@
-"""One `commbench sweep` from request to verdict: settings, rounds, choices, table."""
+"""One `commbench sweep` from its options to its results, and showing those of an earlier one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.output.console import print_result, print_status
+from commbench.results.schema import WRONG
+from commbench.runner.option import require_label
 from commbench.runner.run_options import RunOptions
-from commbench.sweep.settings import MOST_ROUNDS, Setting, settings_of, unread
+from commbench.sweep.settings import MOST_ROUNDS, Setting, find_unread, parse_settings
 from commbench.units import parse_percentage
 
 if TYPE_CHECKING:
+    from commbench.sweep.nccl_selection import Selections
     from commbench.sweep.runner import SettingResult, Sweep
 
 TUNER = "nccl-tuner"
@@ -49,30 +52,35 @@ class SweepOptions:
             parse_percentage(self.tolerance, "--tolerance")
 
 
-def begin(ask: SweepOptions) -> None:
-    """Carry out a new sweep."""
+def start(
+    options: SweepOptions, make_run_options: Callable[[tuple[str, ...], Setting], RunOptions]
+) -> None:
+    """Run a new sweep and print its results.
+
+    `make_run_options` parses the options of `commbench run` under a setting.
+    """
     from commbench.results.run_folder import empty_folder, new_folder
     from commbench.sweep.runner import write_sweep
 
-    settings = settings_of(ask.variables, ask.options)
-    requests = [_request(ask.others, setting) for setting in settings]
-    sweep = _judged(_sweep(ask, settings, requests), ask)
-    name = "sweep" + (f"-{ask.label}" if ask.label else "")
-    folder = empty_folder(ask.output or new_folder(name))
+    settings = parse_settings(options.variables, options.options)
+    runs = [make_run_options(options.others, setting) for setting in settings]
+    sweep = _with_tolerance(_make_sweep(options, settings, runs), options)
+    name = "sweep" + (f"-{options.label}" if options.label else "")
+    folder = empty_folder(options.output or new_folder(name))
     write_sweep(folder, sweep)
-    _finish(sweep, folder, ask)
+    _run(sweep, folder, options)
 
 
-def go_on(folder: Path, ask: SweepOptions) -> None:
-    """Carry out what is left of a sweep."""
+def resume(folder: Path, options: SweepOptions) -> None:
+    """Run the missing rounds of the sweep in a folder and print its results."""
     from commbench.sweep.runner import read_sweep
 
-    if ask.variables or ask.options or ask.others:
+    if options.variables or options.options or options.others:
         raise UsageError(
             "--resume goes on with the settings that the folder describes",
             "leave out --env, --vary and options of a run",
         )
-    _finish(_judged(read_sweep(folder), ask), folder, ask)
+    _run(_with_tolerance(read_sweep(folder), options), folder, options)
 
 
 def find_sweep(text: str) -> Path | None:
@@ -85,72 +93,81 @@ def find_sweep(text: str) -> Path | None:
 
 
 def show(folder: Path) -> None:
-    """Print again what a sweep found so far; measures and draws nothing."""
-    from commbench.sweep.runner import outcomes, read_sweep, rounds_left
+    """Print the results of a sweep so far; run and draw nothing."""
+    from commbench.sweep.runner import make_results, read_rounds, read_sweep
     from commbench.sweep.text import sweep_text
 
     sweep = read_sweep(folder)
-    found = tuple(outcomes(sweep, folder))
-    goes_on = f"`commbench sweep --resume {folder}` goes on with it"
-    if not any(outcome.run for outcome in found):
-        raise RecordsError(f"no round of the sweep {folder} was completed", goes_on)
-    print_result(sweep_text(found, sweep.tolerance, folder if _uses_nccl(found) else None))
-    if left := rounds_left(sweep, folder):
-        print_status(
-            f"{left} of {len(sweep.settings) * sweep.rounds} rounds are missing; {goes_on}"
-        )
+    rounds = read_rounds(sweep, folder)
+    hint = f"`commbench sweep --resume {folder}` goes on with it"
+    if not rounds:
+        raise RecordsError(f"no round of the sweep {folder} was completed", hint)
+    results = make_results(sweep, folder, rounds)
+    print_result(sweep_text(results, sweep.tolerance, _selections(sweep, folder, results)))
+    expected = len(sweep.settings) * sweep.rounds
+    if missing := expected - len(rounds):
+        print_status(f"{missing} of {expected} rounds are missing; {hint}")
 
 
-def _judged(sweep: Sweep, ask: SweepOptions) -> Sweep:
-    """The sweep with the tolerance that was asked for, if any was."""
-    if ask.tolerance is None:
+def _with_tolerance(sweep: Sweep, options: SweepOptions) -> Sweep:
+    """The sweep with the tolerance of the options, where they give one."""
+    if options.tolerance is None:
         return sweep
-    return sweep._replace(tolerance=parse_percentage(ask.tolerance))
+    return sweep._replace(tolerance=parse_percentage(options.tolerance))
 
 
-def _uses_nccl(found: Sequence[SettingResult]) -> bool:
-    return any(o.run.header.plan.backend == "nccl" for o in found if o.run)
+def _is_nccl(results: Sequence[SettingResult]) -> bool:
+    return any(r.run.header.plan.backend == "nccl" for r in results if r.run)
 
 
-def _sweep(ask: SweepOptions, settings: tuple[Setting, ...], requests: list[RunOptions]) -> Sweep:
+def _selections(sweep: Sweep, folder: Path, results: Sequence[SettingResult]) -> Selections | None:
+    """What NCCL selected under each setting; None for a sweep of other backends."""
+    from commbench.sweep.nccl_selection import read_selections
+
+    return read_selections(sweep.settings, folder) if _is_nccl(results) else None
+
+
+def _make_sweep(
+    options: SweepOptions, settings: tuple[Setting, ...], runs: list[RunOptions]
+) -> Sweep:
     from commbench.launch.devices import choose, find_offer
     from commbench.launch.torch_import import import_torch
-    from commbench.sweep.nccl_tuning import ALGORITHM, value_for
+    from commbench.sweep.nccl_tuning import ALGORITHM, make_value
     from commbench.sweep.runner import Sweep
 
     import_torch()
     offer = find_offer()
     arguments, environments = [], []
-    for setting, request in zip(settings, requests, strict=True):
-        place = choose(offer, request.backend, request.device, request.ranks_per_node)
-        idle = unread(settings, place.backend)
-        if idle and not ask.force:
+    for setting, run in zip(settings, runs, strict=True):
+        target = choose(offer, run.backend, run.device, run.nproc_per_node)
+        unread = find_unread(settings, target.backend)
+        if unread and not options.force:
             raise UsageError(
-                f"{', '.join(idle)} is not read by {place.backend}: settings would not differ",
+                f"{', '.join(unread)} is not read by {target.backend}: settings would not differ",
                 "name the --backend that reads it, or say --force to sweep it all the same",
             )
-        variables, operations = [], request.operations
+        variables, operations = [], run.op
         for name, value in setting.variables:
-            if name == ALGORITHM and place.backend == "nccl":
-                value, operations = value_for(operations, value, _nccl_version())
+            if name == ALGORITHM and target.backend == "nccl":
+                value, operations = make_value(operations, value, _nccl_version())
                 if not operations:
                     raise UnavailableError(
                         f"{setting.name} applies to none of these operations",
                         "see `commbench ops`; all_reduce has every algorithm",
                     )
             variables.append((name, value))
-        words = request.arguments()[1:]
+        words = run.arguments()[1:]
         arguments.append(
-            (f"--op={','.join(operations)}", *words, f"--nproc-per-node={place.ranks_per_node}")
+            (f"--op={','.join(operations)}", *words, f"--nproc-per-node={target.ranks_per_node}")
         )
         environments.append(tuple(variables))
     return Sweep(
         settings=settings,
         arguments=tuple(arguments),
         environments=tuple(environments),
-        rounds=ask.rounds,
-        seed=requests[0].seed,
-        label=ask.label or "",
+        rounds=options.rounds,
+        seed=runs[0].seed,
+        label=options.label or "",
     )
 
 
@@ -160,62 +177,61 @@ def _nccl_version() -> tuple[int, ...]:
     return tuple(torch.cuda.nccl.version())
 
 
-def _finish(sweep: Sweep, folder: Path, ask: SweepOptions) -> None:
-    from commbench.sweep.runner import carry_out, outcomes
+def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
+    """Run what is missing of a sweep, then print, draw and export all its results."""
+    from commbench.sweep.runner import make_results, read_rounds, run_missing_rounds
     from commbench.sweep.text import sweep_text
 
     print_status(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
-    new = carry_out(sweep, folder, print_status)
-    found = tuple(outcomes(sweep, folder))
-    measured = [outcome for outcome in found if outcome.run]
-    if not measured:
+    rounds = read_rounds(sweep, folder)
+    new = run_missing_rounds(sweep, folder, rounds, print_status)
+    results = make_results(sweep, folder, rounds)
+    if not rounds:
         raise UnavailableError(
-            f"no setting could be measured; {found[0].setting.name}: {found[0].failure}",
+            f"no setting could be measured; {results[0].setting.name}: {results[0].failure}",
             f"what was tried is in {folder}",
         )
-    uses_nccl = _uses_nccl(found)
-    if uses_nccl:
-        from commbench.sweep.nccl_selection import learn_choices
+    if _is_nccl(results):
+        from commbench.sweep.nccl_selection import log_selections
 
-        learn_choices(sweep, folder)
-    print_result(sweep_text(found, sweep.tolerance, folder if uses_nccl else None))
+        log_selections(sweep, folder)
+    selections = _selections(sweep, folder, results)
+    print_result(sweep_text(results, sweep.tolerance, selections))
     if new or not list(folder.glob("*.png")):
-        _draw(measured, folder)
-    if ask.export:
-        _export(measured, found, folder, sweep.tolerance)
+        _draw(results, folder)
+    if options.export:
+        _export(results, selections or {}, folder, sweep.tolerance)
     print_status(f"results are in {folder}")
-    _refuse_wrong(measured)
+    _require_correct(results)
 
 
-def _draw(measured: Sequence[SettingResult], folder: Path) -> None:
+def _draw(results: Sequence[SettingResult], folder: Path) -> None:
     from commbench.report.plots import draw, has_curve
 
-    runs = [outcome.run for outcome in measured if outcome.run]
+    runs = [result.run for result in results if result.run]
     for file in draw(runs, folder) if has_curve(runs) else ():
         print_status(str(file))
 
 
 def _export(
-    measured: Sequence[SettingResult],
-    found: Sequence[SettingResult],
-    folder: Path,
-    tolerance: float,
+    results: Sequence[SettingResult], selections: Selections, folder: Path, tolerance: float
 ) -> None:
     from commbench.sweep.nccl_selection import export_tuner
-    from commbench.sweep.ranking import places_of
+    from commbench.sweep.ranking import make_points
 
-    header = next(outcome.run.header for outcome in measured if outcome.run)
-    places = places_of(found, tolerance)
-    print_status(str(export_tuner(places, folder, header.num_nodes, header.plan.world_size)))
+    header = next(result.run.header for result in results if result.run)
+    points = make_points(results, tolerance)
+    nodes, ranks = header.num_nodes, header.plan.world_size
+    print_status(str(export_tuner(points, selections, folder, nodes, ranks)))
 
 
-def _refuse_wrong(measured: Sequence[SettingResult]) -> None:
+def _require_correct(results: Sequence[SettingResult]) -> None:
     """Raise WrongResultError where a setting gave wrong results: forcing a protocol can do that."""
-    for outcome in measured:
-        for measurement in outcome.run.measurements if outcome.run else ():
-            if measurement.wrong:
+    for result in results:
+        for measurement in result.run.measurements if result.run else ():
+            if measurement.status == WRONG:
                 raise WrongResultError(
-                    f"under {outcome.setting.name} {measurement.case.name} is wrong: "
+                    f"under {result.setting.name} {measurement.case.name} is wrong: "
                     f"{measurement.reason}",
                     "never use this setting; the table leaves such rows out",
                 )

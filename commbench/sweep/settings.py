@@ -1,4 +1,5 @@
-"""Settings to compare: every combination of the values asked for, and which backend reads what."""
+"""Settings to compare: every combination of the requested values, and which backend reads which
+variable."""
 
 from __future__ import annotations
 
@@ -10,11 +11,10 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError
+from commbench.runner.run_options import VARIED_OPTIONS
 
 UNSET = "-"
-"""As a value of a variable: leave it out."""
-VARIED_OPTIONS = ("nproc-per-node", "dtype", "backend", "cpu-mode", "timing", "placement")
-"""Options of `commbench run` that can be varied like a variable."""
+"""The value that stands for a variable that is not set."""
 MOST_SETTINGS = 256
 MOST_ROUNDS = 1000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -29,7 +29,8 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("UCX_", ("ucc", "mpi")),
     ("UCC_", ("ucc",)),
 )
-"""Backends that read variables with a prefix; the first that fits counts. Others: anybody may."""
+"""Which backends read the variables with a prefix; the first that matches counts. A variable that
+matches none may be read by any backend."""
 
 
 class Setting(NamedTuple):
@@ -42,13 +43,16 @@ class Setting(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called: `NCCL_ALGO=RING NCCL_PROTO=LL`."""
+        """Its values in words: `NCCL_ALGO=RING NCCL_PROTO=LL`."""
         return " ".join(f"{name}={value}" for name, value in self.variables + self.options)
 
     @property
     def slug(self) -> str:
-        """Its name as that of a folder: letters, digits, `.`, `_`, `=`, `+` and `-`. Where it
-        holds anything else, or is long, a sum of it follows, so that no two share a folder."""
+        """Its name as a folder name of letters, digits, `.`, `_`, `=`, `+` and `-`.
+
+        A checksum follows where the name holds other characters or is long, so that no two settings
+        share a folder.
+        """
         parts = [f"{name}={value}" for name, value in self.variables + self.options]
         plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
         if plain != "+".join(parts) or any("+" in part for part in parts):
@@ -56,22 +60,22 @@ class Setting(NamedTuple):
         return plain or "as-it-is"
 
 
-def settings_of(variables: Sequence[str], options: Sequence[str]) -> tuple[Setting, ...]:
-    """Every combination of `NAME=V1,V2` for variables and for options of a run.
+def parse_settings(variables: Sequence[str], options: Sequence[str]) -> tuple[Setting, ...]:
+    """Make every combination of the values in texts `NAME=V1,V2` of variables and of run options.
 
-    A name may be given again for more values: each text's commas separate, so a value that holds a
-    comma is given as `NAME:=VALUE`, whole. Raises UsageError for what is none of this.
+    A name may be given several times. `NAME:=VALUE` gives one value that may hold commas. Raises
+    UsageError for any other text, for fewer than two settings, and for too many.
     """
-    of_variables = _choices(variables, "env")
-    of_options = _choices(options, "vary")
-    for name in of_options:
+    variable_values = _parse_values(variables, "env")
+    option_values = _parse_values(options, "vary")
+    for name in option_values:
         if name not in VARIED_OPTIONS:
             raise UsageError(
                 f"--vary {name} is not an option that can be varied",
                 f"known: {', '.join(VARIED_OPTIONS)}; variables go with --env",
             )
     count = 1
-    for values in [*of_variables.values(), *of_options.values()]:
+    for values in [*variable_values.values(), *option_values.values()]:
         count *= len(values)
     if count < 2:
         raise UsageError(
@@ -84,35 +88,36 @@ def settings_of(variables: Sequence[str], options: Sequence[str]) -> tuple[Setti
         )
     return tuple(
         Setting(
-            tuple(zip(of_variables, chosen, strict=True)), tuple(zip(of_options, more, strict=True))
+            tuple(zip(variable_values, of_variables, strict=True)),
+            tuple(zip(option_values, of_options, strict=True)),
         )
-        for chosen in product(*of_variables.values())
-        for more in product(*of_options.values())
+        for of_variables in product(*variable_values.values())
+        for of_options in product(*option_values.values())
     )
 
 
-def _choices(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
+def _parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        whole = name.endswith(":")
+        keeps_commas = name.endswith(":")
         name = name.removesuffix(":").strip()
-        fits = name.replace("-", "_") if option == "vary" else name
-        if not equals or not NAME.fullmatch(fits) or not values:
+        word = name.replace("-", "_") if option == "vary" else name
+        if not equals or not NAME.fullmatch(word) or not values:
             raise UsageError(
                 f"--{option} {text!r} does not say which values to try",
                 "write NAME=VALUE,VALUE; '-' leaves a variable unset; NAME:=VALUE keeps its commas",
             )
-        several = [values] if whole else [value.strip() for value in values.split(",")]
+        several = [values] if keeps_commas else [value.strip() for value in values.split(",")]
         if not all(several):
             raise UsageError(f"--{option} {text!r} has an empty value", "'-' leaves it unset")
-        kept = found.setdefault(name, [])
-        kept += [value for value in several if value not in kept]
+        known = found.setdefault(name, [])
+        known += [value for value in several if value not in known]
     return {name: tuple(values) for name, values in found.items()}
 
 
-def unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:
-    """Variables that differ between settings and that the backend does not read."""
+def find_unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:
+    """Names of the variables that differ between settings and that the backend does not read."""
     names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
     return tuple(name for name in names if backend not in _readers(name, backend))
 
@@ -124,13 +129,16 @@ def _readers(variable: str, backend: str) -> tuple[str, ...]:
     return (backend,)
 
 
-def rounds_of(
+def order_rounds(
     settings: Sequence[Setting], rounds: int, seed: int
 ) -> tuple[tuple[int, Setting], ...]:
-    """Round and setting in the order of measuring: every round holds each once, in an order of its
-    own, so that what drifts meanwhile hits all alike."""
-    chance = Random(seed)
+    """Round numbers, from 1, and settings in the order of measuring.
+
+    Every round holds each setting once, in a random order of its own, so that a drift of the
+    machine affects all settings alike.
+    """
+    generator = Random(seed)
     order: list[tuple[int, Setting]] = []
     for number in range(1, rounds + 1):
-        order += [(number, setting) for setting in chance.sample(list(settings), len(settings))]
+        order += [(number, setting) for setting in generator.sample(list(settings), len(settings))]
     return tuple(order)

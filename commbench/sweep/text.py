@@ -1,19 +1,19 @@
-"""Sweeps for people: the best setting per size, ranges of sizes, crossovers, the ranking."""
+"""The results of a sweep as text: best setting per size, ranges of sizes, crossovers, ranking."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isnan
-from pathlib import Path
 from textwrap import fill
 
-from commbench.analysis.rows import ResultRow, rows_of
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import Summary
 from commbench.output.table import BOLD, clean, style, table
 from commbench.report.run_notes import WIDTH, warnings_text
-from commbench.sweep.nccl_selection import choice_for, choices_in
-from commbench.sweep.ranking import SizeRange, SweepPoint, places_of, ranges_of, standings_of
+from commbench.sweep.nccl_selection import Selections, find_selection
+from commbench.sweep.nccl_tuning import NcclSelection
+from commbench.sweep.ranking import SizeRange, SweepPoint, make_points, make_ranges, rank_settings
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 from commbench.units import format_bytes, format_percent, format_time
@@ -22,60 +22,64 @@ MOST_NAMED = 3
 
 
 def sweep_text(
-    outcomes: Sequence[SettingResult], tolerance: float, logs: Path | None = None
+    results: Sequence[SettingResult], tolerance: float, selections: Selections | None = None
 ) -> str:
-    """What a sweep found; the gain is over its first setting. `logs` is the folder of a sweep in
-    which NCCL wrote down what it chose."""
-    places = places_of(outcomes, tolerance)
-    first = outcomes[0].setting.name
-    parts = [
+    """The results of a sweep in words and tables; the gain is over its first setting.
+
+    `selections` are NCCL's, where the sweep was one of NCCL.
+    """
+    points = make_points(results, tolerance)
+    first = results[0].setting.name
+    introduction = (
         f"The gain is the time under {clean(first)} over that under the best setting. Settings "
         f"that differ from the best by no more than {format_percent(tolerance)}, or by no more "
         "than can be told, share the place."
+    )
+    kinds: dict[str, list[SweepPoint]] = {}
+    for point in points:
+        kinds.setdefault(point.kind, []).append(point)
+    ranges = make_ranges(points)
+    parts = [
+        fill(introduction, WIDTH),
+        *(_kind_text(kind, of_kind, selections) for kind, of_kind in kinds.items()),
+        _ranges_text(ranges),
+        _crossovers_text(ranges),
+        _ranking_text(points),
+        _warnings_text(results),
+        _failures_text(results),
     ]
-    parts = [fill(parts[0], WIDTH)]
-    kinds = dict.fromkeys(place.kind for place in places)
-    parts += [_kind_text(kind, [p for p in places if p.kind == kind], logs) for kind in kinds]
-    ranges = ranges_of(places)
-    parts += [_ranges_text(ranges), _crossings_text(ranges), _ranking_text(outcomes, places)]
-    parts += [_warnings_text(outcomes), _failures_text(outcomes)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _kind_text(kind: str, places: Sequence[SweepPoint], logs: Path | None) -> str:
+def _kind_text(kind: str, points: Sequence[SweepPoint], selections: Selections | None) -> str:
     rows: list[tuple[str, ...]] = [
         (
-            format_bytes(place.size_bytes) if place.size_bytes else "",
-            names(place.tied),
-            _time(place.rows[0][1].time),
-            _gain(place),
-            "" if isnan(place.gain_low) else f"{place.gain_low:.2f} … {place.gain_high:.2f}",
+            format_bytes(point.size_bytes) if point.size_bytes else "",
+            join_names(point.tied),
+            _time(point.best_row.time),
+            "" if isnan(point.gain) else f"{point.gain:.2f}",
+            "" if isnan(point.gain_low) else f"{point.gain_low:.2f} … {point.gain_high:.2f}",
         )
-        for place in places
+        for point in points
     ]
     headings: tuple[str, ...] = ("size", "best", "time", "gain", "95 % interval")
-    if logs:
+    if selections is not None:
         headings = (*headings, "NCCL chose")
-        rows = [(*row, _chosen(p, logs)) for row, p in zip(rows, places, strict=True)]
+        chosen = (find_selection(point, selections) for point in points)
+        rows = [(*row, _selection(each)) for row, each in zip(rows, chosen, strict=True)]
     return "\n".join([style(clean(kind), BOLD), *table(headings, rows, left="best")])
 
 
-def _chosen(place: SweepPoint, logs: Path) -> str:
-    case = place.rows[0][1].measurement.case
-    choice = choice_for(case, choices_in(logs, place.best))
-    return f"{choice.algorithm} {choice.protocol} x{choice.channels}" if choice else ""
+def _selection(found: NcclSelection | None) -> str:
+    return f"{found.algorithm} {found.protocol} x{found.channels}" if found else ""
 
 
 def _time(time: Summary | None) -> str:
     return format_time(time.median) if time else ""
 
 
-def _gain(place: SweepPoint) -> str:
-    return "" if isnan(place.gain) else f"{place.gain:.2f}"
-
-
-def names(settings: Sequence[Setting]) -> str:
-    """Names of settings that are equally good."""
+def join_names(settings: Sequence[Setting]) -> str:
+    """The names of settings that are equally good, joined by ` = `; the first MOST_NAMED."""
     shown = " = ".join(setting.name for setting in settings[:MOST_NAMED])
     more = len(settings) - MOST_NAMED
     return f"{shown} and {more} more" if more > 0 else shown
@@ -89,7 +93,7 @@ def _ranges_text(ranges: Sequence[SizeRange]) -> str:
         least, most = (f"{gain:.2f}" for gain in found.gains)
         gain = least if least == most else f"{least} to {most}"
         gain = "" if isnan(found.gains[0]) else f", gain {gain}"
-        lines.append(_indented(f"{found.kind} {sizes}: {names(found.best)}{gain}"))
+        lines.append(_indented(f"{found.kind} {sizes}: {join_names(found.best)}{gain}"))
     return "\n".join(lines) if ranges else "No case was timed under two settings."
 
 
@@ -97,13 +101,14 @@ def _indented(text: str) -> str:
     return fill(clean(text), WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
-def _crossings_text(ranges: Sequence[SizeRange]) -> str:
-    """Where one setting alone is best below, and another alone above."""
+def _crossovers_text(ranges: Sequence[SizeRange]) -> str:
+    """The sizes between which the setting that alone is best changes."""
     alone = [found for found in ranges if len(found.best) == 1]
     lines = [
         _indented(
             f"{below.kind}: between {format_bytes(below.high_bytes)} and "
-            f"{format_bytes(above.low_bytes)}, from {names(below.best)} to {names(above.best)}"
+            f"{format_bytes(above.low_bytes)}, "
+            f"from {join_names(below.best)} to {join_names(above.best)}"
         )
         for below, above in pairwise(alone)
         if below.kind == above.kind and below.best != above.best
@@ -111,17 +116,17 @@ def _crossings_text(ranges: Sequence[SizeRange]) -> str:
     return "\n".join([style("Crossovers:", BOLD), *lines]) if lines else ""
 
 
-def _ranking_text(outcomes: Sequence[SettingResult], places: Sequence[SweepPoint]) -> str:
+def _ranking_text(points: Sequence[SweepPoint]) -> str:
     rows = [
-        (s.setting.name, str(s.won), str(s.tied), f"{s.times_best:.3f}")
-        for s in standings_of(outcomes, places)
+        (rank.setting.name, str(rank.won), str(rank.tied), f"{rank.times_best:.3f}")
+        for rank in rank_settings(points)
     ]
     headings = ("setting", "alone\nbest", "among\nthe best", "times the\nbest time")
     return "\n".join([style("Over all:", BOLD), *table(headings, rows, left="setting")])
 
 
-def _warnings_text(outcomes: Sequence[SettingResult]) -> str:
-    """What to be warned about in the runs, each with the settings concerned."""
+def _warnings_text(results: Sequence[SettingResult]) -> str:
+    """The warnings about the runs, each with the settings concerned."""
 
     def where(found: Sequence[ResultRow]) -> str:
         concerned = list(dict.fromkeys(row.header.label for row in found))
@@ -129,9 +134,9 @@ def _warnings_text(outcomes: Sequence[SettingResult]) -> str:
         shown = ", ".join(concerned[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
 
-    return warnings_text([row for o in outcomes if o.run for row in rows_of(o.run)], where)
+    return warnings_text([row for r in results if r.run for row in make_rows(r.run)], where)
 
 
-def _failures_text(outcomes: Sequence[SettingResult]) -> str:
-    lines = [_indented(f"{o.setting.name}: {o.failure}") for o in outcomes if o.failure]
+def _failures_text(results: Sequence[SettingResult]) -> str:
+    lines = [_indented(f"{r.setting.name}: {r.failure}") for r in results if r.failure]
     return "\n".join([style("Not measured, or not in every round:", BOLD), *lines]) if lines else ""

@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, UnavailableError, first_line
 from commbench.spec.plan import Plan
+from commbench.spec.timing_modes import MOST_CALLS
 from commbench.worker.context import RankContext
-from commbench.worker.sampling import CALLS
 from commbench.worker.watchdog.error_files import LEFT, RankFailure, failure_of, leave_failure
 from commbench.worker.watchdog.hang_analysis import allowed_s
 from commbench.worker.watchdog.rank_state import JOINING, set_phase
@@ -99,7 +99,7 @@ def communicator(plan: Plan, rank_context: RankContext, watch: Watchdog) -> Iter
     device = _device(plan, rank_context)
     _prepare_variables(plan, rank_context)
     # The watch is to find what does not move any more, before torch only says that it timed out.
-    longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * CALLS)
+    longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * MOST_CALLS)
     timeout = timedelta(seconds=longest_s + PATIENCE_OF_TORCH_S)
     where: dict[str, Any] = (
         {

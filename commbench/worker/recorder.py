@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, row_of
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.output.progress import NoProgress, progress_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -33,7 +33,7 @@ class Recorder:
         self._journal = Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
-        self._csv.add(*(row_of(self._header, m) for m in earlier))
+        self._csv.add(*(make_row(self._header, m) for m in earlier))
         left = sum(case.status != FINISHED for case in task.cases())
         self._watcher = NoProgress() if task.silent else progress_listener(left)
 
@@ -56,7 +56,7 @@ class Recorder:
         index = measurement.case.index
         batches = tuple(self._batches.pop(index, ()))
         found = worse_outcome(self._outcomes.get(index), measurement)
-        row = row_of(self._header, found._replace(batches=batches))
+        row = make_row(self._header, found._replace(batches=batches))
         self._csv.add(row)
         self._watcher.finished(measurement.case.name, result_text(row))
 

@@ -15,7 +15,7 @@ from commbench.analysis.statistics import median, median_ci
 from commbench.results.schema import Batch
 from commbench.spec.case import Case
 from commbench.spec.plan import SHUFFLED, Plan
-from commbench.spec.timing_modes import PIPELINED
+from commbench.spec.timing_modes import describe_timing
 
 FEWEST = 10
 FEWEST_SLOW = 8
@@ -37,9 +37,6 @@ FASTER_THAN_S = 30e-3
 """Calls faster than this get one untimed call on each return to their case."""
 FIXED_VISITS = 10
 FIXED_PER_VISIT = 10
-CALLS = 20
-CALLS_S = 20e-3
-"""Calls back to back in a pipelined iteration: nccl-tests' 20, fewer where they last longer."""
 
 
 class SampleRequest(NamedTuple):
@@ -70,7 +67,7 @@ def schedule(
     if before and (reason := stop_reason(plan, batches, before[0].calls)):
         return reason
     estimate = yield from _warm_up(plan.warmup, checked_s)
-    calls = _calls(estimate) if case.timing == PIPELINED else 1
+    calls = describe_timing(case.timing).calls_per_iteration(estimate)
     if before:
         calls = before[0].calls
     while not (reason := stop_reason(plan, batches, calls)):
@@ -143,10 +140,6 @@ def _warm_up(
         falling = median(sorted(durations)) < STILL_FALLING * estimate
         estimate = median(sorted(durations))
     return estimate
-
-
-def _calls(estimate: float) -> int:
-    return max(2, int(min(CALLS, CALLS_S / estimate))) if estimate else CALLS
 
 
 def _iterations(plan: Plan, batches: Sequence[Sequence[float]], estimate: float, calls: int) -> int:

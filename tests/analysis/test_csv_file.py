@@ -10,7 +10,7 @@ from synthetic_rows import batches
 
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, row_of
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError
 from commbench.results.schema import Measurement, RunHeader
 from commbench.spec.plan import Plan
@@ -41,7 +41,7 @@ def rows(label: str = "ring") -> tuple[ResultRow, ResultRow]:
     header = RunHeader(plan=plan, label=label, started="", launcher="local")
     measured, skipped = plan.cases()
     return (
-        row_of(
+        make_row(
             header,
             Measurement(
                 case=measured,
@@ -60,7 +60,7 @@ def rows(label: str = "ring") -> tuple[ResultRow, ResultRow]:
                 ),
             ),
         ),
-        row_of(header, Measurement(case=skipped, status=skipped.status, reason=skipped.reason)),
+        make_row(header, Measurement(case=skipped, status=skipped.status, reason=skipped.reason)),
     )
 
 

@@ -11,16 +11,21 @@ import pytest
 from synthetic_rows import batches, ranks, row
 
 from commbench.analysis.columns import columns_of
-from commbench.analysis.diagnostics import WARNINGS, ranks_per_core, warnings_of
+from commbench.analysis.diagnostics import DIAGNOSTICS, diagnose_row, ranks_per_core
 from commbench.analysis.rows import ResultRow
 from commbench.results.schema import Batch, RankInfo
 
-BY_NAME = {warning.name: warning for warning in WARNINGS}
+BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
 MS = 1e-3
 
 
 def names(found: ResultRow) -> list[str]:
-    return [warning.name for warning in warnings_of(found)]
+    return [diagnostic.name for diagnostic in diagnose_row(found)]
+
+
+def described(name: str, *rows: ResultRow) -> str:
+    """What a diagnostic says of rows that it applies to."""
+    return BY_NAME[name].describe([(found, diagnose_row(found)[BY_NAME[name]]) for found in rows])
 
 
 def steady(iterations: int = 100, **same: Any) -> tuple[Batch, ...]:
@@ -109,7 +114,7 @@ numbers on either side of its threshold."""
 
 
 def test_every_warning_is_tried_on_both_sides_of_its_threshold() -> None:
-    assert list(EDGES) == [warning.name for warning in WARNINGS]
+    assert list(EDGES) == [diagnostic.name for diagnostic in DIAGNOSTICS]
     for name, (_, below, above) in EDGES.items():
         assert below <= BY_NAME[name].threshold < above
         assert above - below <= 0.05 * above
@@ -127,14 +132,14 @@ def test_a_warning_fires_just_above_its_threshold_and_not_just_below(name: str) 
 def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     found = clean()
     assert names(found) == []
-    unknown = [warning.name for warning in WARNINGS if warning.figure(found) is None]
+    unknown = [diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.figure(found) is None]
     # Nothing is said of drift and of two groups where neither is seen, nor of one launch's spread.
     # No link was named.
     assert unknown == ["drift", "bimodal", "above_link", "launches"]
 
 
 def test_what_was_not_measured_is_not_warned_about() -> None:
-    assert warnings_of(row(ranks=ranks((0,), (0,)))) == ()
+    assert diagnose_row(row(ranks=ranks((0,), (0,)))) == {}
 
 
 def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
@@ -145,26 +150,22 @@ def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
 
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
     rows = [clean(*steady(queued_s=queued)) for queued in (0.06, 0.08, 0.07)]
-    assert BY_NAME["queued"].says(rows) == (
+    assert described("queued", *rows) == (
         "threads of a rank waited for a processor up to 80 % of the time; "
         "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
         "move; `commbench doctor` tries both"
     )
     plain = [clean(*steady(queued_s=0.06), cpu_mode="plain")]
-    assert (
-        BY_NAME["queued"]
-        .says(plain)
-        .endswith(
-            "; other work runs on these cores, or too few are allowed; see `commbench doctor`"
-        )
+    assert described("queued", *plain).endswith(
+        "; other work runs on these cores, or too few are allowed; see `commbench doctor`"
     )
 
 
 def test_quiet_mode_is_only_advised_where_it_was_not_used() -> None:
     for mode, advised in (("plain", True), ("quiet", False)):
         found = clean(*batches((MS,) * 9 + (9 * MS,)), cpu_mode=mode)
-        assert ("--cpu-mode quiet" in BY_NAME["stalls"].says([found])) is advised
-        assert ("--cpu-mode plain" in BY_NAME["stalls"].says([found])) is not advised
+        assert ("--cpu-mode quiet" in described("stalls", found)) is advised
+        assert ("--cpu-mode plain" in described("stalls", found)) is not advised
 
 
 @pytest.mark.parametrize(

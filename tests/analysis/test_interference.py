@@ -7,16 +7,22 @@ from typing import Any
 import pytest
 from synthetic_rows import batches
 
-from commbench.analysis.interference import STALL_FACTOR, STALL_S, Interference, strain_of, weighted
+from commbench.analysis.interference import (
+    STALL_FACTOR,
+    STALL_S,
+    Interference,
+    find_interference,
+    mean_by_rank,
+)
 from commbench.results.schema import Batch
 
 
 def stalled(*samples_s: tuple[float, ...], **same: Any) -> float | None:
-    return strain_of(batches(*samples_s, **same)).stalled_share
+    return find_interference(batches(*samples_s, **same)).stalled_share
 
 
 def test_without_batches_nothing_is_known() -> None:
-    assert strain_of(()) == Interference(
+    assert find_interference(()) == Interference(
         calls=None, stalled_share=None, queued_share=None, switches_per_iteration=None,
         throttled_share=None, stolen_share=None, entry_skew_s=None, operation_s=None,
         last_share=(),
@@ -32,7 +38,7 @@ def test_figures_are_taken_over_all_batches() -> None:
         samples_s=(1e-3,) * 5, calls=2, last_in=(1, 4), entry_skew_s=3e-6, operation_s=9e-4,
         elapsed_s=0.030, queued_s=0.009, switches=1, throttled_s=0.004, stolen_s=0.0,
     )  # fmt: skip
-    assert strain_of((first, second)) == Interference(
+    assert find_interference((first, second)) == Interference(
         calls=2,
         stalled_share=0.0,
         queued_share=pytest.approx(0.010 / 0.040),
@@ -83,8 +89,8 @@ def test_a_stall_is_spread_over_the_calls_of_a_pipelined_iteration() -> None:
 
 def test_stalls_are_not_told_of_batches_with_different_numbers_of_calls() -> None:
     found = (*batches((1e-4,) * 9, calls=20), *batches((1e-2,) * 9, calls=19))
-    assert strain_of(found).stalled_share is None
-    assert strain_of(found).calls == 20
+    assert find_interference(found).stalled_share is None
+    assert find_interference(found).calls == 20
 
 
 @pytest.mark.parametrize("field", ["queued_s", "throttled_s", "stolen_s"])
@@ -92,25 +98,25 @@ def test_a_share_is_unknown_where_any_batch_does_not_know_it(field: str) -> None
     known = Batch(samples_s=(1.0,), elapsed_s=1.0, **{field: 0.5})
     unknown = Batch(samples_s=(1.0,), elapsed_s=1.0)
     share = field.replace("_s", "_share")
-    assert getattr(strain_of((known,)), share) == 0.5
-    assert getattr(strain_of((known, unknown)), share) is None
+    assert getattr(find_interference((known,)), share) == 0.5
+    assert getattr(find_interference((known, unknown)), share) is None
 
 
 def test_where_the_loop_was_not_timed_there_are_no_shares() -> None:
-    found = strain_of((Batch(samples_s=(1.0,), queued_s=0.5, switches=3),))
+    found = find_interference((Batch(samples_s=(1.0,), queued_s=0.5, switches=3),))
     assert (found.queued_share, found.switches_per_iteration) == (None, None)
 
 
 def test_skew_is_unknown_where_clocks_were_not_shared_in_some_batch() -> None:
     shared = Batch(samples_s=(1.0,), entry_skew_s=0.1, operation_s=0.9, last_in=(0, 1))
-    found = strain_of((shared, Batch(samples_s=(1.0,))))
+    found = find_interference((shared, Batch(samples_s=(1.0,))))
     assert (found.entry_skew_s, found.operation_s, found.last_share) == (None, None, ())
 
 
 def test_a_figure_of_each_rank_is_its_mean_weighted_by_iterations() -> None:
     few = Batch(samples_s=(1.0,) * 2, rank_behind_s=(1.0, 4.0))
     many = Batch(samples_s=(1.0,) * 6, rank_behind_s=(3.0, 0.0))
-    assert weighted((few, many), "rank_behind_s") == pytest.approx([2.5, 1.0])
-    assert weighted((few, many), "rank_medians_s") == []
-    assert weighted((few, Batch(samples_s=(1.0,))), "rank_behind_s") == []
-    assert weighted((), "rank_behind_s") == []
+    assert mean_by_rank((few, many), "rank_behind_s") == pytest.approx([2.5, 1.0])
+    assert mean_by_rank((few, many), "rank_medians_s") == []
+    assert mean_by_rank((few, Batch(samples_s=(1.0,))), "rank_behind_s") == []
+    assert mean_by_rank((), "rank_behind_s") == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from commbench.analysis.peak import BUS_BOUND, NODE_BOUND, share_of_peak, why_no_share
@@ -90,7 +92,7 @@ def test_a_row_that_cannot_be_held_against_a_peak_says_why(
 
 def test_ranks_that_share_a_gpu_have_no_share_and_a_barrier_has_no_bandwidth() -> None:
     two = row("all_reduce", 2)
-    shared = two._replace(header=two.header._replace(gpu_shared=True))
+    shared = replace(two, header=two.header._replace(gpu_shared=True))
     assert share_of_peak(shared, PEAK) is None
     assert why_no_share(shared, PEAK).startswith("ranks shared a GPU")
     barrier = claimed_row(OPERATIONS["barrier"], ranks=4, seconds=1e-5)

@@ -9,7 +9,7 @@ import synthetic_rows
 from synthetic_rows import batches
 
 from commbench.analysis.columns import COLUMNS, columns_of
-from commbench.analysis.rows import ResultRow, row_of, rows_of
+from commbench.analysis.rows import ResultRow, make_row, make_rows
 from commbench.results.schema import Batch, Measurement, RankInfo, ReportedTiming, Run, RunHeader
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -183,7 +183,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
             ),
         ),
     )  # fmt: skip
-    columns = columns_of(row_of(header, measurement))
+    columns = columns_of(make_row(header, measurement))
     # Of 300 the ranks are 133 and 168: the largest j with P(Binomial(300, 1/2) < j) <= 2.5 %.
     # The fastest tenth is up to 30 us; 1.5 ms over 20 calls make 105: 195 of 300 take longer.
     assert columns == {
@@ -238,7 +238,7 @@ def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:
     plan = Plan(operations=("all_reduce",), sizes=(2,), backend="gloo", device="cpu", world_size=2)
     header = RunHeader(plan=plan, label="", started="", launcher="local")
     (case,) = plan.cases()
-    columns = columns_of(row_of(header, Measurement(case=case, status="skipped", reason="small")))
+    columns = columns_of(make_row(header, Measurement(case=case, status="skipped", reason="small")))
     unmeasured = [name for name in COLUMNS if "_us" in name or "GBps" in name]
     unmeasured += ["slowest_rank", "wrong", "calls", "stalled_share", "queued_share",
                    "switches_per_iteration"]  # fmt: skip
@@ -250,4 +250,4 @@ def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:
 def test_the_rows_of_a_run_come_in_the_order_they_were_measured() -> None:
     first, second = row("barrier", 2, 8, (1.0,)), row("barrier", 2, 8, (2.0,))
     run = Run("made-up", first.header, (first.measurement, second.measurement), None)
-    assert rows_of(run) == (first, second)
+    assert make_rows(run) == (first, second)

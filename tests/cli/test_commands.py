@@ -161,7 +161,7 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
     assert all((ended.folder / n).read_bytes()[:4] == b"\x89PNG" for n in ("busbw.png", "time.png"))
     header, *lines, end = ended.journal()
-    assert (header["kind"], header["schema"], header["label"]) == ("header", 1, "mine")
+    assert (header["kind"], header["schema"], header["label"]) == ("header", 2, "mine")
     assert {line["kind"] for line in lines} == {"batch", "case"}
     assert [line["case"]["index"] for line in ended.cases()] == [0, 1, 2, 3]
     assert (end["kind"], end["status"]) == ("end", "complete")
@@ -279,8 +279,8 @@ def test_what_only_reads_imports_nothing_heavy(
     if arguments[-1] == "run":
         commbench("run", "--sizes", "1K,2K", "--iters", "1", "--no-plots")
     program = (
-        "import sys, json, commbench.cli\n"
-        "try: commbench.cli.main()\n"
+        "import sys, json, commbench.cli.main\n"
+        "try: commbench.cli.main.main()\n"
         "except SystemExit as end: code = end.code\n"
         "print(json.dumps([code, sorted(m for m in sys.modules if '.' not in m)]))"
     )

@@ -25,7 +25,7 @@ def write_run(folder: Path, samples_s: list[float] | None = None, **of_first_cas
     (first,) = (line for line in lines if line["kind"] == "case" and line["case"]["index"] == 0)
     first |= of_first_case
     if samples_s is not None:
-        batch, *more = [line for line in lines if line["kind"] == "batch" and line["case"] == 0]
+        batch, *more = [line for line in lines if line["kind"] == "visit" and line["case"] == 0]
         batch |= {"samples_s": samples_s, "last_in": [len(samples_s), 0]}
         drop = more if samples_s else [batch, *more]
         lines = [line for line in lines if line not in drop]

@@ -151,7 +151,7 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Pa
     program = (
         "import sys, importlib.util as u; found = u.find_spec\n"
         "u.find_spec = lambda name, *more: None if name == 'pyarrow' else found(name, *more)\n"
-        "from commbench.cli import main\nmain()"
+        "from commbench.cli.main import main\nmain()"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, "export", str(folder), "--format", "parquet"],
@@ -203,8 +203,8 @@ def test_torch_and_matplotlib_are_not_imported(
     arguments: list[str],
 ) -> None:
     program = (
-        "import sys, commbench.cli\n"
-        "try: commbench.cli.main()\n"
+        "import sys, commbench.cli.main\n"
+        "try: commbench.cli.main.main()\n"
         "except SystemExit as end: code = end.code\n"
         "print(code, sorted({'torch', 'matplotlib', 'rich'} & set(sys.modules)))"
     )

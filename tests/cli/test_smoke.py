@@ -10,7 +10,7 @@ from conftest import Commbench, run_program_as
 from commbench.spec.operations import OPERATIONS
 
 BREAK_ALL_GATHER = """
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
     healthy(dist, b)
@@ -20,7 +20,7 @@ OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
 
 LOSE_A_RANK = """
 import os
-from commbench.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS
 OPERATIONS["gather"] = OPERATIONS["gather"]._replace(
     call=lambda dist, b: os._exit(7) if b.rank == 1 else dist.barrier()
 )

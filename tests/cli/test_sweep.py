@@ -66,16 +66,19 @@ def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[End
     assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
 
 
-def a_sweep(folder: Path, *rounds: int) -> None:
-    """A made-up sweep of two settings; of the second these rounds were completed."""
+def a_sweep(folder: Path, *rounds: int, wrong_in: int = 0) -> None:
+    """A made-up sweep of two settings; of the second these rounds were completed, and the case of
+    16 KiB is wrong in one of them."""
     settings = (Setting((), (("cpu-mode", "quiet"),)), Setting((), (("cpu-mode", "plain"),)))
     create_folder(folder)
     nothing: tuple[()] = ()
     write_sweep(folder, Sweep(settings, (nothing,) * 2, (nothing,) * 2, 2, 0, "", 0.1))
     for setting, done, scale in zip(settings, ((1, 2), rounds), (1e-9, 1.3e-9), strict=True):
         for round_ in done:
+            wrong = setting == settings[1] and round_ == wrong_in
             synthetic_run(folder / setting.slug / f"round-{round_}", "r",
-                        lambda case, s=scale: steady(case.size_bytes * s + 1e-5))  # fmt: skip
+                        lambda case, s=scale: steady(case.size_bytes * s + 1e-5),
+                        statuses={1 << 14: "wrong"} if wrong else None)  # fmt: skip
 
 
 def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Path) -> None:
@@ -90,6 +93,17 @@ def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Pa
     assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
     commbench("sweep", "--resume", "swept")
     assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
+
+
+def test_a_setting_that_is_wrong_in_a_later_round_ends_the_sweep_with_5(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    a_sweep(tmp_path / "swept", 1, 2, wrong_in=2)
+    ended = commbench("sweep", "--resume", "swept")
+    assert ended.code == 5
+    assert "error: under cpu-mode=plain all_reduce" in ended.err
+    assert "16 KiB" not in ended.out.partition("Best by size:")[0]
+    assert "256 KiB" in ended.out
 
 
 def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from synthetic_rows import batches, plan, ranks, row
 
-from commbench.analysis.rows import ResultRow, row_of
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.report.run_notes import both_ways_text, warnings_text, ways_text
 from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
 
@@ -21,7 +21,7 @@ def rows_of_plan(times_s: dict[int, float], **wishes: Any) -> list[ResultRow]:
     for case in asked.cases():
         time = times_s.get(case.index)
         found = batches([time] * 9, calls=1 if case.timing == "isolated" else 20) if time else ()
-        rows.append(row_of(header, Measurement(case=case, status="ok", batches=found)))
+        rows.append(make_row(header, Measurement(case=case, status="ok", batches=found)))
     return rows
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commbench.analysis.columns import columns_of
-from commbench.analysis.rows import row_of, rows_of
+from commbench.analysis.rows import make_row, make_rows
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results.decode import LONGEST_S, SHORTEST_S
 from commbench.results.journal import Journal
@@ -120,7 +120,7 @@ def write(folder: Path, *measurements: Measurement, end: RunEnd = END) -> Path:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> list[str]:
-    """The lines of a journal, each with its newline: header, first batches of cases 0 and 1, case 1,
+    """The lines of a journal: header, first batches of cases 0 and 1, case 1,
     case 2, second batch of case 0, case 0, end."""
     return write(tmp_path, *MEASUREMENTS).read_text(encoding="utf-8").splitlines(keepends=True)
 
@@ -169,7 +169,7 @@ def test_a_case_without_a_line_of_its_own_was_cut_off(lines: list[str], tmp_path
     )
     assert run.measurements[0].samples_s == (1.5e-4, 0.1 + 0.2, 1.25e-4)
     assert run.measurements[0].wrong is None
-    assert columns_of(row_of(run.header, run.measurements[0]))["stop_reason"] == "cut off"
+    assert columns_of(make_row(run.header, run.measurements[0]))["stop_reason"] == "cut off"
 
 
 def test_cases_come_in_the_order_of_the_plan_however_they_were_finished(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_batches_of_several_launches_belong_to_the_same_case(tmp_path: Path) -> 
     assert (first.case, second.case) == (CASES[0], CASES[1])
     assert first.samples_s == (1e-3, 1e-3, 3e-3, 3e-3)
     assert [batch.launch for batch in second.batches] == [0, 0, 1, 1]
-    assert row_of(run.header, second).launch_medians == (2e-3, 4e-3)
+    assert make_row(run.header, second).launch_medians == (2e-3, 4e-3)
 
 
 def test_a_launch_that_still_goes_on_makes_the_run_go_on(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_whatever_was_measured_is_read_back_to_the_last_bit(
         run = read_run(write(Path(folder), *measured, end=end))
     planned = tuple(sorted(measured, key=lambda measurement: measurement.case.index))
     assert (run.header, run.measurements, run.end) == (HEADER, planned, end)
-    assert len(rows_of(run)) == len([columns_of(row) for row in rows_of(run)]) == len(measured)
+    assert len(make_rows(run)) == len([columns_of(row) for row in make_rows(run)]) == len(measured)
 
 
 def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
@@ -425,7 +425,7 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
         "operation", "size_bytes", "time_us", "busbw_GBps", "wrong", "batches", "entry_skew_us",
         "operation_us", "slowest_rank", "status",
     )  # fmt: skip
-    rows = [columns_of(row_of(run.header, measurement)) for measurement in run.measurements]
+    rows = [columns_of(make_row(run.header, measurement)) for measurement in run.measurements]
     assert [tuple(columns[name] for name in names) for columns in rows] == [
         ("all_reduce", 1024, 4015.927, 0.0002549847, 0, 2, 1161.716, 2714.257, 1, "ok"),
         ("all_reduce", 4096, 8285.979, 0.000494329, 0, 2, 3587.481, 6167.759, 1, "ok"),
@@ -633,7 +633,7 @@ def test_a_journal_with_any_bytes_exchanged_makes_rows_or_is_refused(
         except CommbenchError as refused:
             assert isinstance(refused, RecordsError)
             return
-    for row in rows_of(run):
+    for row in make_rows(run):
         columns_of(row)
 
 
@@ -651,7 +651,7 @@ def test_a_journal_with_any_number_exchanged_makes_rows_or_is_refused(data: st.D
             run = read_run(path)
         except RecordsError:
             return
-    for row in rows_of(run):
+    for row in make_rows(run):
         columns_of(row)
 
 

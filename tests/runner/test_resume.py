@@ -24,7 +24,7 @@ from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import OK, Measurement, RunEnd
-from commbench.runner.resume import tasks_left
+from commbench.runner.tasks import remaining_tasks
 
 ASCENDING = [
     "--sizes", "1M,2M,4M", "--dtype", "float32,int16", "--iters", "100", "--order", "ascending",
@@ -371,14 +371,14 @@ def test_progress_is_that_of_the_last_launch(tmp_path: Path) -> None:
 
 def test_what_is_left_of_several_launches(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "run", "mine", asked=plan(launches=4))
-    (begun, *later) = tasks_left(read_progress(folder))
+    (begun, *later) = remaining_tasks(read_progress(folder))
     assert (begun.launch, begun.finished) == (1, None)
     assert [(task.launch, task.finished) for task in later] == [(2, None), (3, None)]
     journal = Journal(folder)
     journal.header(read_progress(folder).run.header._replace(launch=1))
     journal.measurement(Measurement(plan().cases()[2], OK))
     journal.end(RunEnd("failed"))
-    (begun, *later) = tasks_left(read_progress(folder))
+    (begun, *later) = remaining_tasks(read_progress(folder))
     assert (begun.launch, begun.finished) == (1, {2})
     assert [case.status for case in begun.cases()] == ["ready", "ready", "finished", "ready"]
     assert [(task.launch, task.finished) for task in later] == [(2, None), (3, None)]

@@ -6,10 +6,10 @@ from commbench.spec.operations import OPERATIONS
 from commbench.sweep.nccl_tuning import (
     NcclSelection,
     TunerRange,
-    eligible,
-    read_choices,
+    has_algorithm,
+    make_value,
+    parse_log,
     tuner_lines,
-    value_for,
 )
 
 NEW, OLD = (2, 29, 7), (2, 21, 5)
@@ -33,13 +33,13 @@ ALL = ("all_reduce", "all_gather", "broadcast", "all_to_all")
 def test_a_value_is_written_so_that_it_harms_no_other_function(
     value: str, version: tuple[int, ...], expected: str, applies: tuple[str, ...]
 ) -> None:
-    assert value_for(ALL, value, version) == (expected, applies)
+    assert make_value(ALL, value, version) == (expected, applies)
 
 
 def test_trees_are_for_all_reduce_alone() -> None:
-    assert [name for name in OPERATIONS if eligible(name, "Tree")] == ["all_reduce"]
+    assert [name for name in OPERATIONS if has_algorithm(name, "Tree")] == ["all_reduce"]
     ring = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"}
-    assert {name for name in OPERATIONS if eligible(name, "RING")} == ring
+    assert {name for name in OPERATIONS if has_algorithm(name, "RING")} == ring
 
 
 # Lines as NCCL 2.29.7 prints them with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING.
@@ -55,7 +55,7 @@ lab:3038984:3038984 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SI
 
 
 def test_choices_are_read_from_the_log_once_each() -> None:
-    assert read_choices(LOG.splitlines()) == (
+    assert parse_log(LOG.splitlines()) == (
         NcclSelection("Broadcast", 16384, "RING", "LL", 2),
         NcclSelection("AllReduce", 1024, "TREE", "LL", 1),
         NcclSelection("AllReduce", 1 << 20, "RING", "SIMPLE", 24),

@@ -3,11 +3,11 @@
 import pytest
 
 from commbench.errors import UsageError
-from commbench.sweep.settings import Setting, rounds_of, settings_of, unread
+from commbench.sweep.settings import Setting, find_unread, order_rounds, parse_settings
 
 
 def test_every_combination_is_a_setting_in_the_order_given() -> None:
-    found = settings_of(["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,-"], ["dtype=float32,bfloat16"])
+    found = parse_settings(["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,-"], ["dtype=float32,bfloat16"])
     assert [setting.name for setting in found] == [
         f"NCCL_ALGO={algorithm} NCCL_PROTO={protocol} dtype={dtype}"
         for algorithm in ("RING", "TREE")
@@ -17,7 +17,7 @@ def test_every_combination_is_a_setting_in_the_order_given() -> None:
 
 
 def test_a_name_given_again_adds_values_and_a_whole_value_keeps_its_commas() -> None:
-    found = settings_of(["A=1", "A:=allreduce:tree,ring;broadcast:ring", "A=1,2"], [])
+    found = parse_settings(["A=1", "A:=allreduce:tree,ring;broadcast:ring", "A=1,2"], [])
     assert [setting.variables for setting in found] == [
         (("A", "1"),),
         (("A", "allreduce:tree,ring;broadcast:ring"),),
@@ -42,7 +42,7 @@ def test_what_is_no_sweep_is_refused(
     variables: list[str], options: list[str], message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        settings_of(variables, options)
+        parse_settings(variables, options)
     assert refused.value.message == message
     assert refused.value.hint
 
@@ -54,12 +54,12 @@ def test_the_name_of_a_setting_makes_a_folder_and_nothing_else() -> None:
 
 
 def test_every_round_holds_every_setting_once_in_an_order_of_its_own() -> None:
-    settings = settings_of(["A=1,2,3,4,5"], [])
-    order = rounds_of(settings, 20, seed=1)
+    settings = parse_settings(["A=1,2,3,4,5"], [])
+    order = order_rounds(settings, 20, seed=1)
     by_round = [[s for number, s in order if number == r] for r in range(1, 21)]
     assert all(sorted(each) == sorted(settings) for each in by_round)
     assert len({tuple(each) for each in by_round}) > 10
-    assert order == rounds_of(settings, 20, seed=1) != rounds_of(settings, 20, seed=2)
+    assert order == order_rounds(settings, 20, seed=1) != order_rounds(settings, 20, seed=2)
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_every_round_holds_every_setting_once_in_an_order_of_its_own() -> None:
 def test_a_variable_that_the_backend_does_not_read_is_called_out(
     variable: str, backend: str, idle: bool
 ) -> None:
-    settings = settings_of([f"{variable}=1,2"], [])
-    assert unread(settings, backend) == ((variable,) if idle else ())
+    settings = parse_settings([f"{variable}=1,2"], [])
+    assert find_unread(settings, backend) == ((variable,) if idle else ())

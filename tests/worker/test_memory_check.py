@@ -48,14 +48,14 @@ def test_a_size_for_which_a_rank_gets_no_memory_fails_and_the_others_go_on(
 
 RUNS_OUT = """
 import torch
-from commbench.worker import conductor
-verify = conductor.verify
+from commbench.worker import coordinator
+verify = coordinator.verify
 def exhausted(case, buffers, *rest):
     found = verify(case, buffers, *rest)
     if case.size_bytes == 2048 and buffers.rank == 1:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     return found
-conductor.verify = exhausted
+coordinator.verify = exhausted
 """
 
 

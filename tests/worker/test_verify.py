@@ -155,7 +155,7 @@ def test_large_integers_are_compared_to_the_last_bit() -> None:
 
 PEAK = """
 import torch
-from commbench.worker.patterns import PERIOD
+from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import compare, fill
 
 torch.set_num_threads(1)

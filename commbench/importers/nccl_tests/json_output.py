@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from commbench.errors import RecordsError
 from commbench.host.environment import VARIABLE_PREFIXES
 from commbench.importers import cells
-from commbench.importers.base import PIPELINED, ImportedFile, each
+from commbench.importers.base import ImportedFile, each
 from commbench.importers.collector import RowCollector
 from commbench.importers.hints import ImportHints
 from commbench.importers.nccl_tests.json_document import (
@@ -34,7 +34,7 @@ from commbench.importers.nccl_tests.rows import (
 from commbench.importers.nccl_tests.table import CPU_TIME
 from commbench.importers.text_source import SourceText
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 NAME = "nccl-tests-json"
 

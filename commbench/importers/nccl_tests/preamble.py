@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from commbench.importers.base import PIPELINED
 from commbench.importers.nccl_tests.names import programs_in
-from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
 """A line that begins like this after a table belongs to the next one."""

@@ -22,7 +22,6 @@ from commbench.importers.nccl_tests.table import (
     table_of,
 )
 from commbench.importers.text_source import Line, SourceText
-from commbench.spec.timing_modes import ISOLATED
 
 NAME = "nccl-tests-text"
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
@@ -168,7 +167,7 @@ def _note(parts: list[_Part], collection: RowCollector) -> None:
         if part.rows and not any(line.text.startswith(_FOOT) for line in part.others):
             at = part.rows[-1][0].number
             collection.note(f"the table that ends at line {at} was cut off, or is not finished")
-        if preamble.timing == ISOLATED:
+        if preamble.blocking:
             collection.note(f"nccl-tests says: {preamble.blocking}")
         if preamble.integers.get("graphs"):
             collection.note("operations were launched by CUDA graphs (option -G)")

@@ -129,7 +129,7 @@ def test_a_position_outlives_its_rank(tmp_path: Path) -> None:
     dies = (
         "import os, sys; from pathlib import Path; from commbench.worker.watchdog.rank_state import *\n"  # noqa: E501
         "row = open_row(Path(sys.argv[1]), 3); row[STEP] = 8; row[PID] = os.getpid()\n"
-        "move(row, MEASURING, 1, 50); row[ITERATION] = 17; os.kill(os.getpid(), 9)"
+        "set_phase(row, MEASURING, 1, 50); row[ITERATION] = 17; os.kill(os.getpid(), 9)"
     )
     process = subprocess.Popen([sys.executable, "-c", dies, str(tmp_path)])
     assert process.wait() == -9
