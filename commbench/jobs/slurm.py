@@ -78,7 +78,7 @@ def _comments(job: Job) -> list[str]:
 
 
 def _directives(job: Job, options: SlurmOptions) -> list[str]:
-    options = {
+    directives = {
         "job-name": f"commbench-{job.title}",
         "output": f"commbench-{job.title}-%j.log",
         "nodes": job.nodes,
@@ -90,7 +90,7 @@ def _directives(job: Job, options: SlurmOptions) -> list[str]:
         "account": options.account,
         "time": slurm_time(options.time),
     }
-    lines = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
     # A second start of the same job would find its folder in use.
     lines += ["--no-requeue", *(["--exclusive"] if options.exclusive else [])]
     return [f"#SBATCH {line}" for line in lines]

@@ -11,8 +11,9 @@ from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
 from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader
+from commbench.runner.option import RunOption
 from commbench.runner.planning import find_rank_context
-from commbench.runner.run_options import RUN_OPTIONS, RunOption, RunOptions
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_sizes
 from commbench.worker.context import LaunchTask
 

@@ -105,9 +105,7 @@ class RunOptions:
     budget: float = _option(
         "S", "Or until a case has been measured for S seconds.", plan="budget_s"
     )
-    timing: str = _option(
-        "MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True
-    )
+    timing: str = _option("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
     order: str = _option(
         "ORDER", "shuffled: rounds of random order, every case several times; ascending.",
         plan="order",

@@ -1,148 +1,88 @@
-"""One `commbench smoke`: a small run of everything into a folder of its own, and its verdict."""
+"""The smoke test: a small run of every operation, and what works of them."""
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.errors import (
-    CommbenchError,
-    RecordsError,
-    UnavailableError,
-    UsageError,
-    WrongResultError,
-)
-from commbench.output.console import print_result
-from commbench.output.junit import JUnitCase, write_junit
+from commbench.errors import CommbenchError, UnavailableError, WrongResultError
+from commbench.output.junit import JUnitCase
 from commbench.results.schema import OK, WRONG, Measurement
+from commbench.runner.run_options import parse_options
+from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 
-SUITE = "commbench smoke"
+if TYPE_CHECKING:
+    from commbench.launch.devices import Target
+
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
 """Bytes: one that does not divide, one within a segment of gloo's, one beyond it."""
 
 
-def run(
-    backend: str | None,
-    device: str | None,
-    ranks: int | None,
-    timeout_s: float,
-    junit: Path | None,
-) -> None:
-    """Run everything once, print a line per operation, write the report.
+class SmokeResult(NamedTuple):
+    """What a smoke test found."""
 
-    Raises WrongResultError for wrong results, UnavailableError where an operation cannot be run,
-    and whatever ended the run; the report is written in any case.
-    """
+    operations: tuple[JUnitCase, ...]
+    """For each operation its cases, and the failure of the first that failed."""
+    error: CommbenchError | None
+    """What ended the run, or the most important failure; None where everything works."""
+
+
+def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
+    """What is measured, and where, with these run options given."""
     from commbench.launch.torch_import import import_torch
 
-    began = time.monotonic()
-    if ranks is not None and ranks < 1:
-        raise UsageError(f"ranks per node is {ranks}", "it must be at least 1")
-    if junit:
-        write_junit(junit, SUITE, (), 0.0)  # so that it is known to be writable
+    options = parse_options(
+        {"op": "all", "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
+         "order": "ascending", **given}
+    )  # fmt: skip
     import_torch()
     from commbench.launch.devices import choose, find_offer
 
-    place = choose(find_offer(), backend, device, ranks)
-    plan = Plan(
-        operations=tuple(OPERATIONS),
-        dtypes=DTYPES,
-        sizes=SIZES,
-        backend=place.backend,
-        device=place.device,
-        world_size=place.ranks_per_node,
-        cpu_mode="quiet" if place.device == "cpu" else "plain",
-        iterations=2,
-        warmup=0,
-        order="ascending",
-        timeout_s=timeout_s,
-    )
-    print_result(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({place.why})")
-    ended: CommbenchError | None = None
+    target = choose(find_offer(), options.backend, options.device, options.nproc_per_node)
+    return options.plan(target.backend, target.device, target.ranks_per_node), target
+
+
+def run_smoke(plan: Plan) -> SmokeResult:
+    """Measure every operation once; an error that ends the run becomes part of the result."""
+    measurements: Sequence[Measurement] = ()
+    error: CommbenchError | None = None
     try:
-        measurements = _measure(plan)
-    except _Ended as error:
-        measurements, ended = error.measurements, error.why
-    trials = [_trial(name, measurements) for name in OPERATIONS]
-    seconds = time.monotonic() - began
-    for trial in trials:
-        print_result(_line(trial))
-    print_result(f"{sum(not t.failure for t in trials)} of {len(trials)} work; {seconds:.1f} s")
-    if junit:
-        write_junit(junit, SUITE, trials, seconds)
-    _judge(trials, measurements, ended)
+        measurements = run_temporarily(plan, "smoke").measurements
+    except CommbenchError as ended:
+        error = ended
+        measurements = ended.run.measurements if ended.run else ()
+    operations = tuple(_summarize(name, measurements) for name in OPERATIONS)
+    return SmokeResult(operations, error or _find_error(operations, measurements))
 
 
-class _Ended(Exception):  # noqa: N818 - carries an error, and what there is beside it
-    def __init__(self, measurements: Sequence[Measurement], why: CommbenchError) -> None:
-        super().__init__(why.message)
-        self.measurements, self.why = measurements, why
-
-
-def _measure(plan: Plan) -> Sequence[Measurement]:
-    from commbench.launch.elastic import NodeConfig, launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
-
-    nodes = NodeConfig(ranks_per_node=plan.world_size)
-    with tempfile.TemporaryDirectory(prefix="commbench-smoke-") as scratch:
-        folder = create_folder(Path(scratch) / "run")
-        method, _ = start_method(plan.device, nodes)
-        try:
-            launch(LaunchTask(plan=plan, label="smoke", folder=folder, silent=True), nodes, method)
-        except CommbenchError as error:
-            raise _Ended(_kept(folder), error) from None
-        return read_run(folder).measurements
-
-
-def _kept(folder: Path) -> Sequence[Measurement]:
-    """What there is of a run that did not end well."""
-    from commbench.results.journal_reader import read_run
-
-    try:
-        return read_run(folder).measurements
-    except RecordsError:
-        return ()
-
-
-def _trial(name: str, measurements: Sequence[Measurement]) -> JUnitCase:
-    """One operation: its cases, and what is wrong with the first that is not as it should be."""
+def _summarize(name: str, measurements: Sequence[Measurement]) -> JUnitCase:
+    """The cases of one operation, and the failure of the first that failed."""
     found = [m for m in measurements if m.case.operation == name]
-    bad = [m for m in found if m.status != OK]
-    failure = f"{bad[0].case.name}: {bad[0].status}, {bad[0].reason}" if bad else ""
-    if not found:
-        failure = "not reached"
+    bad = next((m for m in found if m.status != OK), None)
+    failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return JUnitCase(name=name, cases=len(found), seconds=seconds, failure=failure)
-
-
-def _line(trial: JUnitCase) -> str:
-    cases = f"{trial.cases} case{'s' * (trial.cases != 1)}"
-    return (
-        f"  {trial.name:<15} {'FAILED  ' + trial.failure if trial.failure else 'ok      ' + cases}"
+    return JUnitCase(
+        name=name, cases=len(found), seconds=seconds, failure=failure if found else "not reached"
     )
 
 
-def _judge(
-    trials: Sequence[JUnitCase], measurements: Sequence[Measurement], ended: CommbenchError | None
-) -> None:
-    if ended:
-        raise ended
+def _find_error(
+    operations: Sequence[JUnitCase], measurements: Sequence[Measurement]
+) -> CommbenchError | None:
+    """WrongResultError for wrong results, UnavailableError for an operation that cannot be run."""
     wrong = [m for m in measurements if m.status == WRONG]
     if wrong:
-        raise WrongResultError(
+        return WrongResultError(
             f"{len(wrong)} cases gave wrong results; first {wrong[0].case.name}: {wrong[0].reason}",
             "do not trust this machine's communication before it is explained",
         )
-    failed = [trial for trial in trials if trial.failure]
-    if failed:
-        raise UnavailableError(
-            f"{failed[0].name} cannot be run here: {failed[0].failure}",
-            "`commbench env` says what this torch has",
-        )
+    for operation in operations:
+        if operation.failure:
+            return UnavailableError(
+                f"{operation.name} cannot be run here: {operation.failure}",
+                "`commbench env` says what this torch has",
+            )
+    return None
