@@ -47,8 +47,8 @@ def main() -> None:
                 world_size=rank_context.world_size)  # fmt: skip
     apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
-        watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watch,
-        communicator(plan, rank_context, watch) as comm,
+        watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watchdog,
+        communicator(plan, rank_context, watchdog) as comm,
     ):
         comm.shares_clock = True
         cases = plan.cases()
@@ -58,7 +58,7 @@ def main() -> None:
         timer, strain = timer_for(comm), CpuCounters()
         found = []
         for pair in range(pairs + 1):
-            gathered = comm.gather(time_block(timer, strain, call, iterations, watch.row))
+            gathered = comm.gather(time_block(timer, strain, call, iterations, watchdog.state))
             theirs = plain_loop(buffers.receive, iterations)
             if rank_context.rank == 0 and pair:  # the first pair warms up
                 ours = GatheredSamples(torch.stack(gathered), 1, True).slowest_s

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import time
 from pathlib import Path
+
+from commands import Command
 
 LISTENING = "0A"
 FAMILIES = {"tcp": socket.AF_INET, "tcp6": socket.AF_INET6}
 
 
-def listening_while(process: subprocess.Popen[str]) -> dict[str, set[int]]:
+def listening_while(process: Command) -> dict[str, set[int]]:
     """Looks again and again until the process has ended: addresses, each with how often it was
     seen as the number of its look."""
     seen: dict[str, set[int]] = {}

@@ -28,7 +28,7 @@ from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement
 
 if TYPE_CHECKING:
-    from conftest import Ended
+    from commands import Ended
 
 DELAY_US = 1000.0
 SLOW_FROM_CALL = 50

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import clean_environment
+from commands import clean_environment
 
 HAMMER = Path(__file__).with_name("fuzz.py")
 SEED = 2026

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Commbench, Ended, run_commbench
+from commands import Commbench, Ended, run_commbench
 
 from commbench.analysis.columns import columns_of
 from commbench.analysis.diagnostics import DIAGNOSTICS

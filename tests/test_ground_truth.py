@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from conftest import Commbench, Ended, run_commbench, run_program_as
+from commands import Commbench, Ended, run_commbench, run_program_as
 from scripted import (
     CALM,
     DELAY_US,

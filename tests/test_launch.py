@@ -12,9 +12,15 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Commbench, clean_environment
+from commands import (
+    START_TIMEOUT_S,
+    Commbench,
+    clean_environment,
+    run_commbench,
+    start_command,
+)
 
-RUN = [sys.executable, "-m", "commbench", "run", "--no-plots"]
+RUN = ["run", "--no-plots"]
 LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "3000", "--label", "long"]
 """Eleven cases that are refused, and eleven in ten rounds of batches, some seconds each."""
 
@@ -72,18 +78,10 @@ def free_port() -> int:
 def joined(tmp_path: Path, variables: list[dict[str, str]], *arguments: list[str]) -> list[tuple]:
     """Start one process per set of variables, as a launcher would; how each ended."""
     processes = [
-        subprocess.Popen(
-            [*RUN, "--output", "joined", *own],
-            cwd=tmp_path,
-            env=clean_environment(**mine),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        start_command(tmp_path, *RUN, "--output", "joined", *own, **mine)
         for mine, own in zip(variables, arguments, strict=True)
     ]
-    outputs = [process.communicate(timeout=START_TIMEOUT_S) for process in processes]
-    return [(p.returncode, *output) for p, output in zip(processes, outputs, strict=True)]
+    return [process.finish()[:3] for process in processes]
 
 
 def as_mpirun(rank: int, ranks: int, port: int) -> dict[str, str]:
@@ -137,15 +135,7 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def running(tmp_path: Path):
     """A run that has batch_done some cases and finished none of them."""
-    process = subprocess.Popen(
-        [*RUN, *LONG, "--output", "run"],
-        cwd=tmp_path,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start_command(tmp_path, *RUN, *LONG, "--output", "run")
     journal = tmp_path / "run" / "run.jsonl"
     deadline = time.monotonic() + START_TIMEOUT_S
     while not journal.exists() or journal.read_text().count('"kind": "batch"') < 3:
@@ -203,17 +193,14 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
 def test_the_ranks_of_a_launcher_that_is_killed_end_with_it(running) -> None:
     process, journal = running
     pids = ranks_of(journal)
-    process.kill()
-    process.wait()
+    process.send_signal(signal.SIGKILL)
+    assert process.finish().code == -signal.SIGKILL
     deadline = time.monotonic() + 10
     while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_alive, pids))
-    shown = subprocess.run(
-        [sys.executable, "-m", "commbench", "show", str(journal.parent)],
-        env=clean_environment(), capture_output=True, text=True,
-    )  # fmt: skip
-    assert shown.returncode == 0 and "has not ended" in shown.stdout
+    shown = run_commbench(journal.parent, "show", ".")
+    assert shown.code == 0 and "has not ended" in shown.out
 
 
 def test_a_second_interrupt_changes_nothing(running) -> None:
@@ -315,11 +302,7 @@ def test_a_rank_that_hangs_is_named_with_where_all_are(
 
 @pytest.mark.full
 def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*RUN, *LONG, "--output", "run", "--timeout", "2"],
-        cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+    process = start_command(tmp_path, *RUN, *LONG, "--output", "run", "--timeout", "2")
     journal = tmp_path / "run" / "run.jsonl"
     while not journal.exists() or not journal.read_text().count("\n"):
         time.sleep(0.05)
@@ -333,15 +316,11 @@ def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_in_shared_memory(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*RUN, "--sizes", "1K", "--iters", "1", "--output", "run"],
-        cwd=tmp_path, env=clean_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    process = start_command(tmp_path, *RUN, "--sizes", "1K", "--iters", "1", "--output", "run")
     desks = f"commbench-{process.pid}-*"
     seen = False
     while process.poll() is None:
         seen = seen or any(Path("/dev/shm").glob(desks))
         time.sleep(0.01)
-    process.communicate()
     assert process.returncode == 0 and seen
     assert not list(Path("/dev/shm").glob(desks))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended, clean_environment
+from commands import START_TIMEOUT_S, Command, Ended, start_command
 from test_launch import ITERATION, crash, free_port
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
@@ -21,34 +19,22 @@ from commbench.results.run_folder import JOURNAL
 
 
 def start(
-    where: Path,
-    node: int,
-    port: int,
-    *arguments: str,
-    program: tuple[str, ...] = ("-m", "commbench"),
-) -> subprocess.Popen[str]:
+    where: Path, node: int, port: int, *arguments: str, program: str | None = None
+) -> Command:
     """The launcher of a node of two, in a folder of its own."""
     own = where / f"node{node}"
     own.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [
-            sys.executable, *program, "run", "--no-plots", "--nnodes", "2",
-            "--nproc-per-node", "1", "--node-rank", str(node), "--master-addr", "127.0.0.1",
-            "--master-port", str(port), *arguments,
-        ],
-        cwd=own, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    return start_command(
+        own, "run", "--no-plots", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank",
+        str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), *arguments,
+        program=program,
     )  # fmt: skip
-
-
-def finish(process: subprocess.Popen[str], folder: Path = Path()) -> Ended:
-    out, err = process.communicate(timeout=START_TIMEOUT_S)
-    return Ended(process.returncode, out, err, folder)
 
 
 def run_both(where: Path, first: list[str], second: list[str]) -> tuple[Ended, Ended]:
     port = free_port()
     started = [start(where, node, port, *own) for node, own in enumerate((first, second))]
-    one, other = (finish(process, where / "node0" / "run") for process in started)
+    one, other = (process.finish() for process in started)
     return one, other
 
 
@@ -80,7 +66,7 @@ def test_two_nodes_run_the_same_command_and_go_on_with_it(tmp_path: Path) -> Non
     assert (header["num_nodes"], len(header["ranks"])) == (1, 2)
 
     kept = cut(first.folder / JOURNAL, 1)
-    refused = finish(start(tmp_path, 1, 1, "--resume", "run"))
+    refused = start(tmp_path, 1, 1, "--resume", "run").finish()
     assert refused.code == 6
     assert refused.err.splitlines() == [
         "error: there is no file, folder or run 'run'",
@@ -116,13 +102,13 @@ def test_launches_of_two_nodes_go_on_if_both_have_the_same_journal(tmp_path: Pat
 
 AT_THE_END = """
 import os
-from commbench.worker.watchdog.watchdog import Watch
-healthy = Watch.end
-def end(self):
+from commbench.worker.watchdog.watchdog import Watchdog
+healthy = Watchdog.stop
+def stop(self):
     if self._rank == 1:
         os._exit(9)
     healthy(self)
-Watch.end = end
+Watchdog.stop = stop
 """
 """A program in which rank 1 comes to grief when all is done."""
 
@@ -167,8 +153,8 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     )
     port, began = free_port(), time.monotonic()
     asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]
-    started = [start(tmp_path, n, port, *asked, program=(str(planted),)) for n in range(2)]
-    ended = [finish(process, tmp_path / "node0" / "run") for process in started]
+    started = [start(tmp_path, n, port, *asked, program=str(planted)) for n in range(2)]
+    ended = [process.finish() for process in started]
     assert time.monotonic() - began < START_TIMEOUT_S / 2  # torch's agents would wait 300 s
     error = "error: " + words.replace("HOST", socket.gethostname())
     for node in ended:
@@ -178,7 +164,7 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     assert ended[0].journal()[-1]["status"] == "failed"
 
 
-def start_long(where: Path) -> list[subprocess.Popen[str]]:
+def start_long(where: Path) -> list[Command]:
     """Two nodes that have begun to measure."""
     port = free_port()
     asked = ["--sizes", "1K-1M", "--iters", "3000", "--output", "run"]
@@ -193,7 +179,7 @@ def start_long(where: Path) -> list[subprocess.Popen[str]]:
 def test_a_node_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
     first, second = start_long(tmp_path)
     second.send_signal(signal.SIGINT)
-    one, other = finish(first), finish(second)
+    one, other = first.finish(), second.finish()
     assert (one.code, other.code) == (4, 130), one.err + other.err
     who = f"node 1 on {socket.gethostname()}"
     assert one.err.splitlines()[-2] == f"error: {who} was stopped by SIGINT"
@@ -213,9 +199,9 @@ def test_a_launcher_that_is_killed_ends_the_run_on_the_other_node(
 ) -> None:
     nodes = start_long(tmp_path)
     began = time.monotonic()
-    nodes[killed].kill()
-    left = finish(nodes[1 - killed])
-    finish(nodes[killed])
+    nodes[killed].send_signal(signal.SIGKILL)
+    left = nodes[1 - killed].finish()
+    nodes[killed].finish()
     assert time.monotonic() - began < START_TIMEOUT_S / 4
     assert left.code == 4, left.err
     assert left.err.splitlines()[-2].startswith(told.replace("HOST", socket.gethostname()))
@@ -224,7 +210,7 @@ def test_a_launcher_that_is_killed_ends_the_run_on_the_other_node(
 def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:
     port = free_port()
     began = time.monotonic()
-    alone = finish(start(tmp_path, 0, port, "--sizes", "1K", "--timeout", "2", "--output", "run"))
+    alone = start(tmp_path, 0, port, "--sizes", "1K", "--timeout", "2", "--output", "run").finish()
     assert 2 < time.monotonic() - began < START_TIMEOUT_S / 2
     assert (alone.code, alone.out) == (3, "")
     assert alone.err.splitlines()[-2:] == [
@@ -237,7 +223,7 @@ def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:
 
 def test_node_0_that_does_not_come_is_named_with_where_it_should_be(tmp_path: Path) -> None:
     port = free_port()
-    alone = finish(start(tmp_path, 1, port, "--sizes", "1K", "--timeout", "2"))
+    alone = start(tmp_path, 1, port, "--sizes", "1K", "--timeout", "2").finish()
     assert alone.code == 3
     assert alone.err.splitlines()[-2] == (
         f"error: node 1 cannot reach node 0 at 127.0.0.1:{port} within 2 s: Connection refused"
@@ -249,7 +235,7 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
-        ended = finish(start(tmp_path, 0, port, "--sizes", "1K", "--output", "run"))
+        ended = start(tmp_path, 0, port, "--sizes", "1K", "--output", "run").finish()
     assert ended.code == 3
     assert ended.err.splitlines()[-2:] == [
         f"error: port {port} cannot be opened on this host: Address already in use",

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from conftest import Commbench, Ended, run_commbench
+from commands import Commbench, Ended, run_commbench
 
 from commbench.spec.backends import BACKENDS
 from commbench.spec.dtypes import DTYPES

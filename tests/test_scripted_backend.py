@@ -5,7 +5,7 @@ from random import Random
 from statistics import mean, median, stdev
 
 import pytest
-from conftest import Commbench, Ended
+from commands import Commbench, Ended
 from scripted import (
     DELAY_US,
     DRIFT_CALLS,

@@ -7,14 +7,12 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import Commbench, clean_environment, run_commbench
+from commands import Commbench, run_commbench, start_command
 from listening import listening_while
 from synthetic import header, plan, steady, synthetic_run
 
@@ -106,16 +104,12 @@ def test_a_secret_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("launcher", ["agent", pytest.param("torchrun", marks=pytest.mark.full)])
 def test_on_one_host_nothing_listens_to_other_hosts(tmp_path: Path, launcher: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "commbench", "run", "--sizes", "1K,4K", "--iters", "100",
-         "--no-plots", "--output", "run", "--launcher", launcher],
-        cwd=tmp_path, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True,
+    process = start_command(
+        tmp_path, "run", "--sizes", "1K,4K", "--iters", "100", "--no-plots", "--output", "run",
+        "--launcher", launcher,
     )  # fmt: skip
     seen = listening_while(process)
-    assert process.stderr is not None
-    assert process.returncode == 0, process.stderr.read()
-    process.stderr.close()
+    assert process.returncode == 0, process.communicate()
     assert set(seen) == {"127.0.0.1"}  # gloo's; there is no store that listens
     assert len(seen["127.0.0.1"]) > 3
 

@@ -11,50 +11,26 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
+from commands import START_TIMEOUT_S, Command, Ended, run_commbench, start_command
 from synthetic import header, plan
 
 from commbench.errors import RecordsError
-from commbench.launch.file_limits import raise_nofile_limit
+from commbench.launch.process_setup import raise_nofile_limit
 from commbench.results.files import new_file
-from commbench.results.journal import Journal, forget_empty
+from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RunEnd
 
 LONG = [
-    "--sizes",
-    "1K-64K",
-    "--iters",
-    "500",
-    "--order",
-    "ascending",
-    "--no-plots",
-    "--output",
-    "run",
-]
-
-
-def ended_of(process: subprocess.Popen[str], where: Path) -> Ended:
-    out, err = process.communicate(timeout=START_TIMEOUT_S)
-    return Ended(process.returncode, out, err, where / "run")
-
-
-def start(where: Path, *arguments: str, limits: str = ":") -> subprocess.Popen[str]:
-    """Start commbench with some of bash's `ulimit`s."""
-    line = [sys.executable, "-m", "commbench", *arguments]
-    return subprocess.Popen(
-        ["bash", "-c", f'{limits}; exec "$@"', "-", *line],
-        cwd=where, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+    "--sizes", "1K-64K", "--iters", "500", "--order", "ascending", "--no-plots", "--output", "run",
+]  # fmt: skip
 
 
 def assert_two_lines(ended: Ended, *codes: int) -> None:
@@ -112,7 +88,7 @@ def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
             assert run.end == RunEnd("failed", "the disk is full", 1.0)
             assert len(run.measurements) == (limit >= ends[1])
         else:
-            forget_empty(folder)
+            remove_if_empty(folder)
             assert not folder.exists()
 
 
@@ -130,7 +106,7 @@ def test_half_a_line_of_a_killed_run_is_taken_back_before_the_next(tmp_path: Pat
 def test_a_journal_that_holds_anything_is_never_removed(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     (folder / "run.jsonl").write_text("damaged\n")
-    forget_empty(folder)
+    remove_if_empty(folder)
     assert (folder / "run.jsonl").read_text() == "damaged\n"
 
 
@@ -143,7 +119,8 @@ def test_a_new_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) ->
 
 def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
     began = time.monotonic()
-    ended = ended_of(start(tmp_path, "run", *LONG, limits="ulimit -f 8"), tmp_path)
+    limits = {"RLIMIT_FSIZE": (8 << 10, 8 << 10)}
+    ended = start_command(tmp_path, "run", *LONG, limits=limits).finish()
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == "error: cannot write run/run.jsonl: File too large"
     assert_kept(tmp_path, ended.folder)
@@ -152,7 +129,7 @@ def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
     assert 0.1 < last["elapsed_s"] < time.monotonic() - began
 
 
-def await_lines(journal: Path, process: subprocess.Popen[str]) -> None:
+def await_lines(journal: Path, process: Command) -> None:
     """Wait until the run has written something."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not (journal.exists() and journal.read_bytes().count(b"\n") > 2):
@@ -178,10 +155,10 @@ def block(folder: Path) -> None:
 def test_a_folder_that_is_lost_in_mid_run_ends_it(
     tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
-    process = start(tmp_path, "run", *LONG)
+    process = start_command(tmp_path, "run", *LONG)
     await_lines(tmp_path / "run" / "run.jsonl", process)
     harm(tmp_path / "run")
-    ended = ended_of(process, tmp_path)
+    ended = process.finish()
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == message
     if harm is block:
@@ -193,7 +170,8 @@ SHORT = ("run", "--sizes", "1K", "--iters", "2", "--no-plots", "--output", "run"
 
 @pytest.mark.parametrize("files", [8, 13])
 def test_too_few_files_end_it_with_two_lines(tmp_path: Path, files: int) -> None:
-    ended = ended_of(start(tmp_path, *SHORT, limits=f"ulimit -n {files}"), tmp_path)
+    limits = {"RLIMIT_NOFILE": (files, files)}
+    ended = start_command(tmp_path, *SHORT, limits=limits).finish()
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.splitlines()[1:] == [
         f"error: 2 ranks need 42 open files, and {files} are allowed",
@@ -202,9 +180,10 @@ def test_too_few_files_end_it_with_two_lines(tmp_path: Path, files: int) -> None
     assert not ended.folder.exists()
 
 
-@pytest.mark.parametrize("raise_it", ["ulimit -Sn 13", "ulimit -Hn 42; ulimit -Sn 13"])
-def test_a_low_limit_of_files_that_may_be_raised_is_raised(tmp_path: Path, raise_it: str) -> None:
-    ended = ended_of(start(tmp_path, *SHORT, limits=raise_it), tmp_path)
+@pytest.mark.parametrize("hard", [1024, 42])
+def test_a_low_limit_of_files_that_may_be_raised_is_raised(tmp_path: Path, hard: int) -> None:
+    limits = {"RLIMIT_NOFILE": (13, hard)}
+    ended = start_command(tmp_path, *SHORT, limits=limits).finish()
     assert ended.code == 0, ended.err
 
 
@@ -218,19 +197,16 @@ def test_a_limit_of_files_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> N
     assert not limits
     monkeypatch.setattr(resource, "getrlimit", lambda _: (351, -1))
     raise_nofile_limit(many, launched=64)
-    raise_nofile_limit(many, launched=64, serves=True)
+    raise_nofile_limit(many, launched=64, has_store=True)
     assert limits == [(352, -1), (480, -1)]
 
 
 @pytest.mark.parametrize("command", [("ops",), ("run", "--dry-run")])
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, command: tuple[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "commbench", *command],
-            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=START_TIMEOUT_S,
-        )  # fmt: skip
-    assert ended.returncode == 6
-    assert ended.stderr.splitlines()[-2] == "error: No space left on device"
+        ended = start_command(tmp_path, *command, stdout=full).finish()
+    assert ended.code == 6
+    assert ended.err.splitlines()[-2] == "error: No space left on device"
 
 
 def test_any_text_goes_to_a_terminal_of_few_characters(tmp_path: Path) -> None:
@@ -260,17 +236,19 @@ def test_a_real_disk_that_is_full_or_takes_no_new_file(tmp_path: Path, how: str)
     size = "size=12k" if how == "full" else "size=1m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
     try:
-        process = start(tmp_path, "run", *(word.replace("run", "disk/run") for word in LONG))
+        process = start_command(
+            tmp_path, "run", *(word.replace("run", "disk/run") for word in LONG)
+        )
         if how == "immutable":
             await_lines(disk / "run" / "run.jsonl", process)
             subprocess.run(["chattr", "+i", str(disk / "run")], check=True)
-        ended = ended_of(process, tmp_path)
+        ended = process.finish()
         assert_two_lines(ended, 6)
         assert_kept(tmp_path, disk / "run")
         if how == "full":
             room = ["mount", "-o", "remount,size=1m", str(disk)]
             subprocess.run(room, check=True)
-            again = ended_of(start(tmp_path, "run", "--resume", "disk/run", "--no-plots"), disk)
+            again = run_commbench(tmp_path, "run", "--resume", "disk/run", "--no-plots")
             assert again.code == 0, again.err
             assert [row["iterations"] for row in again.rows()] == ["500"] * 7
     finally:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
+from commbench.spec.dimensions import DIMENSIONS
 from commbench.units import GB, MICRO
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-COLUMNS = (
+KEY = tuple(dimension.field for dimension in DIMENSIONS)
+"""What makes two rows of two files speak of the same thing."""
+
+_COLUMNS = (
     "label", "operation", "backend", "device", "world_size", "num_nodes", "dtype", "reduce_op",
     "root", "placement", "timing", "cpu_mode", "size_bytes", "count", "iterations", "stop_reason",
     "time_us", "time_ci_low_us", "time_ci_high_us", "time_min_us", "time_mean_us", "time_p95_us",
@@ -22,21 +26,20 @@ COLUMNS = (
     "gpu_shared", "calls", "batches", "launches", "launch_min_us", "launch_max_us", "operation_us",
     "stalled_share", "queued_share", "switches_per_iteration", "warnings",
 )  # fmt: skip
+COLUMNS = tuple(dict.fromkeys((*_COLUMNS, *KEY)))
 """The columns of results.csv. More may be appended; none is renamed without a new schema."""
 
 TEXTS = (
-    "label", "operation", "backend", "device", "dtype", "reduce_op", "placement", "timing",
-    "cpu_mode", "stop_reason", "status", "warnings",
+    "label", "backend", "device", "cpu_mode", "stop_reason", "status", "warnings",
+    *(dimension.field for dimension in DIMENSIONS if not dimension.is_integer),
 )  # fmt: skip
 """Empty text stands for nothing; all other columns are numbers, and may be missing."""
 
 INTEGERS = (
-    "world_size", "num_nodes", "root", "size_bytes", "count", "iterations", "slowest_rank",
+    "world_size", "num_nodes", "count", "iterations", "slowest_rank",
     "wrong", "gpu_shared", "calls", "batches", "launches",
+    *(dimension.field for dimension in DIMENSIONS if dimension.is_integer),
 )  # fmt: skip
-
-KEY = ("operation", "dtype", "reduce_op", "root", "placement", "timing", "size_bytes")
-"""What makes two rows of two files speak of the same thing."""
 
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
 NEEDED = (*KEY, *TIMES, "status")
@@ -90,20 +93,14 @@ def columns_of(row: ResultRow) -> dict[str, Any]:
     """The row by the names of COLUMNS; None means not measured."""
     plan, case, time = row.header.plan, row.measurement.case, row.time
     strain, launches = row.interference, row.launch_medians
-    return {
+    values = {
+        **dict(zip(KEY, case.key(), strict=True)),
         "label": row.header.label,
-        "operation": case.operation,
         "backend": plan.backend,
         "device": plan.device,
         "world_size": plan.world_size,
         "num_nodes": row.header.num_nodes,
-        "dtype": case.dtype,
-        "reduce_op": case.reduce_op,
-        "root": case.root,
-        "placement": case.placement,
-        "timing": case.timing,
         "cpu_mode": plan.cpu_mode,
-        "size_bytes": case.size_bytes,
         "count": case.count,
         "iterations": time.iterations if time else 0,
         "stop_reason": row.measurement.stop_reason,
@@ -135,6 +132,7 @@ def columns_of(row: ResultRow) -> dict[str, Any]:
         "switches_per_iteration": _scaled(strain.switches_per_iteration, 1),
         "warnings": " ".join(diagnostic.name for diagnostic in diagnose_row(row)),
     }
+    return {name: values[name] for name in COLUMNS}
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -15,7 +15,7 @@ from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import _WHAT_TO_GIVE, JOURNAL, RESULTS_CSV
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
 from commbench.results.schema import Run, RunHeader
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _head(path: Path) -> bytes:
                 return file.read(_HEAD_BYTES)
     except OSError as error:
         why = error.strerror or str(error)
-    raise RecordsError(f"cannot read {path}: {why}", _WHAT_TO_GIVE)
+    raise RecordsError(f"cannot read {path}: {why}", RUN_HINT)
 
 
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:

@@ -38,8 +38,9 @@ def share_of_peak(row: ResultRow, peak: Peak) -> PeakFraction | None:
     """The share of the peak that a row needed; None where `why_no_share` says why."""
     if row.algbw is None or why_no_share(row, peak):
         return None
-    plan, operation = row.header.plan, OPERATIONS[row.measurement.case.operation]
-    return share(operation, plan.world_size, row.header.num_nodes, row.algbw, peak)
+    case = row.measurement.case
+    operation = OPERATIONS[case.operation]
+    return share(operation, case.ranks, row.header.num_nodes, row.algbw, peak)
 
 
 def share(
@@ -64,7 +65,7 @@ def why_no_share(row: ResultRow, peak: Peak) -> str:
     """Why a row cannot be held against the peak; empty if it can."""
     if row.busbw is None:
         return "it has no bandwidth"
-    if row.header.plan.world_size == 1:
+    if row.measurement.case.ranks == 1:
         return "with one rank nothing crosses a link"
     if row.header.gpu_shared:
         return "ranks shared a GPU, which is no measure of performance"

@@ -9,6 +9,7 @@ from commbench.analysis.load import LoadedRun
 from commbench.errors import RecordsError
 from commbench.results.run_folder import JOURNAL
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,11 +76,8 @@ def key_codes(
 
 def case_of(row: Any) -> Case:
     """What a row of a frame measured."""
-    root = None if row.root != row.root else int(row.root)  # NaN is not itself
-    return Case(
-        0, row.operation, row.dtype, row.reduce_op, root, row.placement, row.timing,
-        int(row.size_bytes), 0,
-    )  # fmt: skip
+    values = {d.field: d.read(getattr(row, d.field)) for d in DIMENSIONS}
+    return Case(index=0, **values, count=0)
 
 
 def _refuse_duplicates(source: LoadedRun, codes: Numbers) -> None:

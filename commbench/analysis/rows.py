@@ -42,7 +42,7 @@ class ResultRow:
         algbw = self._algbw(seconds)
         if algbw is None or factor is None:
             return None
-        return algbw * factor(self.header.plan.world_size)
+        return algbw * factor(self.measurement.case.ranks)
 
     def _algbw(self, seconds: float | None) -> float | None:
         case = self.measurement.case

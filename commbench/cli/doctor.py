@@ -34,7 +34,7 @@ def doctor(
     from commbench.doctor.checkup import DoctorOptions, examine
     from commbench.doctor.json_output import doctor_json
     from commbench.doctor.text import doctor_text
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.process_setup import import_torch
     from commbench.output.console import print_result, print_status
 
     request = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)

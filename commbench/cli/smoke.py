@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from commbench.cli.run_parameters import make_parameter, make_signature
-from commbench.output.junit import JUnitCase
+from commbench.output.console import print_result
+from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml, write_junit
+from commbench.runner.smoke import OperationResult, plan_smoke, run_smoke
 
 SUITE = "commbench smoke"
 
@@ -24,15 +27,12 @@ def smoke(context: typer.Context, **_: object) -> None:
     commbench smoke
     commbench smoke --nproc-per-node 4 --junit report.xml
     """
-    from commbench.output.console import print_result
-    from commbench.output.junit import write_junit
-    from commbench.runner.smoke import plan_smoke, run_smoke
 
     started = time.monotonic()
     given = dict(context.params)
     junit = given.pop("junit")
     if junit:
-        write_junit(junit, SUITE, (), 0.0)  # fails now if it cannot be written
+        write_junit(junit, _report((), 0.0))  # fails now if it cannot be written
     plan, target = plan_smoke(given)
     print_result(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
     result = run_smoke(plan)
@@ -42,7 +42,7 @@ def smoke(context: typer.Context, **_: object) -> None:
     working = sum(not operation.failure for operation in result.operations)
     print_result(f"{working} of {len(result.operations)} work; {seconds:.1f} s")
     if junit:
-        write_junit(junit, SUITE, result.operations, seconds)
+        write_junit(junit, _report(result.operations, seconds))
     if result.error:
         raise result.error
 
@@ -63,7 +63,15 @@ smoke.__signature__ = make_signature(  # type: ignore[attr-defined]
 )
 
 
-def _line(operation: JUnitCase) -> str:
+def _report(operations: Sequence[OperationResult], seconds: float) -> bytes:
+    cases = [
+        JUnitCase(o.name, FAILURE if o.failure else PASSED, o.failure, seconds=o.seconds)
+        for o in operations
+    ]
+    return junit_xml([JUnitSuite(SUITE, cases, seconds=seconds)])
+
+
+def _line(operation: OperationResult) -> str:
     cases = f"{operation.cases} case{'s' * (operation.cases != 1)}"
     outcome = f"FAILED  {operation.failure}" if operation.failure else f"ok      {cases}"
     return f"  {operation.name:<15} {outcome}"

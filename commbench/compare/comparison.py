@@ -26,6 +26,7 @@ from commbench.compare.ratio import (
 )
 from commbench.compare.reasons import choose, doubts, unusable
 from commbench.errors import UsageError
+from commbench.spec.dimensions import DIMENSIONS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -138,9 +139,10 @@ def allowed(comparisons: Sequence[Comparison], force: bool) -> None:
                 "measure both alike, or compare all the same with --force",
             )
         if not len(found.rows):
+            words = [dimension.word for dimension in DIMENSIONS]
             raise UsageError(
                 f"{found.a.name} and {found.b.name} have no row in common",
-                "rows match by operation, dtype, reduce op, root, placement, timing and size",
+                f"rows match by {', '.join(words[:-1])} and {words[-1]}",
             )
 
 

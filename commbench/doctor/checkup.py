@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.doctor.cpu_usage import read_ticks, use_between
+from commbench.doctor.cpu_usage import use_between
 from commbench.doctor.gpus import Gpu, read_gpus
 from commbench.doctor.host_bandwidth import HostBandwidth, measure_ceilings
 from commbench.doctor.host_facts import HostFacts, read_facts
 from commbench.doctor.mode_effects import ModeResult, compare
 from commbench.doctor.mode_trials import Trial, try_modes
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
+from commbench.host.procfs import read_cpu_ticks
 
 LONGEST_S = 86400.0
 
@@ -95,14 +96,14 @@ def _steps(
     known: DoctorReport, deadline: float, say: Callable[[str], None]
 ) -> Iterator[DoctorReport]:
     """The check, richer with each step."""
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
 
     request = known.request
     facts = read_facts()
     yield (known := known._replace(facts=facts, gpus=read_gpus(facts.cores)))
     say("measuring loopback and memory")
     yield (known := known._replace(ceilings=measure_ceilings(facts, request.seconds)))
-    choose(find_offer(), "gloo", "cpu", request.ranks)
+    choose_target(detect_capabilities(), "gloo", "cpu", request.ranks)
     watch = _Watch(facts.cores)
     for trial in try_modes(request.ranks, request.rounds, request.seed, deadline, say):
         known = known._replace(trials=(*known.trials, trial), meanwhile=watch.meanwhile())
@@ -113,12 +114,12 @@ class _Watch:
     """Remembers when trials began: what the cores had done, and this process with its ranks."""
 
     def __init__(self, cores: Sequence[int]) -> None:
-        self._cores, self._ticks = cores, read_ticks(cores)
+        self._cores, self._ticks = cores, read_cpu_ticks(cores)
         self._began, self._own = time.monotonic(), _own_s()
 
     def meanwhile(self) -> OtherLoad | None:
         """What happened since; None where the kernel does not tell."""
-        use = use_between(self._ticks, read_ticks(self._cores))
+        use = use_between(self._ticks, read_cpu_ticks(self._cores))
         if use is None:
             return None
         own = (_own_s() - self._own) / ((time.monotonic() - self._began) * len(self._cores))

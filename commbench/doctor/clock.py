@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from commbench.host.procfs import text
+from commbench.host.procfs import read_text
 
 PARTS = 10
 READINGS = 2000
@@ -20,8 +20,8 @@ def clock_facts(host: Path) -> dict[str, Any]:
     folder = host / "sys/devices/system/clocksource/clocksource0"
     step_s, read_s = clock_figures(time.perf_counter_ns)
     return {
-        "clock_source": text(folder / "current_clocksource"),
-        "clock_sources": tuple((text(folder / "available_clocksource") or "").split()),
+        "clock_source": read_text(folder / "current_clocksource"),
+        "clock_sources": tuple((read_text(folder / "available_clocksource") or "").split()),
         "clock_step_s": step_s,
         "clock_read_s": read_s,
     }

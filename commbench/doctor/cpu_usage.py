@@ -4,37 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.host.procfs import HOST, text
+from commbench.host.procfs import HOST, CpuTicks, read_text
 
 NOTEWORTHY_CORES = 0.05
 MOST_NAMED = 3
-
-
-class CpuTicks(NamedTuple):
-    """Clock ticks that some cores have spent since the host started; proc(5)."""
-
-    user: int
-    nice: int
-    system: int
-    idle: int
-    iowait: int
-    irq: int
-    softirq: int
-    stolen: int
-
-    @property
-    def programs(self) -> int:
-        """Ticks spent on programs and what the kernel did for them."""
-        return self.user + self.nice + self.system
-
-    @property
-    def busy(self) -> int:
-        """Ticks in which a core of this host worked."""
-        return self.programs + self.irq + self.softirq
 
 
 class Process(NamedTuple):
@@ -52,17 +29,6 @@ class CpuUse(NamedTuple):
     programs_share: float
 
 
-def read_ticks(cores: Sequence[int], host: Path = HOST) -> CpuTicks | None:
-    """Ticks of the cores together; None where the kernel does not tell."""
-    wanted = {f"cpu{core}" for core in cores}
-    found = []
-    for line in (text(host / "proc/stat") or "").splitlines():
-        name, *values = line.split()
-        if name in wanted and len(values) >= 8:
-            found.append([int(value) for value in values[:8]])
-    return CpuTicks(*map(sum, zip(*found, strict=True))) if found else None
-
-
 def use_between(before: CpuTicks | None, after: CpuTicks | None) -> CpuUse | None:
     """Shares of the time between two readings; None where nothing can be told."""
     if before is None or after is None:
@@ -78,7 +44,7 @@ def read_processes(host: Path = HOST) -> dict[tuple[int, int], Process]:
     """Every process that can be seen, but this one, by its number and when it started."""
     found = {}
     for folder in host.glob("proc/[0-9]*"):
-        line = text(folder / "stat")
+        line = read_text(folder / "stat")
         if line is None or int(folder.name) == os.getpid():
             continue
         name, _, rest = line.partition("(")[2].rpartition(")")

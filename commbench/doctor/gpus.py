@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.host.procfs import HOST, cores, number, text
+from commbench.host.procfs import HOST, parse_cores, read_number, read_text
 
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 DISPLAYS = ("0x0300", "0x0302", "0x0380")
@@ -37,29 +37,29 @@ def read_gpus(usable: Sequence[int], host: Path = HOST) -> tuple[Gpu, ...]:
 def _is_gpu(device: Path) -> bool:
     """Whether it is a display controller with memory of its own; those of servers' consoles and of
     processors have other vendors, or sit on the first bus."""
-    kind, vendor = text(device / "class") or "", text(device / "vendor")
+    kind, vendor = read_text(device / "class") or "", read_text(device / "vendor")
     built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
     served = (device / "driver").exists()
     return kind[:6] in DISPLAYS and vendor in VENDORS and served and not built_in
 
 
 def _gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
-    node = number(device / "numa_node")
-    near = text(device / "local_cpulist")
+    node = read_number(device / "numa_node")
+    near = read_text(device / "local_cpulist")
     return Gpu(
         address=device.name,
-        name=_model(device, host) or VENDORS[text(device / "vendor") or ""],
+        name=_model(device, host) or VENDORS[read_text(device / "vendor") or ""],
         numa_node=node if node is not None and node >= 0 else None,
-        link_width=number(device / "current_link_width") or None,
-        most_width=number(device / "max_link_width") or None,
-        link_speed=text(device / "current_link_speed"),
-        near_cores=len(set(cores(near)) & set(usable)) if near else None,
+        link_width=read_number(device / "current_link_width") or None,
+        most_width=read_number(device / "max_link_width") or None,
+        link_speed=read_text(device / "current_link_speed"),
+        near_cores=len(set(parse_cores(near)) & set(usable)) if near else None,
     )
 
 
 def _model(device: Path, host: Path) -> str | None:
     """The model, where NVIDIA's driver tells it."""
-    told = text(host / "proc/driver/nvidia/gpus" / device.name / "information") or ""
+    told = read_text(host / "proc/driver/nvidia/gpus" / device.name / "information") or ""
     for line in told.splitlines():
         key, _, value = line.partition(":")
         if key == "Model":

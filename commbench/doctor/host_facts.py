@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.doctor.clock import clock_facts
-from commbench.doctor.cpu_usage import busiest, read_processes, read_ticks, use_between
+from commbench.doctor.cpu_usage import busiest, read_processes, use_between
 from commbench.doctor.scheduler import scheduler_facts
-from commbench.host.cgroup import cpu_limit
+from commbench.host.cgroup import read_cpu_limit
 from commbench.host.environment import host_facts
-from commbench.host.procfs import HOST, cores, number, size_bytes, switch, text
+from commbench.host.procfs import (
+    HOST,
+    parse_cores,
+    parse_size,
+    read_cpu_ticks,
+    read_number,
+    read_switch,
+    read_text,
+)
 
 LOOK_S = 0.5
 """For so long it is watched what uses the cores."""
@@ -76,7 +84,7 @@ class HostFacts(NamedTuple):
 def read_facts(host: Path = HOST) -> HostFacts:
     """Everything that can be found, in a little more than LOOK_S."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
-    limit = cpu_limit(host)
+    limit = read_cpu_limit(host)
     own = host_facts()
     known: dict[str, Any] = {
         "host": own["host"],
@@ -95,30 +103,30 @@ def read_facts(host: Path = HOST) -> HostFacts:
 
 def _processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     folders = [host / CPU / f"cpu{core}" for core in usable]
-    siblings = {text(folder / "topology/thread_siblings_list") for folder in folders}
-    governors = {text(folder / "cpufreq/scaling_governor") for folder in folders}
-    cpuinfo = text(host / "proc/cpuinfo") or ""
+    siblings = {read_text(folder / "topology/thread_siblings_list") for folder in folders}
+    governors = {read_text(folder / "cpufreq/scaling_governor") for folder in folders}
+    cpuinfo = read_text(host / "proc/cpuinfo") or ""
     return {
         "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M)) or None,
         "physical_cores": None if None in siblings else len(siblings),
-        "simultaneous_threads": switch(host / CPU / "smt/active"),
-        "isolated_cores": text(host / CPU / "isolated"),
-        "frequency_driver": text(folders[0] / "cpufreq/scaling_driver"),
+        "simultaneous_threads": read_switch(host / CPU / "smt/active"),
+        "isolated_cores": read_text(host / CPU / "isolated"),
+        "frequency_driver": read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
-        "loopback_mtu": number(host / "sys/class/net/lo/mtu"),
+        "loopback_mtu": read_number(host / "sys/class/net/lo/mtu"),
     } | _cache(folders[0] / "cache", usable)
 
 
 def _cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     """The largest level among the caches of a core."""
-    levels = [(number(cache / "level"), cache) for cache in folder.glob("index*")]
+    levels = [(read_number(cache / "level"), cache) for cache in folder.glob("index*")]
     known = [(level, cache) for level, cache in levels if level]
     if not known:
         return {}
     last = max(known)[1]
-    sharing = set(cores(text(last / "shared_cpu_list") or "")) & set(usable)
+    sharing = set(parse_cores(read_text(last / "shared_cpu_list") or "")) & set(usable)
     return {
-        "cache_bytes": size_bytes(text(last / "size") or ""),
+        "cache_bytes": parse_size(read_text(last / "size") or ""),
         "cache_cores": len(sharing) or None,
     }
 
@@ -126,11 +134,11 @@ def _cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
 def _now(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     """What uses the cores while this process sleeps."""
     processes, began = read_processes(host), time.monotonic()
-    ticks = read_ticks(usable, host)
+    ticks = read_cpu_ticks(usable, host)
     time.sleep(LOOK_S)
-    use = use_between(ticks, read_ticks(usable, host))
+    use = use_between(ticks, read_cpu_ticks(usable, host))
     elapsed = time.monotonic() - began
-    pressure = re.search(r"some avg10=([\d.]+)", text(host / "proc/pressure/cpu") or "")
+    pressure = re.search(r"some avg10=([\d.]+)", read_text(host / "proc/pressure/cpu") or "")
     return {
         "busy_share": use.busy_share if use else None,
         "stolen_share": use.stolen_share if use else None,

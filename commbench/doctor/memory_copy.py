@@ -9,7 +9,7 @@ from functools import partial
 
 from commbench.doctor.parallel import together
 from commbench.doctor.sample_range import SampleRange, spread
-from commbench.host.cgroup import free_bytes
+from commbench.host.cgroup import read_free_bytes
 
 SMALLEST_BYTES = 16 << 20
 UNKNOWN_CACHE_BYTES = 64 << 20
@@ -30,7 +30,7 @@ def copy_rate(
     """
     part = -(-(cache_bytes or UNKNOWN_CACHE_BYTES) // sharing)
     size = max(SMALLEST_BYTES, BEYOND_CACHE * part)
-    if 2 * size * cores > MOST_MEMORY * free_bytes():
+    if 2 * size * cores > MOST_MEMORY * (read_free_bytes() or 0):
         return None
     try:
         # Before all other work on a single core only: a host wants to stay alive on the others.

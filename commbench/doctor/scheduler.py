@@ -10,7 +10,7 @@ from typing import Any
 
 from commbench.errors import CommbenchError
 from commbench.host.cpu_modes import apply_cpu_mode
-from commbench.host.procfs import number, text
+from commbench.host.procfs import read_number, read_text
 
 SLICES = (
     "sys/kernel/debug/sched/base_slice_ns",
@@ -22,9 +22,9 @@ SLICES = (
 
 def scheduler_facts(host: Path) -> dict[str, Any]:
     """Facts of the scheduler, by the names of Facts."""
-    slices_ns = [found for place in SLICES if (found := number(host / place))]
-    budget = number(host / "proc/sys/kernel/sched_rt_runtime_us")
-    period = number(host / "proc/sys/kernel/sched_rt_period_us")
+    slices_ns = [found for place in SLICES if (found := read_number(host / place))]
+    budget = read_number(host / "proc/sys/kernel/sched_rt_runtime_us")
+    period = read_number(host / "proc/sys/kernel/sched_rt_period_us")
     return {
         "fifo_permitted": permitted("realtime"),
         "batch_permitted": permitted("batch"),
@@ -51,6 +51,6 @@ def _tick_hz(host: Path) -> int | None:
     try:
         built = gzip.decompress((host / "proc/config.gz").read_bytes()).decode()
     except (OSError, EOFError, ValueError):
-        built = text(host / f"boot/config-{os.uname().release}") or ""
+        built = read_text(host / f"boot/config-{os.uname().release}") or ""
     found = re.search(r"^CONFIG_HZ=(\d+)$", built, re.M)
     return int(found[1]) if found else None

@@ -10,7 +10,7 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
 from commbench.explain.row_text import explain
 from commbench.explain.run_text import explain_run
-from commbench.results.files import is_something
+from commbench.results.files import path_exists
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import find_run
 from commbench.results.schema import OK, Batch, Measurement, RunHeader
@@ -44,7 +44,7 @@ def answer(
     of a label it is.
     """
     against = parse_peak(peak) if peak is not None else None
-    found = None if is_something(Path(what)) else _operation_or_run(what, say)
+    found = None if path_exists(Path(what)) else _operation_or_run(what, say)
     if isinstance(found, Operation):
         return _of_claim(found, quoted_call, op, against)
     return _of_run(found or Path(what), quoted_call, op, against)

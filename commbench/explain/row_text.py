@@ -32,11 +32,12 @@ _STOPS = {
 
 def explain(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
     """Everything about a row; `where` says where it was measured, if it was."""
-    case, plan = row.measurement.case, row.header.plan
+    case = row.measurement.case
     operation = OPERATIONS[case.operation]
-    what = f"{case.kind}, {format_bytes(case.size_bytes)}" if case.dtype else case.kind
+    kind = case.title_without("timing")
+    what = f"{kind}, {format_bytes(case.size_bytes)}" if case.dtype else kind
     nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
-    count = f"{plan.world_size} rank{'s' if plan.world_size > 1 else ''}"
+    count = f"{case.ranks} rank{'s' if case.ranks > 1 else ''}"
     title = f"{what}, on {count}{nodes}: {operation.summary}"
     parts = [Paragraph("where", [where])] if where else []
     if case.dtype:
@@ -44,13 +45,13 @@ def explain(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
     parts.append(Paragraph("time", [*_time(row)]))
     if row.time:
         parts += _bandwidths(row, operation)
-        parts.append(Paragraph("latency", [_latency(operation, plan.world_size)]))
+        parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
         parts.append(Paragraph("peak", [*held_against(row, peak)]))
     return "\n\n".join((wrapped(title), paragraphs(parts)))
 
 
 def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
-    case, ranks = row.measurement.case, row.header.plan.world_size
+    case, ranks = row.measurement.case, row.measurement.case.ranks
     yield (
         f"S = {exact(case.size_bytes)} bytes: the larger of what one rank's call sends and "
         "receives, as nccl-tests prints it."
@@ -99,7 +100,7 @@ def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
     factor_of, case, ranks = (
         operation.busbw_factor,
         row.measurement.case,
-        row.header.plan.world_size,
+        row.measurement.case.ranks,
     )
     algbw, busbw = row.algbw, row.busbw
     if factor_of is None or algbw is None or busbw is None or row.time is None:
@@ -125,7 +126,7 @@ def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
 
 def _why(row: ResultRow) -> str:
     operation = OPERATIONS[row.measurement.case.operation]
-    ranks = row.header.plan.world_size
+    ranks = row.measurement.case.ranks
     if ranks == 1 or operation.busbw_factor is None:
         return "With one rank nothing crosses a link, so there is nothing to compare."
     factor, size = operation.busbw_factor(ranks), row.measurement.case.size_bytes
@@ -146,7 +147,7 @@ def is_of_size(row: ResultRow, asked: int) -> bool:
     case = row.measurement.case
     if not case.dtype:
         return False
-    element, ranks = DTYPES[case.dtype].size_bytes, row.header.plan.world_size
+    element, ranks = DTYPES[case.dtype].size_bytes, case.ranks
     step = ranks * max(element, 16) if OPERATIONS[case.operation].blocks else element
     return 0 <= asked - case.size_bytes < step
 

@@ -112,7 +112,7 @@ def _where(header: RunHeader) -> str:
 
 def _compact(row: ResultRow, peak: Peak | None) -> str:
     """The figures of a row with their formulas, in a few lines."""
-    case, time, ranks = row.measurement.case, row.time, row.header.plan.world_size
+    case, time, ranks = row.measurement.case, row.time, row.measurement.case.ranks
     operation = OPERATIONS[case.operation]
     if time is None:
         return f"{case.title}: {row.measurement.status}: {row.measurement.reason}"

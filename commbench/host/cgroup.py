@@ -1,55 +1,77 @@
-"""What this process's control group allows of processors and memory: versions 1 and 2."""
+"""What the control groups of this process allow of processors and memory, in versions 1 and 2."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.host.procfs import HOST, number, text
+from commbench.host.procfs import (
+    HOST,
+    read_available_bytes,
+    read_number,
+    read_statistics,
+    read_text,
+)
 
 MOUNT = Path("sys/fs/cgroup")
-
-
-class CgroupLimit(NamedTuple):
-    """The tightest limit of the group and those above it."""
-
-    cores: float | None
-    """So many processors' time per period; None: no limit was found."""
-    throttled_share: float | None
-    """Share of the periods so far in which the group had used up its time."""
-
-
-def cpu_limit(host: Path = HOST) -> CgroupLimit:
-    """The limit that holds for this process."""
-    groups = list(_groups("cpu", host))
-    limits = [limit for group in groups if (limit := _limit(group)) is not None]
-    shares = [share for group in groups if (share := _throttled(group)) is not None]
-    return CgroupLimit(min(limits, default=None), max(shares, default=None))
-
-
-def free_bytes(host: Path = HOST) -> int:
-    """Memory that this process can have: of the host, and of its control group; 0: not known."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", text(host / "proc/meminfo") or "", re.M)
-    free = [int(found[1]) << 10] if found else []
-    for group in _groups("memory", host):
-        for limit, used in MEMORY:
-            most, now = number(group / limit), number(group / used)
-            free += [most - now] if most is not None and now is not None else []
-    return max(0, min(free, default=0))
-
-
 MEMORY = (
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-"""Files of a group with its limit and use, in version 2 and 1."""
+"""Files of a group with its limit and its use in bytes, in version 2 and 1."""
 
 
-def _groups(controller: str, host: Path) -> Iterator[Path]:
-    """Folders of the group and those above it, as far as they can be seen from here."""
-    for line in (text(host / "proc/self/cgroup") or "").splitlines():
+class CgroupLimit(NamedTuple):
+    """The tightest processor limit of the group and those above it."""
+
+    cores: float | None
+    """Processors' time per period; None: no limit was found."""
+    throttled_share: float | None
+    """Share of the periods so far in which the group had used up its time."""
+
+
+def read_cpu_limit(host: Path = HOST) -> CgroupLimit:
+    """The processor limit of this process."""
+    groups = list(find_groups("cpu", host))
+    limits = [limit for group in groups if (limit := _cpu_limit(group)) is not None]
+    statistics = [read_statistics(group / "cpu.stat") for group in groups]
+    shares = [s.get("nr_throttled", 0) / s["nr_periods"] for s in statistics if s.get("nr_periods")]
+    return CgroupLimit(min(limits, default=None), max(shares, default=None))
+
+
+def read_free_bytes(host: Path = HOST) -> int | None:
+    """Memory that this process can still take: the host's, or the less that its control groups
+    leave; None where it is not known. Cached files that the kernel can drop count as free."""
+    free = [read_available_bytes(host)]
+    for group in find_groups("memory", host):
+        droppable = read_statistics(group / "memory.stat").get("inactive_file", 0)
+        for limit, used in MEMORY:
+            most, taken = read_number(group / limit), read_number(group / used)
+            if most is not None and taken is not None:
+                free.append(max(0, most - taken + droppable))
+    return min((found for found in free if found is not None), default=None)
+
+
+def find_cpu_statistics(host: Path = HOST) -> Path | None:
+    """The cpu.stat of the innermost group that counts throttled time; None where none does."""
+    files = (group / "cpu.stat" for group in find_groups("cpu", host))
+    return next((file for file in files if read_throttled_ns(file) is not None), None)
+
+
+def read_throttled_ns(file: Path) -> int | None:
+    """Time for which a group had used up its processor time, from its cpu.stat: in microseconds in
+    version 2, in nanoseconds in version 1."""
+    statistics = read_statistics(file)
+    if "throttled_usec" in statistics:
+        return statistics["throttled_usec"] * 1000
+    return statistics.get("throttled_time")
+
+
+def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
+    """The folders of this process's group and of those above it, innermost first, as far as they
+    can be seen from here: inside a container its path may not exist."""
+    for line in (read_text(host / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -60,19 +82,10 @@ def _groups(controller: str, host: Path) -> Iterator[Path]:
         )
 
 
-def _limit(group: Path) -> float | None:
-    written = (text(group / "cpu.max") or "").split()
+def _cpu_limit(group: Path) -> float | None:
+    written = (read_text(group / "cpu.max") or "").split()
     if len(written) == 2 and written[0].isdigit():
         return int(written[0]) / int(written[1])
-    quota, period = number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us")
+    quota = read_number(group / "cpu.cfs_quota_us")
+    period = read_number(group / "cpu.cfs_period_us")
     return quota / period if quota and period and quota > 0 else None
-
-
-def _throttled(group: Path) -> float | None:
-    values = dict(
-        line.split(" ", 1)
-        for line in (text(group / "cpu.stat") or "").splitlines()
-        if line.count(" ") == 1
-    )
-    periods = int(values.get("nr_periods", 0))
-    return int(values.get("nr_throttled", 0)) / periods if periods else None

@@ -1,5 +1,7 @@
-"""Is the host in the way? What the kernel knows of this rank's waiting, read before and after a
-block of iterations, never within."""
+"""What the kernel counts of this process's waiting for processors.
+
+It is read before and after a batch of iterations, never within one.
+"""
 
 from __future__ import annotations
 
@@ -8,90 +10,51 @@ import resource
 import time
 from pathlib import Path
 
+from commbench.host.cgroup import find_cpu_statistics, read_throttled_ns
+from commbench.host.procfs import HOST, read_cpu_ticks
+
 UNKNOWN = -1
 FIELDS = ("elapsed_s", "queued_s", "switches", "throttled_s", "stolen_s")
-"""What `CpuCounters.since` tells, in order; all but the switches in nanoseconds."""
-_TASKS = Path("/proc/self/task")
-_STAT = Path("/proc/stat")
+"""The values of `CpuCounters.since` in order; all but the switches are in nanoseconds."""
 
 
 class CpuCounters:
-    """Reads what the kernel counts; differences of two readings are what happened in between."""
+    """Reads the kernel's counters; the difference of two readings is what happened in between."""
 
-    def __init__(self) -> None:
-        self._throttling = _throttling_file()
+    def __init__(self, host: Path = HOST) -> None:
+        self._host = host
+        self._cpu_statistics = find_cpu_statistics(host)
 
     def read(self) -> list[int]:
-        """Values by FIELDS since some beginning; UNKNOWN where this host does not tell."""
+        """Values of FIELDS, each from a start of its own; UNKNOWN where this host has none."""
+        ticks = read_cpu_ticks(host=self._host)
+        throttled = read_throttled_ns(self._cpu_statistics) if self._cpu_statistics else None
         return [
             time.perf_counter_ns(),
-            _queued_ns(),
+            _queued_ns(self._host / "proc/self/task"),
             resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
-            _throttled_ns(self._throttling),
-            _stolen_ns(),
+            UNKNOWN if throttled is None else throttled,
+            UNKNOWN if ticks is None else ticks.stolen * 1_000_000_000 // os.sysconf("SC_CLK_TCK"),
         ]
 
     def since(self, before: list[int]) -> list[int]:
-        """What happened since a reading; UNKNOWN where this host does not tell."""
+        """The differences to an earlier reading; UNKNOWN where one of the two is."""
         return [
             max(0, now - then) if then != UNKNOWN and now != UNKNOWN else UNKNOWN
             for then, now in zip(before, self.read(), strict=True)
         ]
 
 
-def _queued_ns() -> int:
-    """Time that all threads of this process were ready to run and did not."""
+def _queued_ns(tasks: Path) -> int:
+    """Time for which all threads of this process together were ready to run and did not run."""
     total = 0
     try:
-        for task in os.listdir(_TASKS):  # noqa: PTH208 - a Path each costs more than the reading
+        for task in os.listdir(tasks):  # noqa: PTH208 - a Path each costs more than the reading
             try:
-                with open(f"{_TASKS}/{task}/schedstat") as file:  # noqa: PTH123
+                with open(f"{tasks}/{task}/schedstat") as file:  # noqa: PTH123
                     total += int(file.read().split()[1])
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue  # the thread has ended
-            except ProcessLookupError:
-                continue
     except (OSError, IndexError, ValueError):
         return UNKNOWN
     return total
-
-
-def _stolen_ns() -> int:
-    """Time that the hypervisor gave this host's processors to others: all of them together."""
-    try:
-        with _STAT.open() as file:
-            ticks = int(file.readline().split()[8])
-    except (OSError, IndexError, ValueError):
-        return UNKNOWN
-    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-
-def _throttling_file() -> tuple[Path, str, int] | None:
-    """Where this process's control group tells of throttling, under which name, in how many ns."""
-    try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for group in groups:
-        _, controllers, path = group.split(":", 2)
-        for file, key, unit in (
-            (Path("/sys/fs/cgroup") / path.lstrip("/") / "cpu.stat", "throttled_usec", 1000),
-            (Path("/sys/fs/cgroup/cpu") / path.lstrip("/") / "cpu.stat", "throttled_time", 1),
-        ):
-            if (not controllers or "cpu" in controllers.split(",")) and file.exists():
-                return file, key, unit
-    return None
-
-
-def _throttled_ns(source: tuple[Path, str, int] | None) -> int:
-    if source is None:
-        return UNKNOWN
-    file, key, unit = source
-    try:
-        for line in file.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == key:
-                return int(value) * unit
-    except (OSError, ValueError):
-        pass
-    return UNKNOWN

@@ -1,6 +1,6 @@
 """Facts about the machine, torch and the relevant variables that a result depends on.
 
-Variables are taken by an allow-list of prefixes, never the whole environment: it holds secrets.
+Environment variables are taken by an allow-list of prefixes, because the environment holds secrets.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import os
 import platform
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 from commbench import __version__
+from commbench.host.procfs import HOST, read_text
 
 VARIABLE_PREFIXES = (
     "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_", "TORCH_FR_",
@@ -32,8 +32,8 @@ def relevant_variables() -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """What tells one boot of one host from any other; processes of one boot share a clock."""
-    return _read("/proc/sys/kernel/random/boot_id")
+    """Identifies one boot of one host; processes with the same one share a clock."""
+    return read_text(HOST / "proc/sys/kernel/random/boot_id") or ""
 
 
 def host_facts() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def host_facts() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": read_text(HOST / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
         "python": platform.python_version(),
         "commbench": __version__,
     }
@@ -86,15 +86,8 @@ def gather_facts() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    for line in _read("/proc/cpuinfo").splitlines():
+    for line in (read_text(HOST / "proc/cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):
             return value.strip()
     return platform.processor() or sys.platform
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""Which interface of this host the measured backend talks through, as far as that can be told."""
+"""The network interfaces of this host and their addresses."""
 
 from __future__ import annotations
 
@@ -11,26 +11,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SIOCGIFCONF = 0x8912
-"""Asks Linux for every IPv4 address of this host: netdevice(7)."""
-
-
+"""The request to Linux for every IPv4 address of this host: netdevice(7)."""
 _MOST, _ENTRY, _NAME, _IPV4_AT = 512, 40, 16, 20
-"""Entries asked for; bytes of each, of its name, and where in it the address begins."""
-
-
+"""Largest number of entries; bytes of an entry and of its name; offset of its address."""
 _IPV6 = Path("/proc/net/if_inet6")
 
 
 class NetworkInterface(NamedTuple):
-    """An interface and its address; empty where they cannot be told."""
+    """A network interface and its address; empty where they are not known."""
 
     interface: str = ""
     address: str = ""
 
 
 def addresses() -> list[NetworkInterface]:
-    """Every address of this host with its interface, IPv4 first; empty where the system does not
-    tell."""
+    """Every address of this host with its interface, IPv4 first; empty where they are not known."""
     entries = array.array("B", bytes(_MOST * _ENTRY))
     pointer, length = entries.buffer_info()
     try:

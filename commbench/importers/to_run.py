@@ -19,6 +19,7 @@ from commbench.results.schema import (
 )
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.plan import Plan
 
 
@@ -33,8 +34,7 @@ def run_of(file: ImportedFile) -> Run:
         raise RecordsError(f"{file.path} holds no row that can be used", notes)
     cases: dict[tuple[object, ...], list[ImportedRow]] = {}
     for row in file.rows:
-        key = (row.operation, row.dtype, row.reduce_op, row.root, row.placement, row.size_bytes)
-        cases.setdefault(key, []).append(row)
+        cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
     measurements = tuple(
         _measurement(file, index, rows) for index, rows in enumerate(cases.values())
     )
@@ -82,17 +82,7 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
     several = len(rows) > 1
     bad = any(wrong)
     return Measurement(
-        case=Case(
-            index=index,
-            operation=first.operation,
-            dtype=first.dtype,
-            reduce_op=first.reduce_op,
-            root=first.root,
-            placement=first.placement,
-            timing=file.timing,
-            size_bytes=first.size_bytes,
-            count=first.count,
-        ),
+        case=_make_case(file, index, first),
         status=WRONG if bad else OK,
         reason=f"{file.tool} counted {sum(wrong)} wrong elements" if bad else "",
         wrong=sum(wrong) if wrong else None,
@@ -103,6 +93,14 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
         ),
         reported=None if several or first.samples_s else _reported(first),
     )
+
+
+def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
+    """The case of a row. Its dimensions are fields of the row or of the file; other tools know no
+    more of them."""
+    known = file._asdict() | row._asdict()
+    dimensions = {d.field: known[d.field] for d in DIMENSIONS if d.field in known}
+    return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)
 
 
 def _reported(row: ImportedRow) -> ReportedTiming:

@@ -1,4 +1,4 @@
-"""What this host offers, and what to run on when nothing was said: found, never guessed."""
+"""The devices and backends of this host, and the defaults chosen from them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where to measure, and in a sentence why there."""
+    """The backend, device type and number of ranks to measure with."""
 
     backend: str
     device: str
     ranks_per_node: int
     why: str
+    """Why this device, as a clause."""
     gpu_shared: bool = False
-    """There are more ranks than GPUs to measure."""
+    """There are more ranks than GPUs."""
 
 
-def find_offer() -> Capabilities:
-    """What this host offers. Imports torch, but leaves CUDA alone, so that ranks can be forked."""
-    # Otherwise counting GPUs initialises the driver, and a forked rank could not use it.
+def detect_capabilities() -> Capabilities:
+    """What this host offers. Imports torch, but does not initialise CUDA: ranks can be forked."""
+    # Without it counting GPUs initialises the driver, and a forked rank could not use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
     import torch.distributed as dist
@@ -52,22 +53,22 @@ def find_offer() -> Capabilities:
     return Capabilities(backends=tuple(found), devices=devices)
 
 
-def choose(
-    offer: Capabilities, backend: str | None, device: str | None, ranks_per_node: int | None
+def choose_target(
+    capabilities: Capabilities, backend: str | None, device: str | None, ranks_per_node: int | None
 ) -> Target:
-    """Fill in what was not said; raises UnavailableError for what this host does not offer."""
-    if backend and backend not in offer.backends:
+    """Fill in what was not requested. Raises UnavailableError for what this host does not have."""
+    if backend and backend not in capabilities.backends:
         raise UnavailableError(
             f"this torch has no backend {backend!r}",
-            f"it has: {', '.join(offer.backends) or 'none'}",
+            f"it has: {', '.join(capabilities.backends) or 'none'}",
         )
-    if device and device not in offer.devices:
+    if device and device not in capabilities.devices:
         raise UnavailableError(
-            f"there is no device {device!r} here", f"there are: {', '.join(offer.devices)}"
+            f"there is no device {device!r} here", f"there are: {', '.join(capabilities.devices)}"
         )
-    chosen_device, why = (device, "as asked") if device else _device(offer, backend)
-    chosen_backend = backend or _backend(offer, chosen_device)
-    number = offer.devices[chosen_device]
+    chosen_device, why = (device, "as asked") if device else _choose_device(capabilities, backend)
+    chosen_backend = backend or _choose_backend(capabilities, chosen_device)
+    number = capabilities.devices[chosen_device]
     ranks = ranks_per_node or (CPU_RANKS if chosen_device == "cpu" else number)
     return Target(
         backend=chosen_backend,
@@ -78,10 +79,10 @@ def choose(
     )
 
 
-def _device(offer: Capabilities, backend: str | None) -> tuple[str, str]:
+def _choose_device(capabilities: Capabilities, backend: str | None) -> tuple[str, str]:
     if backend:
         served = (
-            [d for d in BACKENDS[backend].devices if d in offer.devices]
+            [d for d in BACKENDS[backend].devices if d in capabilities.devices]
             if (backend in BACKENDS)
             else ["cpu"]
         )
@@ -92,18 +93,18 @@ def _device(offer: Capabilities, backend: str | None) -> tuple[str, str]:
                 "use --backend gloo, which serves the CPU",
             )
         return served[0], f"the device that {backend} serves"
-    for kind, number in offer.devices.items():
+    for kind, number in capabilities.devices.items():
         if kind != "cpu" and number >= 2:
             return kind, f"there are {number} GPUs"
-    gpus = sum(number for kind, number in offer.devices.items() if kind != "cpu")
+    gpus = sum(number for kind, number in capabilities.devices.items() if kind != "cpu")
     return "cpu", "there is only one GPU" if gpus else "there is no GPU"
 
 
-def _backend(offer: Capabilities, device: str) -> str:
+def _choose_backend(capabilities: Capabilities, device: str) -> str:
     for backend in BACKENDS.values():
-        if backend.devices[0] == device and backend.name in offer.backends:
+        if backend.devices[0] == device and backend.name in capabilities.backends:
             return backend.name
     raise UnavailableError(
         f"this torch has no backend for {device}",
-        f"it has: {', '.join(offer.backends) or 'none'}; --device cpu measures with gloo",
+        f"it has: {', '.join(capabilities.backends) or 'none'}; --device cpu measures with gloo",
     )

@@ -1,14 +1,16 @@
-"""Launching ranks from here: torchrun's elastic agent used as a library, or the command itself."""
+"""Launches the ranks of this node with torchrun's elastic agent, used as a library."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
-import logging
 import os
+import shutil
 import signal
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +22,21 @@ from commbench.errors import (
     first_line,
     ignore_interruptions,
 )
-from commbench.launch.exit_report import LaunchOutcome, what_happened
-from commbench.launch.file_limits import raise_nofile_limit
+from commbench.launch.exit_report import LaunchOutcome, make_outcome
 from commbench.launch.node_exit import NodeExitProtocol
-from commbench.launch.scratch import _scratch_dir
+from commbench.launch.process_setup import raise_nofile_limit
+from commbench.launch.torch_internals import does_fork_keep_gpu, make_launch_config, run_agent
 from commbench.spec.case import READY
 from commbench.worker.context import LaunchTask
 from commbench.worker.entrypoint import WorkerArgs, worker_main
 
 MONITOR_INTERVAL_S = 0.02
+"""How often the agent looks at its ranks."""
 SHUTDOWN_S = 3
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""How long ranks have to end after a signal, before the agent kills them."""
+AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals at which the agent ends its ranks."""
+SCRATCH_DIR, LOCK = "commbench", "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,102 +58,73 @@ def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:
     threads = _thread_names()
     if len(threads) > 1:
         return "spawn", f"this process has {len(threads)} threads ({', '.join(threads)})"
-    if device != "cpu" and not _fork_keeps_gpu():
+    if device != "cpu" and not does_fork_keep_gpu():
         return "spawn", "the GPU driver is already initialised in this process"
     return "fork", "this process has a single thread"
 
 
 def launch(task: LaunchTask, nodes: NodeConfig, method: str) -> None:
-    """Carry out a task on ranks of this node and wait for them.
+    """Run a task on ranks of this node, started with `method`, and wait for them.
 
     Raises what a rank reported, RankError for one that died, Interrupted for a signal.
     """
-    raise_nofile_limit(task.plan, nodes.ranks_per_node, serves=nodes.count > 1 and nodes.rank == 0)
-    with _scratch_dir() as scratch_dir:
+    has_store = nodes.count > 1 and nodes.rank == 0
+    raise_nofile_limit(task.plan, nodes.ranks_per_node, has_store=has_store)
+    with open_scratch_dir() as scratch_dir:
         worker_args = WorkerArgs(
             task=task, scratch_dir=scratch_dir, meets_in_file=nodes.count == 1, launcher=os.getpid()
         )
         node_exit = NodeExitProtocol(nodes.rank, nodes.count)
-        config = _launch_config(worker_args, nodes, method, node_exit)
-        with _no_name_lookups():
-            if error := node_exit.say(_run_agent(config, worker_args)):
-                gc.collect()  # an agent that was cut short holds semaphores
-                raise error
+        config = _make_config(worker_args, nodes, method, node_exit)
+        if error := node_exit.exchange(_run_ranks(config, worker_args)):
+            gc.collect()  # an agent that was cut short holds semaphores
+            raise error
 
 
-def _run_agent(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
-    """Start the ranks of this node, and wait until they have ended."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import elastic_launch
-
-    if config.start_method == "fork":
-        # What a rank needs is imported and computed once here, and stays in pages that ranks share.
-        import commbench.worker.rank  # noqa: F401
-        from commbench.worker.verification_data import prepare
-
-        cases = (case for case in worker_args.task.cases() if case.status == READY)
-        prepare(cases, worker_args.task.plan.world_size)
-        gc.collect()
-        gc.freeze()
-    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOPPING}
+@contextmanager
+def open_scratch_dir() -> Iterator[Path]:
+    """A private folder for one launch, in memory where that is possible. It is removed at the end,
+    or by a later launch where this process is killed."""
+    memory = Path("/dev/shm")
+    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    for scratch_dir in parent.glob(f"{SCRATCH_DIR}-*"):
+        _remove_if_unused(scratch_dir)
+    unlocked = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_DIR}.", dir=parent))
+    scratch_dir = parent / f"{SCRATCH_DIR}-{os.getpid()}-{unlocked.suffix[1:]}"
     try:
-        elastic_launch(config, worker_main)(worker_args)
-        return LaunchOutcome()
-    except SignalException as signalled:
-        handlers = dict.fromkeys(STOPPING, signal.SIG_IGN)
-        ignore_interruptions()
-        interrupted = Interrupted(
-            f"stopped by {signalled.sigval.name}",
-            "what was measured is kept: `commbench show` prints it, where node 0 runs",
-            signal_number=signalled.sigval,
-        )
-        return LaunchOutcome(interrupted)
-    except CommbenchError as error:
-        return LaunchOutcome(error.with_traceback(None))
-    except ChildFailedError as failed:
-        return what_happened(worker_args.scratch_dir, failed.failures, worker_args.task.plan)
-    except (RuntimeError, OSError, TimeoutError) as error:
-        trouble = UnavailableError(
-            f"the ranks could not be started: {first_line(error)}",
-            "for several nodes check --master-addr and --master-port on each of them",
-        )
-        trouble.__cause__ = error
-        return LaunchOutcome(trouble)  # other nodes may be there already, and wait
+        with (unlocked / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            unlocked.rename(scratch_dir)
+            yield scratch_dir
     finally:
-        gc.unfreeze()
-        _handle(handlers)  # the agent leaves its own
+        for folder in (unlocked, scratch_dir):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+def _remove_if_unused(scratch_dir: Path) -> None:
+    """Remove the folder of a launcher that has ended: the kernel has released its lock."""
+    with suppress(OSError), (scratch_dir / LOCK).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(scratch_dir, ignore_errors=True)
 
 
-def _launch_config(
+def _make_config(
     worker_args: WorkerArgs, nodes: NodeConfig, method: str, node_exit: NodeExitProtocol
 ) -> Any:
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
-    from torch.distributed.launcher.api import LaunchConfig
-
+    """The LaunchConfig of the agent."""
     from commbench.launch.rendezvous import register, register_nodes
     from commbench.launch.supervisor import RankSupervisor
 
-    told: dict[str, Any] = {"guard": RankSupervisor(worker_args.scratch_dir, worker_args.task.plan)}
+    plan = worker_args.task.plan
+    settings: dict[str, Any] = {"supervisor": RankSupervisor(worker_args.scratch_dir, plan)}
     if nodes.count == 1:
         backend, endpoint = register(), str(worker_args.scratch_dir)
     else:
         backend, endpoint = register_nodes(), f"{nodes.master_addr}:{nodes.master_port}"
-        told |= {
-            "rank": nodes.rank,
-            "timeout": worker_args.task.plan.timeout_s,
-            "farewell": node_exit,
-        }
-    # How long to wait for ranks that are told to end; older versions of torch only know 30 s.
-    known = LaunchConfig.__dataclass_fields__
-    patience = {"shutdown_timeout": SHUTDOWN_S} if "shutdown_timeout" in known else {}
-    return LaunchConfig(
-        **patience,
+        settings |= {"rank": nodes.rank, "timeout": plan.timeout_s, "node_exit": node_exit}
+    return make_launch_config(
+        str(worker_args.scratch_dir / "logs"),
+        SHUTDOWN_S,
         min_nodes=nodes.count,
         max_nodes=nodes.count,
         nproc_per_node=nodes.ranks_per_node,
@@ -156,43 +132,57 @@ def _launch_config(
         max_restarts=0,
         monitor_interval=MONITOR_INTERVAL_S,
         start_method=method,
-        logs_specs=DefaultLogsSpecs(log_dir=str(worker_args.scratch_dir / "logs")),
         rdzv_backend=backend,
         rdzv_endpoint=endpoint,
-        rdzv_configs=told,
+        rdzv_configs=settings,
     )
 
 
-@contextmanager
-def _no_name_lookups() -> Iterator[None]:
-    """Keep the agent from asking a name server for this host's name with each of its events: a
-    lost answer costs 5 s."""
-    original = socket.getfqdn
-    socket.getfqdn = lambda name="": name or socket.gethostname()
-    level = logging.root.manager.disable
-    # The agent logs a traceback for each rank that fails; what happened is said in two lines.
-    logging.disable(logging.NOTSET if os.environ.get("COMMBENCH_TRACEBACK") else logging.CRITICAL)
+def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
+    """Start the ranks of this node, and wait until they have ended."""
+    if config.start_method == "fork":
+        _prepare_fork(worker_args.task)
+    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in AGENT_SIGNALS}
     try:
-        yield
+        result = run_agent(config, worker_main, worker_args)
+        if result.signal_number is None:
+            return make_outcome(worker_args.scratch_dir, result.failures, worker_args.task.plan)
+        handlers = dict.fromkeys(AGENT_SIGNALS, signal.SIG_IGN)
+        ignore_interruptions()
+        return LaunchOutcome(
+            Interrupted(
+                f"stopped by {result.signal_number.name}",
+                "what was measured is kept: `commbench show` prints it, where node 0 runs",
+                signal_number=result.signal_number,
+            )
+        )
+    except CommbenchError as error:
+        return LaunchOutcome(error.with_traceback(None))
+    except (RuntimeError, OSError, TimeoutError) as error:
+        not_started = UnavailableError(
+            f"the ranks could not be started: {first_line(error)}",
+            "for several nodes check --master-addr and --master-port on each of them",
+        )
+        not_started.__cause__ = error
+        return LaunchOutcome(not_started)  # not raised: other nodes may already be waiting
     finally:
-        socket.getfqdn = original
-        logging.disable(level)
+        gc.unfreeze()
+        for number, handler in handlers.items():  # the agent has installed its own
+            signal.signal(number, handler)
+
+
+def _prepare_fork(task: LaunchTask) -> None:
+    """Import and compute once what every rank needs, in memory that forked ranks share."""
+    import commbench.worker.rank  # noqa: F401
+    from commbench.worker.verification_data import prepare
+
+    prepare((case for case in task.cases() if case.status == READY), task.plan.world_size)
+    gc.collect()
+    gc.freeze()
 
 
 def _thread_names() -> list[str]:
     tasks = Path("/proc/self/task")
     if not tasks.exists():
-        import threading
-
         return [thread.name for thread in threading.enumerate()]
     return [(task / "comm").read_text().strip() for task in tasks.iterdir()]
-
-
-def _fork_keeps_gpu() -> bool:
-    """Whether a forked process could use the GPU: asked of a forked process."""
-    import torch
-
-    child = os.fork()
-    if not child:
-        os._exit(int(torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork()))
-    return os.waitpid(child, 0)[1] == 0

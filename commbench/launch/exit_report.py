@@ -1,4 +1,4 @@
-"""After ranks have failed: which one did, where it was, and what its last words were."""
+"""Why a launch failed: which rank ended, how, what it was doing, and its last output."""
 
 from __future__ import annotations
 
@@ -6,76 +6,86 @@ import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.errors import CommbenchError, RankError
+from commbench.launch.torch_internals import RankExit
 from commbench.spec.plan import Plan
 from commbench.worker.watchdog.error_files import (
-    LEFT,
-    RankFailure,
-    last_words,
+    LOST_RANK_HINT,
+    last_output,
     read_error,
     read_failures,
 )
-from commbench.worker.watchdog.rank_state import DONE, RankState, read_positions
+from commbench.worker.watchdog.rank_state import DONE, RankState, read_states
 
-KILLED = "if nobody killed it, look for the out-of-memory killer in dmesg"
-CRASHED = "the lines above, if there are any, show where; `commbench env` lists the versions in use"
+KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
+CRASHED_HINT = (
+    "the lines above, if there are any, show where; `commbench env` lists the versions in use"
+)
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-LEFT_EARLY = "something in it called exit: a library, or a handler of a signal"
-FAILED = "COMMBENCH_TRACEBACK=1 shows where"
+EARLY_EXIT_HINT = "something in it called exit: a library, or a handler of a signal"
+FAILED_HINT = "COMMBENCH_TRACEBACK=1 shows where"
 
 
 class LaunchOutcome(NamedTuple):
-    """How a launch ended, as one node sees it."""
+    """How a launch ended, as one node knows."""
 
     error: CommbenchError | None = None
-    first_hand: bool = True
-    """It happened here, or was found out here; otherwise only an echo of it came here."""
+    is_root_cause: bool = True
+    """The error happened, or was found out, on this node; else it is a secondary failure."""
 
 
-def what_happened(scratch_dir: Path, failures: Mapping[int, Any], plan: Plan) -> LaunchOutcome:
-    """Why ranks failed: what one of them reported, or how it died.
-
-    `failures` are torch's, by rank, of the ranks of this node that ended with another code than 0.
-    """
+def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan) -> LaunchOutcome:
+    """How a launch ended whose ranks `failures` failed on this node: with the error that a rank
+    recorded, or one that says how a rank died."""
+    if not failures:
+        return LaunchOutcome()
     if error := read_error(scratch_dir):
         return LaunchOutcome(error)
-    told = read_failures(scratch_dir)
-    guilty = [(r, f) for r, f in failures.items() if r not in told or not told[r].echo]
-    if not guilty and (blames := [failure.blames for failure in told.values() if failure.blames]):
-        return LaunchOutcome(RankError(blames[0], LEFT), first_hand=False)
-    rank, failure = min(guilty or failures.items(), key=lambda item: item[1].timestamp or 0)
-    position = read_positions(scratch_dir).get(rank, RankState())
-    how = _how(failure, _doing(position, plan), told.get(rank))
-    return LaunchOutcome(_died(scratch_dir, rank, how, _hint(-failure.exitcode)), bool(guilty))
+    recorded = read_failures(scratch_dir)
+    primary = [r for r in failures if r not in recorded or not recorded[r].is_secondary]
+    lost_ranks = [failure.lost_ranks for failure in recorded.values() if failure.lost_ranks]
+    if not primary and lost_ranks:
+        return LaunchOutcome(RankError(lost_ranks[0], LOST_RANK_HINT), is_root_cause=False)
+    rank = min(primary or failures, key=lambda rank: failures[rank].timestamp)
+    exit_code, _, message = failures[rank]
+    doing = _describe_state(read_states(scratch_dir).get(rank, RankState()), plan)
+    if exit_code < 0:
+        how = f"was killed by {_signal_name(-exit_code)}{doing}"
+    else:
+        # torch has the message of an exception that was raised before or after `run_rank`.
+        text = recorded[rank].text if rank in recorded else message.split("\n")[0]
+        how = f"ended with exit code {exit_code}{doing}" + (f": {text}" if text else "")
+    error = _make_rank_error(scratch_dir, rank, how, _choose_hint(exit_code))
+    return LaunchOutcome(error, is_root_cause=bool(primary))
 
 
-def left(scratch_dir: Path, rank: int, position: RankState, plan: Plan) -> RankError:
+def make_early_exit_error(scratch_dir: Path, rank: int, state: RankState, plan: Plan) -> RankError:
     """The error of a rank that ended with exit code 0 before it was done."""
-    return _died(scratch_dir, rank, f"ended with exit code 0{_doing(position, plan)}", LEFT_EARLY)
+    how = f"ended with exit code 0{_describe_state(state, plan)}"
+    return _make_rank_error(scratch_dir, rank, how, EARLY_EXIT_HINT)
 
 
-def _died(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
-    lines = last_words(scratch_dir, rank)
+def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
+    lines = last_output(scratch_dir, rank)
     details = "\n".join([f"the last words of rank {rank}:", *(f"  {line}" for line in lines)])
     return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details if lines else "")
 
 
-def _doing(position: RankState, plan: Plan) -> str:
-    return "" if position.phase == DONE else f" while {position.told(plan.cases())}"
+def _describe_state(state: RankState, plan: Plan) -> str:
+    return "" if state.phase == DONE else f" while {state.describe(plan.cases())}"
 
 
-def _hint(signal_number: int) -> str:
-    if signal_number in CRASHES:
-        return CRASHED
-    return KILLED if signal_number > 0 else FAILED
+def _choose_hint(exit_code: int) -> str:
+    if -exit_code in CRASHES:
+        return CRASHED_HINT
+    return KILLED_HINT if exit_code < 0 else FAILED_HINT
 
 
-def _how(failure: Any, doing: str, told: RankFailure | None) -> str:
-    if failure.exitcode < 0:
-        return f"was killed by {failure.signal_name()}{doing}"
-    # torch has the words of an exception that came too early or too late to be left on the desk.
-    message = failure.message.get("message") if isinstance(failure.message, dict) else None
-    words = told.text if told else str(message or "").strip().split("\n")[0]
-    return f"ended with exit code {failure.exitcode}{doing}" + (f": {words}" if words else "")
+def _signal_name(number: int) -> str:
+    """Its name, or its number where it has none (real-time signals)."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,4 +1,4 @@
-"""Joining ranks that somebody else started: the table of launchers, known by their variables."""
+"""Ranks that another launcher started: the table of launchers, known by environment variables."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ExternalLauncher:
     local_rank: str
     local_world_size: str
     job: str
-    """Something that is the same in all ranks of a job and differs between jobs."""
+    """The variable that is equal in all ranks of a job and differs between jobs."""
     hosts: str = ""
-    """The list of hosts, first host first."""
+    """The variable with the list of hosts, rank 0's first; empty where there is none."""
     master: str = ""
-    """Set where the launcher itself names the meeting point (torchrun)."""
+    """The variable with rank 0's address, where the launcher sets it itself (torchrun)."""
 
 
-STARTERS = (
+EXTERNAL_LAUNCHERS = (
     ExternalLauncher(
         name="torchrun",
         rank="RANK",
@@ -66,7 +66,7 @@ STARTERS = (
         hosts="SLURM_STEP_NODELIST",
     ),
 )
-"""In order: what is started within another (torchrun under srun) comes first."""
+"""In the order of detection: one that runs inside another (torchrun under srun) comes first."""
 
 FIRST_PORT, PORTS = 20_000, 10_000
 
@@ -74,105 +74,108 @@ FIRST_PORT, PORTS = 20_000, 10_000
 def detect_rank_context(
     master_addr: str | None, master_port: int | None, environment: Mapping[str, str] = os.environ
 ) -> RankContext | None:
-    """This process's seat among ranks that somebody else started; None where there are none.
+    """The rank context of this process, if another launcher started it among several; else None.
 
-    One rank alone is no group, and launches as usual. Raises UsageError where variables contradict,
-    UnavailableError where nothing tells the ranks where to meet.
+    Raises UsageError where variables contradict each other, UnavailableError where none says where
+    the ranks can meet.
     """
-    for starter in STARTERS:
+    for launcher in EXTERNAL_LAUNCHERS:
         # srun sets PMI_RANK too where its --mpi is pmi2, but no local rank beside it.
-        if {starter.rank, starter.world_size, starter.local_rank} <= environment.keys():
-            alone = _number(environment, starter.world_size) == 1
-            if not alone or starter.master in environment:
-                return _seat(starter, environment, master_addr, master_port)
+        if {launcher.rank, launcher.world_size, launcher.local_rank} <= environment.keys():
+            is_alone = _parse_number(environment, launcher.world_size) == 1
+            if not is_alone or launcher.master in environment:
+                return _make_rank_context(launcher, environment, master_addr, master_port)
     return None
 
 
-def _seat(
-    starter: ExternalLauncher,
+def _make_rank_context(
+    launcher: ExternalLauncher,
     environment: Mapping[str, str],
     master_addr: str | None,
     port: int | None,
 ) -> RankContext:
-    rank, world_size = _number(environment, starter.rank), _number(environment, starter.world_size)
+    rank, world_size = (
+        _parse_number(environment, launcher.rank),
+        _parse_number(environment, launcher.world_size),
+    )
     if not 0 <= rank < world_size:
         raise UsageError(
-            f"{starter.rank}={rank} is not a rank of {starter.world_size}={world_size}",
-            f"these variables say that {starter.name} started this process; unset them to launch",
+            f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}",
+            f"these variables say that {launcher.name} started this process; unset them to launch",
         )
-    local_world_size = _tasks_here(environment, starter)
-    local_rank = _number(environment, starter.local_rank, default=rank % local_world_size)
+    local_world_size = _find_local_world_size(environment, launcher)
+    local_rank = _parse_number(environment, launcher.local_rank, default=rank % local_world_size)
     if not 0 <= local_rank < local_world_size <= world_size:
         raise UsageError(
             f"rank {local_rank} of {local_world_size} on a node, in a world of {world_size}, "
             "cannot be",
-            f"see the variables that {starter.name} sets; unset them to launch here",
+            f"see the variables that {launcher.name} sets; unset them to launch here",
         )
     return RankContext(
         rank=rank,
         world_size=world_size,
         local_rank=local_rank,
         local_world_size=local_world_size,
-        launcher=starter.name,
-        meeting_point=_meeting_point(
-            starter, environment, master_addr, port, local_world_size == world_size
+        launcher=launcher.name,
+        meeting_point=_find_meeting_point(
+            launcher, environment, master_addr, port, local_world_size == world_size
         ),
     )
 
 
-def _meeting_point(
-    starter: ExternalLauncher,
+def _find_meeting_point(
+    launcher: ExternalLauncher,
     environment: Mapping[str, str],
     address: str | None,
     port: int | None,
     one_host: bool,
 ) -> str:
-    if starter.master and starter.master in environment and not address:
+    if launcher.master and launcher.master in environment and not address:
         return "env://"
-    address = address or environment.get("MASTER_ADDR") or _first_host(starter, environment)
+    address = address or environment.get("MASTER_ADDR") or _first_host(launcher, environment)
     if not address and one_host:
         address = "127.0.0.1"
     if not address:
         raise UnavailableError(
-            f"{starter.name} does not say where the ranks can meet",
+            f"{launcher.name} does not say where the ranks can meet",
             "name rank 0's host with --master-addr HOST (and --master-port PORT)",
         )
     if port is None:
-        # The same in all ranks of a job, hardly the same in two jobs on one host.
-        job = environment.get(starter.job, "") + environment.get("SLURM_STEP_ID", "")
-        of_job = FIRST_PORT + zlib.crc32(job.encode()) % PORTS
-        port = _number(environment, "MASTER_PORT", default=of_job)
+        # Equal in all ranks of a job, and rarely equal in two jobs on one host.
+        job = environment.get(launcher.job, "") + environment.get("SLURM_STEP_ID", "")
+        port_of_job = FIRST_PORT + zlib.crc32(job.encode()) % PORTS
+        port = _parse_number(environment, "MASTER_PORT", default=port_of_job)
     return f"tcp://{address}:{port}"
 
 
-def _first_host(starter: ExternalLauncher, environment: Mapping[str, str]) -> str:
+def _first_host(launcher: ExternalLauncher, environment: Mapping[str, str]) -> str:
     """The first of a Slurm host list such as `n[03-05,9],login`; empty where there is none."""
-    hosts = environment.get(starter.hosts, "") if starter.hosts else ""
+    hosts = environment.get(launcher.hosts, "") if launcher.hosts else ""
     first_numbers = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", hosts)
     return first_numbers.split(",")[0]
 
 
-def _tasks_here(environment: Mapping[str, str], starter: ExternalLauncher) -> int:
+def _find_local_world_size(environment: Mapping[str, str], launcher: ExternalLauncher) -> int:
     """Ranks on this node; Slurm writes all nodes' as `2(x3),1`."""
-    text = environment.get(starter.local_world_size, "1")
-    node = _number(environment, "SLURM_NODEID", default=0) if starter.hosts else 0
+    text = environment.get(launcher.local_world_size, "1")
+    node = _parse_number(environment, "SLURM_NODEID", default=0) if launcher.hosts else 0
     if not re.fullmatch(r"\d+(\(x\d+\))?(,\d+(\(x\d+\))?)*", text):
         raise UsageError(
-            f"{starter.local_world_size}={text!r} is not a number of ranks",
-            f"{starter.name} sets it; unset it to launch here",
+            f"{launcher.local_world_size}={text!r} is not a number of ranks",
+            f"{launcher.name} sets it; unset it to launch here",
         )
     per_node: list[int] = []
     for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         per_node += [int(number)] * int(times or 1)
     if not 0 <= node < len(per_node) or not per_node[node]:
         raise UsageError(
-            f"{starter.local_world_size}={text} has no ranks for node {node}",
-            f"{starter.name} sets it; unset it to launch here",
+            f"{launcher.local_world_size}={text} has no ranks for node {node}",
+            f"{launcher.name} sets it; unset it to launch here",
         )
     return per_node[node]
 
 
-def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+def _parse_number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
     text = environment.get(name, "" if default is None else str(default))
     try:
         return int(text)

@@ -1,8 +1,9 @@
-"""What the launchers of several nodes tell each other when a launch goes wrong, and at its end.
+"""The node exit protocol: how launchers of several nodes agree on why a launch ended.
 
-How a rank ended only its own launcher knows: other nodes see a lost connection, or a rank that does
-not come. Where all ranks of a node are done, torch's agent there waits minutes for the agents of
-nodes that failed. And a launcher that is killed says nothing any more: its node falls silent.
+Only the launcher of a rank knows how it ended: other nodes see a lost connection, or a rank that
+does not join. Torch's agent on a node whose ranks are all done would wait minutes for the agents of
+nodes that failed. And a launcher that is killed cannot report anything; its heartbeats stop. So
+launchers exchange heartbeats and the root cause of a failure, in the store in which they met.
 """
 
 from __future__ import annotations
@@ -25,168 +26,160 @@ from commbench.errors import (
     to_wire,
 )
 from commbench.launch.exit_report import LaunchOutcome
-from commbench.worker.watchdog.error_files import LEFT
+from commbench.launch.torch_internals import release_exit_barrier
+from commbench.worker.watchdog.delays import DELAYS, Delays
+from commbench.worker.watchdog.error_files import LOST_RANK_HINT
 
-PATIENCE_S = 3.0
-"""How long a node that sees no more than an echo of what happened waits for what others know."""
-LINGER_S = 5.0
-"""How long node 0 stays for others to read what it knows: their ranks find out within 3 s."""
 POLL_S = 0.02
-BEAT_S = 1.0
-SILENT_S = 6.0
-"""How long nothing may be heard of a node while ranks come, and after they are done. In between the
-ranks themselves see who is gone, and are patient as --timeout says."""
-GONE_S = 3.0
-"""For how long a node is silent that nobody waits for when all take leave."""
-LOST = "the launcher of node 0 has ended, or cannot be reached any more"
-EXIT_BARRIER = "torchelastic/agent/terminal_state"
-"""Where torch's agents wait for each other, in the words of torch/distributed/elastic: a counter
-`num_members`, and a key `last_member` that the last one sets."""
-ACCOUNT, TOLD = "account", "told"
-"""The first account at first hand of what happened, and a counter: whether there is one."""
-HOST, BEATS, ENDED, READ = "host/", "beats/", "ended/", "read/"
-"""By node: its host, and counters of how often its launcher has looked here, whether its launch has
-ended, and whether it needs the store no more."""
+NODE_0_LOST = "the launcher of node 0 has ended, or cannot be reached any more"
+ROOT_CAUSE, HAS_ROOT_CAUSE = "root_cause", "has_root_cause"
+"""Keys: the first root cause that a node published, and a counter of them."""
+HOST, HEARTBEATS, ENDED, READ = "host/", "heartbeats/", "ended/", "read/"
+"""Keys by node: its host, and counters of its heartbeats, of whether its launch has ended, and of
+whether it needs the store no more."""
 
 
 class NodeExitProtocol:
-    """How one node of several takes leave of the others.
+    """One node's part of the protocol.
 
-    Threads of its own talk to the store: where a link is cut, that may take for ever.
+    Threads of its own use the store: a call may never return where a link is cut.
     """
 
-    def __init__(self, node: int, nodes: int) -> None:
+    def __init__(self, node: int, nodes: int, delays: Delays = DELAYS) -> None:
         self._node, self._nodes = node, nodes
+        self._delays = delays
         self._store: Any = None
-        self._account: CommbenchError | None = None
-        self._silent: CommbenchError | None = None
-        self._heard: dict[int, tuple[int, float]] = {}
-        """On node 0, of each other one: its beats, and when the last one was heard."""
-        self._asked = time.monotonic()
-        """When the agent asked last whether it may go on."""
-        self._ending = threading.Event()
-        self._over = threading.Event()
+        self._root_cause: CommbenchError | None = None
+        self._lost_node: CommbenchError | None = None
+        self._heartbeats: dict[int, tuple[int, float]] = {}
+        """On node 0, of each other node: its heartbeats, and when the last one was counted."""
+        self._agent_checked = time.monotonic()
+        """When the agent called `raise_if_failed` last."""
+        self._is_ending = False
+        self._stopped = threading.Event()
 
-    def meet_in(self, store: Any, connect: Callable[[], Any]) -> None:
-        """All nodes have come to this store, which is node 0's; `connect` gives another client."""
+    def start(self, store: Any, connect: Callable[[], Any]) -> None:
+        """Take part, once all nodes have joined the store of node 0; `connect` makes another client
+        of it."""
         self._store = store
-        _start(self._listen, connect)
+        _start_thread(self._run, connect)
 
-    def heed(self, joining: Callable[[], bool]) -> None:
-        """Raise what another node has told, if one has, for this launch cannot go well any more; or
-        that one fell silent while ranks were still `joining` the others."""
-        self._asked = time.monotonic()
-        if self._account:
-            raise self._account
-        if self._silent and joining():
-            raise self._silent
+    def raise_if_failed(self, is_joining: Callable[[], bool]) -> None:
+        """Raise the root cause that another node has published, if one has, for then this launch
+        cannot succeed; or the error about a lost node, if a rank here still waits to join it."""
+        self._agent_checked = time.monotonic()
+        if self._root_cause:
+            raise self._root_cause
+        if self._lost_node and is_joining():
+            raise self._lost_node
 
-    def say(self, mine: LaunchOutcome) -> CommbenchError | None:
-        """Tell the other nodes how it ended here. What ended the launch: the account of the node
-        that it happened on, where there is one; None if all went well everywhere.
+    def exchange(self, own: LaunchOutcome) -> CommbenchError | None:
+        """Publish how the launch ended on this node. Returns why it ended: the root cause, from the
+        node on which it happened, if any has published it; None if all went well everywhere.
 
         Takes seconds where something went wrong.
         """
-        self._ending.set()
+        self._is_ending = True
         if self._store:
-            _start(self._exchange, mine).join(PATIENCE_S + LINGER_S)
-            self._over.set()
+            limit_s = self._delays.node_cause_s + self._delays.node_store_s
+            _start_thread(self._exchange, own).join(limit_s)
+            self._stopped.set()
             self._store = None
-        if isinstance(mine.error, Interrupted):
-            return mine.error
-        return self._account or mine.error or self._silent
+        if isinstance(own.error, Interrupted):
+            return own.error
+        return self._root_cause or own.error or self._lost_node
 
-    def _listen(self, connect: Callable[[], Any]) -> None:
+    def _run(self, connect: Callable[[], Any]) -> None:
+        """Publish this node's heartbeats, and look for a root cause and for lost nodes."""
         store: Any = None
-        while not self._over.wait(BEAT_S):
+        while not self._stopped.wait(self._delays.heartbeat_s):
             try:
                 if not store:
                     connection = connect()
                     connection.set(f"{HOST}{self._node}", socket.gethostname())
                     store = connection
-                self._account = self._account or _told(store)
-                store.add(f"{BEATS}{self._node}", 1)
+                self._root_cause = self._root_cause or _read_root_cause(store)
+                store.add(f"{HEARTBEATS}{self._node}", 1)
                 if self._node == 0:
-                    self._hear(store)
+                    self._find_lost_node(store)
             except (RuntimeError, OSError) as error:
-                if store and not self._ending.is_set():
-                    self._account = RankError(f"{LOST}: {first_line(error)}", LEFT)
+                if store and not self._is_ending:
+                    self._root_cause = RankError(
+                        f"{NODE_0_LOST}: {first_line(error)}", LOST_RANK_HINT
+                    )
                 if store:
                     return
 
-    def _hear(self, store: Any) -> None:
-        """Hear which nodes still beat; note the first one that is silent."""
+    def _find_lost_node(self, store: Any) -> None:
+        """Count the other nodes' heartbeats, and note the first node that has none any more."""
         now = time.monotonic()
-        silent = None
+        lost = None
         for node in range(1, self._nodes):
-            beats = store.add(f"{BEATS}{node}", 0)
-            last, since = self._heard.get(node, (0, now))
-            if beats != last:
-                self._heard[node] = (beats, now)
-            elif beats and now - since > SILENT_S and not silent:
+            heartbeats = store.add(f"{HEARTBEATS}{node}", 0)
+            last, since = self._heartbeats.get(node, (0, now))
+            if heartbeats != last:
+                self._heartbeats[node] = (heartbeats, now)
+            elif heartbeats and now - since > self._delays.node_silent_s and not lost:
                 host = store.get(f"{HOST}{node}").decode()
-                silent = RankError(
+                lost = RankError(
                     f"node {node} on {host} fell silent {now - since:.0f} s ago: its launcher has "
                     "ended, or its link is cut",
-                    LEFT,
+                    LOST_RANK_HINT,
                 )
-        self._silent = silent
-        if silent and now - self._asked > BEAT_S:  # the agent waits, for all its ranks are done
-            _release(store, self._nodes)
+        self._lost_node = lost
+        is_agent_waiting = now - self._agent_checked > self._delays.heartbeat_s
+        if lost and is_agent_waiting:  # in the exit barrier, because all ranks here are done
+            release_exit_barrier(store, self._nodes)
 
-    def _exchange(self, mine: LaunchOutcome) -> None:
-        store = self._store
-        store.set_timeout(timedelta(seconds=PATIENCE_S))
-        if mine.error and mine.first_hand:
-            account = to_wire(_for_others(mine.error, self._node))
-            store.compare_set(ACCOUNT, "", json.dumps(account))
-            store.add(TOLD, 1)
-        if mine.error:
-            _release(store, self._nodes)
+    def _exchange(self, own: LaunchOutcome) -> None:
+        store, cause_s = self._store, self._delays.node_cause_s
+        store.set_timeout(timedelta(seconds=cause_s))
+        if own.error and own.is_root_cause:
+            root_cause = to_wire(_for_other_nodes(own.error, self._node))
+            store.compare_set(ROOT_CAUSE, "", json.dumps(root_cause))
+            store.add(HAS_ROOT_CAUSE, 1)
+        if own.error:
+            release_exit_barrier(store, self._nodes)
         store.add(f"{ENDED}{self._node}", 1)
-        _wait(lambda: store.add(TOLD, 0) or self._all(store, ENDED), PATIENCE_S)
-        self._account = _told(store) or self._account
+        _wait_until(lambda: store.add(HAS_ROOT_CAUSE, 0) or self._have_all(store, ENDED), cause_s)
+        self._root_cause = _read_root_cause(store) or self._root_cause
         store.add(f"{READ}{self._node}", 1)
         if self._node == 0:  # the store ends with it
-            _wait(lambda: self._all(store, READ), LINGER_S)
+            _wait_until(lambda: self._have_all(store, READ), self._delays.node_store_s)
 
-    def _all(self, store: Any, what: str) -> bool:
-        """Whether all nodes have done it that are not gone."""
-        now = time.monotonic()
-        gone = {node for node, (_, since) in self._heard.items() if now - since > GONE_S}
-        return all(store.add(f"{what}{n}", 0) for n in range(self._nodes) if n not in gone)
+    def _have_all(self, store: Any, key: str) -> bool:
+        """Whether all nodes that still have heartbeats have counted up their key."""
+        now, gone_s = time.monotonic(), self._delays.node_gone_s
+        gone = {node for node, (_, since) in self._heartbeats.items() if now - since > gone_s}
+        nodes = [node for node in range(self._nodes) if node not in gone]
+        return all(store.add(f"{key}{node}", 0) for node in nodes)
 
 
-def _start(what: Callable[..., None], *arguments: Any) -> threading.Thread:
-    def quietly() -> None:
-        # Other nodes, or the way to them, may be gone: then there is no more to be known.
+def _start_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
+    def run() -> None:
+        # The store, or the link to it, may be lost: then nothing more can be known.
         with suppress(RuntimeError, OSError, ValueError, LookupError):
-            what(*arguments)
+            function(*arguments)
 
-    thread = threading.Thread(target=quietly, daemon=True, name="commbench-farewell")
+    thread = threading.Thread(target=run, daemon=True, name="commbench-node-exit")
     thread.start()
     return thread
 
 
-def _told(store: Any) -> CommbenchError | None:
-    if not store.add(TOLD, 0):
+def _read_root_cause(store: Any) -> CommbenchError | None:
+    if not store.add(HAS_ROOT_CAUSE, 0):
         return None
-    return from_wire(json.loads(store.get(ACCOUNT)))
+    return from_wire(json.loads(store.get(ROOT_CAUSE)))
 
 
-def _release(store: Any, nodes: int) -> None:
-    """Come to the barrier at which agents wait whose ranks are done, without waiting there."""
-    if store.add(f"{EXIT_BARRIER}/num_members", 1) >= nodes:
-        store.set(f"{EXIT_BARRIER}/last_member", "")
-
-
-def _wait(until: Callable[[], object], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    while not until() and time.monotonic() < deadline:
+def _wait_until(condition: Callable[[], object], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
-def _for_others(error: CommbenchError, node: int) -> CommbenchError:
+def _for_other_nodes(error: CommbenchError, node: int) -> CommbenchError:
+    """An error as other nodes print it; for them, the interruption of this node is a RankError."""
     if not isinstance(error, Interrupted):
         return error
     return RankError(f"node {node} on {socket.gethostname()} was {error.message}", error.hint)

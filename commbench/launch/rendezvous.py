@@ -1,8 +1,9 @@
-"""Where torchrun's elastic agents meet; registered with torch's public registry.
+"""The rendezvous of torchrun's elastic agents, registered with torch's public registry.
 
-On one host: a file, no port, no name, no thread. The agent's own c10d rendezvous opens a TCPStore,
-whose threads make the following fork of ranks unsafe, and looks names up. On several nodes: a store
-at node 0, as in the agent's static rendezvous, which does not say who is missing.
+On one host: a FileStore, which needs no port, no host name and no thread. The agent's own c10d
+rendezvous opens a TCPStore, whose threads make the following fork of ranks unsafe, and looks names
+up. On several nodes: a TCPStore at node 0, as in the agent's static rendezvous, which does not say
+which nodes are missing.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ NAME = "commbench-file"
 NODES_NAME = "commbench-nodes"
 POLL_S = 0.05
 OWN_PORT_S = 10
-"""How long node 0 tries to reach its own port, and each node its second connection to it."""
-VERDICT = "verdict"
-"""Key under which node 0 says what is wrong; nothing, if all have come."""
-ANNOUNCED = "announced"
-"""Key of a counter: whether it has said so. Asking by adding 0 works with any version of torch."""
+"""Timeout of node 0's connection to its own port, and of each node's second one to it."""
+REFUSAL = "refusal"
+"""Key under which node 0 says why the launch cannot start; empty if all nodes have joined."""
+DECIDED = "decided"
+"""Key of a counter: whether it has said so. Adding 0 reads it, in all versions of torch."""
 
 
 class SingleRendezvous(RendezvousHandler):
-    """A rendezvous that happens once. Where the agent asks who else waits, the guard looks."""
+    """A rendezvous that happens once. Where the agent asks whether more nodes wait, which it does
+    after each look at its ranks, the supervisor checks them too."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = str(parameters.run_id)
-        self._guard: RankSupervisor = parameters.config["guard"]
+        self._supervisor: RankSupervisor = parameters.config["supervisor"]
 
     def is_closed(self) -> bool:
         return False
@@ -54,15 +56,15 @@ class SingleRendezvous(RendezvousHandler):
 
     def num_nodes_waiting(self) -> int:
         try:
-            self.look()
+            self.check()
         except CommbenchError:
-            self._guard.end_ranks()
+            self._supervisor.kill_ranks()
             raise
         return 0
 
-    def look(self) -> None:
-        """See whether this launch can still go well; raises CommbenchError."""
-        self._guard.look()
+    def check(self) -> None:
+        """Raise CommbenchError if this launch cannot succeed any more."""
+        self._supervisor.check()
 
     def get_run_id(self) -> str:
         return self._run_id
@@ -72,7 +74,7 @@ class SingleRendezvous(RendezvousHandler):
 
 
 class FileRendezvous(SingleRendezvous):
-    """One node that meets itself in the file `agent` of the folder given as endpoint."""
+    """One node alone; its store is the file `agent` in the folder given as endpoint."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         super().__init__(parameters)
@@ -83,12 +85,12 @@ class FileRendezvous(SingleRendezvous):
 
     def next_rendezvous(self) -> RendezvousInfo:
         store = FileStore(str(self._folder / "agent"), 1)
-        # Ranks meet in a file of their own; address and port are only for their variables.
+        # Ranks use a file of their own; address and port only set MASTER_ADDR and MASTER_PORT.
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
 
 
 class TcpStoreRendezvous(SingleRendezvous):
-    """Several nodes that meet at node 0's store; raises UnavailableError that says who is missing.
+    """Several nodes, in a store at node 0; raises UnavailableError that names missing nodes.
 
     Its run id has to differ between launches: one may still be closing while the next begins.
     """
@@ -97,18 +99,18 @@ class TcpStoreRendezvous(SingleRendezvous):
         super().__init__(parameters)
         host, _, port = parameters.endpoint.rpartition(":")
         self._host, self._port = host, int(port)
-        self._where = parameters.endpoint
+        self._endpoint = parameters.endpoint
         self._rank = int(parameters.config["rank"])
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
-        self._farewell: NodeExitProtocol = parameters.config["farewell"]
+        self._node_exit: NodeExitProtocol = parameters.config["node_exit"]
 
     def get_backend(self) -> str:
         return NODES_NAME
 
-    def look(self) -> None:
-        self._farewell.heed(self._guard.is_joining)
-        super().look()
+    def check(self) -> None:
+        self._node_exit.raise_if_failed(self._supervisor.is_joining)
+        super().check()
 
     @property
     def use_agent_store(self) -> bool:
@@ -116,38 +118,38 @@ class TcpStoreRendezvous(SingleRendezvous):
 
     def next_rendezvous(self) -> RendezvousInfo:
         deadline = time.monotonic() + self._timeout_s
-        store = self._receive(deadline) if self._rank == 0 else self._batch(deadline)
-        self._farewell.meet_in(store, lambda: self._store(OWN_PORT_S))
-        place = RendezvousStoreInfo(self._host, self._port)
-        return RendezvousInfo(store, self._rank, self._count, place)
+        store = self._await_nodes(deadline) if self._rank == 0 else self._join(deadline)
+        self._node_exit.start(store, lambda: self._open_store(OWN_PORT_S))
+        address = RendezvousStoreInfo(self._host, self._port)
+        return RendezvousInfo(store, self._rank, self._count, address)
 
-    def _receive(self, deadline: float) -> Any:
+    def _await_nodes(self, deadline: float) -> Any:
         """Node 0: open the store, and wait for the others."""
         self._try_port()
-        store = self._store(deadline - time.monotonic(), server=True)
+        store = self._open_store(deadline - time.monotonic(), server=True)
         missing = set(range(1, self._count))
         while missing:
             missing = {node for node in missing if not store.add(_key(node), 0)}
             if missing and time.monotonic() > deadline:
-                verdict = self._absence(sorted(missing))
-                _announce(store, verdict)
-                time.sleep(10 * POLL_S)  # those who came read it meanwhile
-                raise _absent(verdict)
+                refusal = self._describe_missing(sorted(missing))
+                _decide(store, refusal)
+                time.sleep(10 * POLL_S)  # the nodes that have joined read it meanwhile
+                raise _missing_error(refusal)
             time.sleep(POLL_S if missing else 0)
-        _announce(store, "")
+        _decide(store, "")
         return store
 
     def _try_port(self) -> None:
-        """Raise UnavailableError where the store could not be opened, or not be reached: it would
-        go on trying, and say so in pages."""
+        """Raise UnavailableError where the store could not be opened, or not be reached: TCPStore
+        itself would retry for long, and log every attempt."""
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
-        gc.collect()  # what is left of a launch before keeps the port
+        gc.collect()  # the store of the last launch would keep the port
         try:
             server = socket.create_server(("", self._port), family=family, dualstack_ipv6=dual)
         except OSError as error:
             raise UnavailableError(
-                f"port {self._port} cannot be opened on this host: {_words(error)}",
+                f"port {self._port} cannot be opened on this host: {_os_error_text(error)}",
                 "give each node its own --node-rank; or choose another port, the same on each: "
                 "--master-port PORT",
             ) from None
@@ -155,38 +157,38 @@ class TcpStoreRendezvous(SingleRendezvous):
             socket.create_connection((self._host, self._port), OWN_PORT_S).close()
         except OSError as error:
             raise UnavailableError(
-                f"node 0 cannot reach itself at {self._where}: {_words(error)}",
+                f"node 0 cannot reach itself at {self._endpoint}: {_os_error_text(error)}",
                 "--master-addr has to name node 0's own host, as the others reach it",
             ) from None
         finally:
             server.close()
 
-    def _batch(self, deadline: float) -> Any:
-        """Another node: go to the store, and wait for node 0 to say that all have come."""
+    def _join(self, deadline: float) -> Any:
+        """Another node: connect to the store, and wait until node 0 says that all have joined."""
         why = "nobody answered"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                # A store only says that time is up, never what was in the way.
+                # TCPStore reports a timeout, never what caused it.
                 socket.create_connection((self._host, self._port), left).close()
-                store = self._store(left)
+                store = self._open_store(left)
                 store.add(_key(self._rank), 1)
-                while not store.add(ANNOUNCED, 0):
+                while not store.add(DECIDED, 0):
                     if time.monotonic() > deadline:
-                        raise UnavailableError(*self._unanswered("node 0 does not answer"))
+                        raise UnavailableError(*self._unreachable("node 0 does not answer"))
                     time.sleep(POLL_S)
-                verdict = store.get(VERDICT).decode()
+                refusal = store.get(REFUSAL).decode()
             except OSError as error:
-                why = _words(error)
-            except RuntimeError as error:  # the store of a launch before has just closed
+                why = _os_error_text(error)
+            except RuntimeError as error:  # the store of the last launch has just closed
                 why = first_line(error)
             else:
-                if verdict:
-                    raise _absent(verdict)
+                if refusal:
+                    raise _missing_error(refusal)
                 return store
             time.sleep(POLL_S)
-        raise UnavailableError(*self._unanswered(why))
+        raise UnavailableError(*self._unreachable(why))
 
-    def _store(self, timeout_s: float, server: bool = False) -> Any:
+    def _open_store(self, timeout_s: float, server: bool = False) -> Any:
         store = TCPStore(
             self._host, self._port, self._count, server, timedelta(seconds=timeout_s),
             wait_for_workers=False, multi_tenant=True,
@@ -194,49 +196,49 @@ class TcpStoreRendezvous(SingleRendezvous):
         store.set_timeout(timedelta(seconds=self._timeout_s))
         return PrefixStore(self._run_id, store)
 
-    def _absence(self, missing: list[int]) -> str:
+    def _describe_missing(self, missing: list[int]) -> str:
         nodes = f"node{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} of {self._count}"
-        return f"{nodes} did not come within {self._timeout_s:g} s to {self._where}"
+        return f"{nodes} did not come within {self._timeout_s:g} s to {self._endpoint}"
 
-    def _unanswered(self, why: str) -> tuple[str, str]:
+    def _unreachable(self, why: str) -> tuple[str, str]:
         return (
-            f"node {self._rank} cannot reach node 0 at {self._where} within "
+            f"node {self._rank} cannot reach node 0 at {self._endpoint} within "
             f"{self._timeout_s:g} s: {why}",
             "start the same command with --node-rank 0 there; check --master-addr, --master-port "
             "and the firewall",
         )
 
 
-def _words(error: OSError) -> str:
-    """What the system says of an error; failed look-ups of a name have numbers below 0, and words
-    of their own."""
+def _os_error_text(error: OSError) -> str:
+    """The system's text for an error. A failed name lookup has a number below 0, and a text of its
+    own."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else error.strerror or first_line(error)
 
 
-def _announce(store: Any, verdict: str) -> None:
-    store.set(VERDICT, verdict)
-    store.add(ANNOUNCED, 1)
+def _decide(store: Any, refusal: str) -> None:
+    store.set(REFUSAL, refusal)
+    store.add(DECIDED, 1)
 
 
 def _key(node: int) -> str:
     return f"node-{node}"
 
 
-def _absent(verdict: str) -> UnavailableError:
+def _missing_error(refusal: str) -> UnavailableError:
     return UnavailableError(
-        verdict,
+        refusal,
         "start the same command on each node with its --node-rank; --timeout says how long to wait",
     )
 
 
 def register() -> str:
-    """Make the rendezvous of one host known to the agent; its name."""
+    """Register the rendezvous of one host; returns its name for the agent."""
     rendezvous_handler_registry.register(NAME, FileRendezvous)
     return NAME
 
 
 def register_nodes() -> str:
-    """Make the rendezvous of several nodes known to the agent; its name."""
+    """Register the rendezvous of several nodes; returns its name for the agent."""
     rendezvous_handler_registry.register(NODES_NAME, TcpStoreRendezvous)
     return NODES_NAME

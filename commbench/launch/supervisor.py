@@ -1,8 +1,9 @@
-"""What the launcher itself sees of its ranks: whether each one is there, and its watch beats.
+"""The launcher's view of its ranks: whether each process exists, and its watchdog's heartbeats.
 
-Where some ranks stop, the watches of the others say so. Where all of a node do, nobody is left to.
-And of a rank that ends with code 0 the agent thinks that it is only closing, for ever. The agent
-asks its rendezvous many times a second whether nodes wait, and that is when this looks.
+Where some ranks stop, the watchdogs of the others report it. Where all ranks of a node stop, no
+watchdog is left to do so. And a rank that ends early with exit code 0 counts as done for the agent,
+which would wait for the other ranks for ever. The agent calls its rendezvous many times a second,
+which calls `check`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,19 @@ import time
 from pathlib import Path
 
 from commbench.errors import RankError
-from commbench.launch.exit_report import left
+from commbench.launch.exit_report import make_early_exit_error
 from commbench.spec.plan import Plan
-from commbench.worker.watchdog.error_files import leave_error
+from commbench.worker.watchdog.delays import DELAYS
+from commbench.worker.watchdog.error_files import record_error
 from commbench.worker.watchdog.hang_analysis import STOPPED, allowed_s
 from commbench.worker.watchdog.rank_state import (
     DONE,
     JOINING,
     RankState,
-    end,
-    is_there,
-    read_positions,
+    is_process_alive,
+    kill_process,
+    read_states,
 )
-from commbench.worker.watchdog.watchdog import BEAT_S, LATE_S
-
-LATER_S = 10.0
-"""By how much later than the watches of other ranks, which know more, the launcher gives up."""
 
 
 class RankSupervisor:
@@ -36,53 +34,53 @@ class RankSupervisor:
     def __init__(self, scratch_dir: Path, plan: Plan) -> None:
         self._scratch_dir = scratch_dir
         self._plan = plan
-        self._looked = time.monotonic()
-        self._beats: dict[int, tuple[int, float]] = {}
-        """For each rank how often its watch had beaten, and when that was seen first."""
-        self._gone: set[int] = set()
+        self._checked = time.monotonic()
+        self._heartbeats: dict[int, tuple[int, float]] = {}
+        """By rank: its number of heartbeats, and when that was seen first."""
+        self._missing: set[int] = set()
+        """Ranks whose processes did not exist at the last check."""
 
-    def look(self) -> None:
-        """Look, if the last time was long enough ago. Raises RankError for a rank that left."""
+    def check(self) -> None:
+        """Check all ranks, once a second. Raises RankError for one that ended early with code 0."""
         now = time.monotonic()
-        if now - self._looked < BEAT_S:
+        if now - self._checked < DELAYS.heartbeat_s:
             return
-        late = now - self._looked > LATE_S  # this process did not run either
-        self._looked = now
-        for rank, position in read_positions(self._scratch_dir).items():
-            self._raise_if_left(rank, position)
-            beats, since = self._beats.get(rank, (-1, now))
-            if late or beats != position.beats:
-                self._beats[rank] = (position.beats, now)
-            elif self._is_over(position, now - since):
-                self._end(rank, position, now - since)
+        is_late = now - self._checked > DELAYS.late_s  # this process was not scheduled either
+        self._checked = now
+        for rank, state in read_states(self._scratch_dir).items():
+            self._raise_if_exited(rank, state)
+            heartbeats, since = self._heartbeats.get(rank, (-1, now))
+            if is_late or heartbeats != state.heartbeats:
+                self._heartbeats[rank] = (state.heartbeats, now)
+            elif self._has_stopped(state, now - since):
+                self._end(rank, state, now - since)
 
     def is_joining(self) -> bool:
-        """Whether a rank of this node still waits for others to come."""
-        return any(p.phase <= JOINING for p in read_positions(self._scratch_dir).values())
+        """Whether a rank of this node still waits for others to join."""
+        return any(state.phase <= JOINING for state in read_states(self._scratch_dir).values())
 
-    def end_ranks(self) -> None:
-        """End all ranks of this node at once, also those that are stopped: to be asked to end they
-        would have to run."""
-        for position in read_positions(self._scratch_dir).values():
-            end(position.pid)
+    def kill_ranks(self) -> None:
+        """Kill all ranks of this node, also those that are stopped and cannot react to SIGTERM."""
+        for state in read_states(self._scratch_dir).values():
+            kill_process(state.pid)
 
-    def _raise_if_left(self, rank: int, position: RankState) -> None:
-        if position.phase == DONE or is_there(position.pid):
+    def _raise_if_exited(self, rank: int, state: RankState) -> None:
+        if state.phase == DONE or is_process_alive(state.pid):
             return
-        if rank in self._gone:  # the agent, which asked since, would know of any other code than 0
-            raise left(self._scratch_dir, rank, position, self._plan)
-        self._gone.add(rank)
+        # With any other code than 0, the agent would have noticed it since the last check.
+        if rank in self._missing:
+            raise make_early_exit_error(self._scratch_dir, rank, state, self._plan)
+        self._missing.add(rank)
 
-    def _is_over(self, position: RankState, silent_s: float) -> bool:
-        allowed = allowed_s(self._plan.timeout_s, position.bytes) + LATER_S
-        return bool(position.pid) and position.phase != DONE and silent_s > allowed
+    def _has_stopped(self, state: RankState, silent_s: float) -> bool:
+        limit_s = allowed_s(self._plan.timeout_s, state.bytes) + DELAYS.supervisor_s
+        return bool(state.pid) and state.phase != DONE and silent_s > limit_s
 
-    def _end(self, rank: int, position: RankState, silent_s: float) -> None:
-        told = position.told(self._plan.cases())
+    def _end(self, rank: int, state: RankState, silent_s: float) -> None:
         error = RankError(
             f"rank {rank} on {socket.gethostname()} {STOPPED}: nothing for {silent_s:.0f} s, "
-            f"last seen {told}",
+            f"last seen {state.describe(self._plan.cases())}",
             "it is stopped, or its host is: see what else happened there at that time",
         )
-        leave_error(self._scratch_dir, rank, error)
-        end(position.pid)
+        record_error(self._scratch_dir, rank, error)
+        kill_process(state.pid)

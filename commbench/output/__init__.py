@@ -1,0 +1,1 @@
+"""Printing, tables, paragraphs, Markdown, JUnit and plots' style; imports host, units and below."""

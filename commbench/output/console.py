@@ -1,5 +1,7 @@
-"""How commands speak: results on standard output, everything else on standard error. Nothing else
-prints, so that nothing from a file reaches a terminal unseen."""
+"""Printing: results on standard output, everything else on standard error.
+
+Nothing else in the package prints, so all text passes through `sanitize.safe`.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +11,28 @@ import typer
 
 from commbench.output.sanitize import safe
 
+LONGEST_LINE = 4000
+"""Most characters of an error's message or hint."""
+
 
 def print_result(text: object, end: str = "\n") -> None:
-    """Print a result."""
+    """Print a result on standard output."""
     typer.echo(safe(str(text)) + end, nl=False)
 
 
 def print_status(text: object) -> None:
-    """Print something about what is going on."""
+    """Print a line about progress, or a warning, on standard error."""
     typer.echo(safe(str(text)), err=True)
 
 
 def print_workflow_command(line: str) -> None:
-    """Print a command to GitHub's runner, which has escaped what comes from files."""
+    """Print a workflow command for GitHub's runner; the caller has escaped text from files."""
     typer.echo(line)
 
 
-LONGEST_LINE = 4000
-"""Characters of what is said of an error."""
-
-
 def print_error(message: str, hint: str, details: str = "") -> None:
-    """Print what is wrong and what to do about it, a line each, on standard error; before them
-    details, if any."""
-    with suppress(OSError):  # nobody hears it
+    """Print details if any, a line `error: ...` and a line `hint: ...` on standard error."""
+    with suppress(OSError):  # standard error may be closed
         if details:
             print_status(details)
         if message:
@@ -42,6 +42,5 @@ def print_error(message: str, hint: str, details: str = "") -> None:
 
 
 def _one_line(text: str) -> str:
-    """Text from outside may hold anything, and be of any length; printed, it is one line."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"

@@ -1,4 +1,4 @@
-"""JUnit's XML, which continuous integration reads: one suite, one test case per trial."""
+"""JUnit XML, the report of tests that continuous integration reads. Its only writer."""
 
 from __future__ import annotations
 
@@ -6,43 +6,85 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from commbench.errors import RecordsError
 from commbench.output.table import clean
 
+PASSED, FAILURE, SKIPPED = "system-out", "failure", "skipped"
+"""The outcomes of a test case: the elements in which its message stands."""
+
 
 class JUnitCase(NamedTuple):
-    """One thing that was tried."""
+    """One test case."""
 
     name: str
-    cases: int
-    seconds: float
-    failure: str
-    """Empty: it is as it should be."""
+    outcome: str = PASSED
+    message: str = ""
+    type: str = ""
+    """What kind of failure it is."""
+    seconds: float = 0.0
 
 
-def write_junit(path: Path, suite: str, trials: Sequence[JUnitCase], seconds: float) -> None:
-    """Write a report; RecordsError where it cannot be written."""
-    failures = sum(bool(trial.failure) for trial in trials)
-    counts = {"tests": str(len(trials)), "failures": str(failures), "time": f"{seconds:.3f}"}
-    root = ElementTree.Element("testsuites", counts)
-    within = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts})
-    for trial in trials:
-        case = ElementTree.SubElement(
-            within,
-            "testcase",
-            {"name": clean(trial.name), "classname": suite, "time": f"{trial.seconds:.3f}"},
-        )
-        if trial.failure:
-            failure = clean(trial.failure)
-            ElementTree.SubElement(case, "failure", {"message": failure}).text = failure
-    ElementTree.indent(root)
+class JUnitSuite(NamedTuple):
+    """A named group of test cases."""
+
+    name: str
+    cases: Sequence[JUnitCase]
+    class_name: str = ""
+    """The class name of its cases; the suite's name if empty."""
+    seconds: float | None = None
+    """How long the suite took; the sum over its cases if None."""
+
+
+def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
+    """The document. Characters that XML 1.0 cannot hold become blanks."""
+    root = Element("testsuites", {"name": clean(name)} if name else {})
+    for suite in suites:
+        within = SubElement(root, "testsuite", name=clean(suite.name))
+        for case in suite.cases:
+            _add_case(within, case, clean(suite.class_name or suite.name))
+        _count(within, [suite])
+    _count(root, suites)
+    indent(root)
+    return bytes(tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _add_case(within: Element, case: JUnitCase, class_name: str) -> None:
+    element = SubElement(
+        within, "testcase", name=clean(case.name), classname=class_name, time=f"{case.seconds:.3f}"
+    )
+    if case.outcome == PASSED:
+        if case.message:
+            SubElement(element, PASSED).text = clean(case.message)
+        return
+    outcome = SubElement(element, case.outcome, message=clean(case.message))
+    if case.outcome == FAILURE:
+        outcome.text = clean(case.message)
+        if case.type:
+            outcome.set("type", case.type)
+
+
+def _count(element: Element, suites: Sequence[JUnitSuite]) -> None:
+    outcomes = [case.outcome for suite in suites for case in suite.cases]
+    seconds = (
+        sum(case.seconds for case in suite.cases) if suite.seconds is None else suite.seconds
+        for suite in suites
+    )
+    element.set("tests", str(len(outcomes)))
+    element.set("failures", str(outcomes.count(FAILURE)))
+    element.set("errors", "0")
+    element.set("skipped", str(outcomes.count(SKIPPED)))
+    element.set("time", f"{sum(seconds):.3f}")
+
+
+def write_junit(path: Path, content: bytes) -> None:
+    """Write a report, replacing an old one; RecordsError where it cannot be written."""
     try:
-        # A FIFO that nobody reads would wait for ever.
+        # Opening a FIFO without a reader would wait for ever.
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o666)
         with os.fdopen(file, "wb") as report:
-            ElementTree.ElementTree(root).write(report, encoding="utf-8", xml_declaration=True)
+            report.write(content)
     except OSError as error:
         raise RecordsError(
             f"cannot write {path}: {error.strerror}", "name a writable file"

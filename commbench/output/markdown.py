@@ -1,4 +1,4 @@
-"""Markdown as GitHub reads it, with text from files that cannot become anything but text."""
+"""Markdown in GitHub's dialect, in which text from files has no special meaning."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from commbench.output.table import clean
 
 _ENTITIES = str.maketrans(
     {character: f"&#{ord(character)};" for character in "&<>|`*[]\\~$"}
-    | {"@": "@&#8203;", "#": "#&#8203;"}  # a zero-width blank: nobody is called, nothing is linked
+    | {
+        "@": "@&#8203;",
+        "#": "#&#8203;",
+    }  # a zero-width space: GitHub mentions nobody and links nothing
 )
 
 _LINK = re.compile(r"(?i)(://|www\.)")
-"""GitHub makes links of bare addresses."""
+"""GitHub turns bare addresses into links."""
 _LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""Within a word an underscore is one; elsewhere it may begin emphasis."""
+"""An underscore that is not within a word may begin emphasis."""
 
 
 def escape(text: str) -> str:
-    """Text on one line that Markdown shows as it is."""
+    """Text on one line, escaped so that Markdown shows it literally."""
     unlinked = _LINK.sub(
         lambda found: f"{found[0][:-1]}&#{ord(found[0][-1])};", clean(text).translate(_ENTITIES)
     )
@@ -27,7 +30,8 @@ def escape(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
-    """Lines of a table. Columns are right-aligned, but for those whose heading is in `left`."""
+    """Lines of a table. Columns are right-aligned, except those whose heading is in `left`
+    (comma-separated)."""
     marks = [":--" if heading in left.split(",") else "--:" for heading in headings]
     return [
         _line([escape(heading.replace("\n", " ")) for heading in headings]),
@@ -37,7 +41,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
 
 
 def details(summary: str, lines: Sequence[str]) -> list[str]:
-    """Lines that are folded away under a summary."""
+    """Lines that are hidden under a summary until the reader opens it."""
     return [f"<details><summary>{escape(summary)}</summary>", "", *lines, "", "</details>"]
 
 

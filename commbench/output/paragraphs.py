@@ -1,30 +1,49 @@
-"""Labelled paragraphs of at most 100 columns, and figures with enough digits to check by hand."""
+"""Paragraphs of at most WIDTH columns, lists in a sentence, and figures with five digits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.output.table import clean
 from commbench.units import GB
 
 WIDTH = 100
-MARGIN = 10
+"""Columns of what is printed for people, at most."""
+_MARGIN = 10
 _UNIT = re.compile(r"(\d|[±=]) (?=\d|(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))")
 
 
+def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
+    """The text in lines of at most WIDTH, safe to print; the first line begins with `first`, the
+    others with `rest`. Options are those of textwrap.fill."""
+    return _fill(clean(text), first, rest, **options)
+
+
+def _fill(text: str, first: str, rest: str, **options: Any) -> str:
+    import textwrap
+
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, **options)
+
+
+def list_some(names: Sequence[str], most: int) -> str:
+    """At most so many names, and how many more there are: `a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 class Paragraph(NamedTuple):
-    """Paragraphs about one thing, with a short label at their left."""
+    """Paragraphs about one thing, with a short label to their left."""
 
     label: str
     texts: Sequence[str]
 
 
 def paragraphs(parts: Sequence[Paragraph]) -> str:
-    """The parts as text, labels in a column of their own."""
+    """The parts as text, with the labels in a column of their own."""
     texts = (
-        wrapped(text, part.label if index == 0 else "", MARGIN)
+        wrapped(text, part.label if index == 0 else "", _MARGIN)
         for part in parts
         for index, text in enumerate(part.texts)
     )
@@ -32,18 +51,16 @@ def paragraphs(parts: Sequence[Paragraph]) -> str:
 
 
 def wrapped(text: str, label: str = "", margin: int = 0) -> str:
-    """The text in lines of at most WIDTH, after a margin that begins with the label."""
-    from textwrap import fill
-
-    first, rest = label.ljust(margin), " " * margin
-    # A number and its unit stay together: fill breaks no line at a no-break space.
+    """The text in lines of at most WIDTH, after a margin that begins with the label. A number and
+    its unit stay on one line."""
+    # A no-break space is not printable, so it must come after clean; textwrap keeps it.
     kept = _UNIT.sub("\\1\u00a0", clean(text))
-    filled = fill(kept, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    filled = _fill(kept, label.ljust(margin), " " * margin, break_on_hyphens=False)
     return filled.replace("\u00a0", " ")
 
 
 def exact(number: float) -> str:
-    """A number in full, thousands apart: `1,073,741,824`; rounded to a whole one."""
+    """A number rounded to an integer, with commas between thousands: `1,073,741,824`."""
     return f"{number:,.0f}"
 
 

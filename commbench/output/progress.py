@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, a plain line per case elsewhere."""
+"""The progress of a run: a bar on a terminal, elsewhere a line per case."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commbench.output.table import clean
 
 
 class ProgressListener(Protocol):
-    """Is told of each batch of a case as it starts, and of each case as it ends."""
+    """Receives the events of a run: the start of each batch, the end of each case."""
 
     def started(self, name: str) -> None:
         """A batch of a case starts."""
@@ -26,7 +26,7 @@ class ProgressListener(Protocol):
 
 
 class ProgressBar:
-    """A progress bar. It is drawn between cases only: no thread runs while ranks measure."""
+    """A progress bar. It is drawn between batches only: no thread disturbs the measurement."""
 
     def __init__(self, console: Console, cases: int) -> None:
         self._progress = Progress(
@@ -73,7 +73,7 @@ class ProgressLines:
 
 
 class NoProgress:
-    """Nothing, where the run is a part of something larger that tells of its own progress."""
+    """Shows nothing; for a run that is part of a larger task with a progress of its own."""
 
     def started(self, name: str) -> None:
         pass
@@ -93,6 +93,6 @@ def restore_cursor() -> None:
 
 
 def progress_listener(cases: int) -> ProgressListener:
-    """The watcher for this process's standard error."""
+    """The listener that suits this process's standard error."""
     console = Console(stderr=True)
     return ProgressBar(console, cases) if console.is_terminal else ProgressLines(console, cases)

@@ -1,15 +1,12 @@
-"""Text in columns. A library would do it too, at twice the start-up time of `commbench show`."""
+"""Tables and terminal styles. Rich would do the same, at twice the start-up time of `show`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unicodedata import combining, east_asian_width
-
-if TYPE_CHECKING:
-    pass
 
 BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
 
@@ -17,7 +14,7 @@ BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
     """Lines of a table: headings (`\\n` makes two lines of one), a rule, the rows.
 
-    Columns are right-aligned, but for those whose heading is in `left` (comma-separated).
+    Columns are right-aligned, except those whose heading is in `left` (comma-separated).
     """
     depth = max(heading.count("\n") for heading in headings) + 1
     heads = [["", *heading.split("\n")][-depth:] for heading in headings]
@@ -44,23 +41,24 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
 
 
 def clean(text: str) -> str:
-    """Text from a file on one line, safe to print: control characters become blanks."""
+    """Text from a file on one line, safe to print: each control character becomes a blank."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def width(text: str) -> int:
-    """Terminal cells that a text takes."""
+    """Terminal columns that a text takes."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def style(text: str, code: str) -> str:
-    """The text in a terminal style; as it is where standard output is no terminal."""
+    """The text in a terminal style; unchanged where standard output is no terminal."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
     return text if plain else f"{code}{text}{PLAIN}"
 
 
-def facts_text(facts: Mapping[str, Any]) -> str:
-    """Facts, one a line; a mapping within is a group of its own, and empty ones are left out."""
+def format_facts(facts: Mapping[str, Any]) -> str:
+    """Facts, one per line, without empty ones; the facts of a mapping within come under their own
+    names."""
     flat: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

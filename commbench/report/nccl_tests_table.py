@@ -1,8 +1,8 @@
 """A run as nccl-tests prints it, for scripts that read that table. Layout: nccl-tests 2.19.
 
-nccl-tests is one program per operation, so each operation, dtype, reduce op, timing and root makes
-a table of its own. Every line begins with `#` but the data rows, which have 13 fields. Where
-commbench measures otherwise than nccl-tests, a comment says so.
+nccl-tests is one program per operation, so cases that differ in more than size and placement
+are in tables of their own. Every line begins with `#` but the data rows, which have 13 fields.
+Where commbench measures otherwise than nccl-tests, a comment says so.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def nccl_tests_text(run: Run) -> str:
     tables: dict[tuple[object, ...], list[ResultRow]] = {}
     for row in make_rows(run):
         case = row.measurement.case
-        kind = (case.operation, case.dtype, case.reduce_op, case.timing, case.root)
-        tables.setdefault(kind, []).append(row)
+        tables.setdefault(case.key("placement", "size_bytes"), []).append(row)
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
     ending = ending_text(run)
     return "\n\n".join([*texts, _comment(ending)] if ending else texts)
@@ -161,7 +160,7 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     plan, measurement = header.plan, _shown(pairs[0])[0].measurement
     case, told = measurement.case, measurement.reported
     texts = [
-        f"{case.operation} of {case.dtype}, {plan.world_size} {plan.backend} ranks, {plan.device}",
+        f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}",
         f"time: {told.statistic if told else describe_timing(case.timing).nccl_tests}",
     ]
     for column, name in enumerate(("out-of-place", "in-place")):

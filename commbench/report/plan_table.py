@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commbench.output.table import facts_text, table
+from commbench.output.table import format_facts, table
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -24,14 +24,14 @@ def plan_text(plan: Plan, torchrun_line: str) -> str:
         for name, value in plan.as_json().items()
         if name != "sizes"
     }
-    largest = max((max(_needs(plan, case)) for case in cases if case.status == READY), default=0)
+    largest = max((max(_needed_bytes(case)) for case in cases if case.status == READY), default=0)
     return "\n\n".join(
         (
-            facts_text(facts),
+            format_facts(facts),
             "\n".join(
                 table(
                     ("case", "size", "count", "bytes per rank", ""),
-                    [_plan_cells(plan, case) for case in cases],
+                    [_plan_cells(case) for case in cases],
                     left="case,",
                 )
             ),
@@ -41,18 +41,18 @@ def plan_text(plan: Plan, torchrun_line: str) -> str:
     )
 
 
-def _plan_cells(plan: Plan, case: Case) -> tuple[str, ...]:
+def _plan_cells(case: Case) -> tuple[str, ...]:
     size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
     if case.status != READY:
         return case.title, size, "", case.status, case.reason
-    needs = _needs(plan, case)
+    needs = _needed_bytes(case)
     other = f"at the root; {format_bytes(min(needs))} elsewhere" if min(needs) < max(needs) else ""
     return case.title, size, count, format_bytes(max(needs)), other
 
 
-def _needs(plan: Plan, case: Case) -> list[int]:
+def _needed_bytes(case: Case) -> list[int]:
     """Bytes of buffers on the root and on another rank."""
-    ranks = {case.root or 0, plan.world_size - 1, 0}
+    ranks = {case.root or 0, case.ranks - 1, 0}
     return [case.needed_bytes(rank) for rank in ranks]
 
 

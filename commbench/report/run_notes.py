@@ -26,7 +26,7 @@ def both_ways_text(rows: Sequence[ResultRow]) -> str:
     for row in rows:
         if row.time:
             case = row.measurement.case
-            times.setdefault((case.kind, case.size_bytes), {})[case.timing] = row
+            times.setdefault((case.title_without("timing"), case.size_bytes), {})[case.timing] = row
     lines = [
         (
             title,

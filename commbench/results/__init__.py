@@ -1,1 +1,1 @@
-"""The run directory: the journal and its schema, environment facts. Imports plan and below."""
+"""The run folder: the journal, its schema, and the files in it. Imports spec, output and below."""

@@ -1,4 +1,4 @@
-"""What a journal holds, as records, and the integer version of its format."""
+"""From the JSON object of a journal line to its record; ValueError names what cannot be right."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from commbench.results.schema import (
     WrongElement,
 )
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -22,37 +23,16 @@ from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_modest
 
 LONGEST_S = 1e7
-
-
 SHORTEST_S = 1e-15
-"""No measurement lasts longer, or shorter without being 0: what says so is damaged, and its
-bandwidth would have no end."""
-
-
+"""A duration is 0 or lies between these, in seconds: any other is damaged, and would give an
+infinite bandwidth."""
 DEEPEST_FACT = 4
-
-
 LONGEST_FACT = 1 << 17
-"""Most characters of a fact of the environment: those of a variable."""
+"""Most characters of an environment fact: those of an environment variable."""
 
 
-def line_of(kind: str, record: Any) -> dict[str, Any]:
-    """The JSON object that stands for a record in a journal."""
-    return {"kind": kind} | {name: _plain(value) for name, value in record._asdict().items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Plan):
-        return value.as_json()
-    if hasattr(value, "_asdict"):
-        return {name: _plain(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
-    return value
-
-
-def header_of(line: dict[str, Any]) -> RunHeader:
-    """The header that a journal's first line stands for."""
+def decode_header(line: dict[str, Any]) -> RunHeader:
+    """The record of a header line."""
     values = dict(line)
     values["plan"] = Plan.from_json(values["plan"])
     values["ranks"] = tuple(build(RankInfo, rank) for rank in values["ranks"])
@@ -60,38 +40,41 @@ def header_of(line: dict[str, Any]) -> RunHeader:
         build(LinkProbe, probe) for probe in values.get("link_probes", ())
     )
     header = build(RunHeader, values)
-    _refuse_beyond(header, 1, LARGEST_SIZE, "num_nodes")
-    _refuse_beyond(header, 0, LARGEST_SIZE, "launch")
-    _refuse_durations(header, "overhead_s", "resolution_s")
+    _require_range(header, 1, LARGEST_SIZE, "num_nodes")
+    _require_range(header, 0, LARGEST_SIZE, "launch")
+    _require_durations(header, "overhead_s", "resolution_s")
     for probe in header.link_probes:
-        _refuse_beyond(probe, 0, LARGEST_SIZE, "size_bytes", "sender", "receiver")
-        _refuse_durations(probe, "seconds")
-    _refuse_odd_facts("environment", header.environment, DEEPEST_FACT)
+        _require_range(probe, 0, LARGEST_SIZE, "size_bytes", "sender", "receiver")
+        _require_durations(probe, "seconds")
+    _require_plain_facts("environment", header.environment, DEEPEST_FACT)
     return header
 
 
-def measurement_of(line: dict[str, Any]) -> Measurement:
-    """The measurement of a journal's case line; its batches have lines of their own."""
+def decode_measurement(line: dict[str, Any]) -> Measurement:
+    """The record of a case line; the batches of the case have lines of their own."""
     values = dict(line)
     case = values["case"] = build(Case, values["case"])
     if case.operation not in OPERATIONS:
         raise ValueError(f"operation {brief(case.operation)} is unknown")
     if case.dtype and case.dtype not in DTYPES:
         raise ValueError(f"dtype {brief(case.dtype)} is unknown")
-    _refuse_beyond(case, 0, LARGEST_SIZE, "size_bytes", "count", "root")
+    numbers = (dimension.field for dimension in DIMENSIONS if dimension.is_integer)
+    _require_range(case, 0, LARGEST_SIZE, *numbers, "count", "ranks")
     if values.get("first_wrong"):
         values["first_wrong"] = build(WrongElement, values["first_wrong"])
     if values.get("reported"):
-        told = values["reported"] = build(ReportedTiming, values["reported"])
-        _refuse_beyond(told, 0, LARGEST_SIZE, "iterations")
-        _refuse_durations(told, *(name for name in ReportedTiming._fields if name.endswith("_s")))
+        reported = values["reported"] = build(ReportedTiming, values["reported"])
+        _require_range(reported, 0, LARGEST_SIZE, "iterations")
+        _require_durations(
+            reported, *(name for name in ReportedTiming._fields if name.endswith("_s"))
+        )
     measurement = build(Measurement, values)
-    _refuse_beyond(measurement, 0, None, "wrong")
+    _require_range(measurement, 0, None, "wrong")
     return measurement
 
 
-def batch_of(line: dict[str, Any]) -> tuple[int, Batch]:
-    """The index of the case, and the batch, that a journal's batch line stands for."""
+def decode_batch(line: dict[str, Any]) -> tuple[int, Batch]:
+    """The index of the case and the record of a batch line."""
     values = dict(line)
     index = values.pop("case")
     if type(index) is not int:
@@ -99,20 +82,20 @@ def batch_of(line: dict[str, Any]) -> tuple[int, Batch]:
     batch = build(Batch, values)
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
-    _refuse_beyond(batch, 0, None, "warmup", "launch", "last_in", "switches")
-    _refuse_durations(batch, *(name for name in Batch._fields if name.endswith("_s")))
+    _require_range(batch, 0, None, "warmup", "launch", "last_in", "switches")
+    _require_durations(batch, *(name for name in Batch._fields if name.endswith("_s")))
     return index, batch
 
 
-def end_of(line: dict[str, Any]) -> RunEnd:
-    """The end that a journal's last line stands for."""
+def decode_end(line: dict[str, Any]) -> RunEnd:
+    """The record of an end line."""
     end = build(RunEnd, line)
-    _refuse_beyond(end, 0, None, "elapsed_s")
+    _require_range(end, 0, None, "elapsed_s")
     return end
 
 
-def _refuse_beyond(record: Any, low: float, high: float | None, *names: str) -> None:
-    """Raise ValueError where a number, or one of several, lies outside; None is none."""
+def _require_range(record: Any, low: float, high: float | None, *names: str) -> None:
+    """Raise ValueError where a field, or an item of it, lies outside of [low, high]; None may."""
     for name in names:
         value = getattr(record, name)
         for number in value if isinstance(value, tuple) else (value,):
@@ -120,8 +103,8 @@ def _refuse_beyond(record: Any, low: float, high: float | None, *names: str) -> 
                 raise ValueError(f"{name} is {brief(number)}")
 
 
-def _refuse_durations(record: Any, *names: str) -> None:
-    """Raise ValueError where seconds cannot be the length of anything."""
+def _require_durations(record: Any, *names: str) -> None:
+    """Raise ValueError where a field, or an item of it, cannot be a duration in seconds."""
     for name in names:
         value = getattr(record, name)
         several = value if isinstance(value, tuple) else () if value is None else (value,)
@@ -135,13 +118,13 @@ def _refuse_durations(record: Any, *names: str) -> None:
             raise ValueError(f"{name} is {brief(wrong)}")
 
 
-def _refuse_odd_facts(name: str, value: Any, depth: int) -> None:
-    """Raise ValueError for facts that could not be shown or written again."""
+def _require_plain_facts(name: str, value: Any, depth: int) -> None:
+    """Raise ValueError for environment facts that are too deep or too long to show or write."""
     if isinstance(value, dict | list):
         if not depth:
             raise ValueError(f"{name} is nested deeper than {DEEPEST_FACT} levels")
         inner = value.items() if isinstance(value, dict) else ((name, item) for item in value)
         for key, item in inner:
-            _refuse_odd_facts(str(key)[:40], item, depth - 1)
+            _require_plain_facts(str(key)[:40], item, depth - 1)
     elif not (len(value) <= LONGEST_FACT if isinstance(value, str) else is_modest(value)):
         raise ValueError(f"{name} is {brief(value)}")

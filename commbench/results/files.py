@@ -1,7 +1,6 @@
-"""Files that somebody has named: only regular ones are read, and never more than can be meant.
+"""Checks before a file named by the user is read, and writing of a file completely or not at all.
 
-A FIFO would wait for a writer, a device has no end, and a folder is none of either. What is written
-is there as a whole, or not at all.
+Only regular files are read: reading a FIFO would wait for a writer, and a device has no end.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _KINDS = (
 
 
 def is_file(path: Path) -> bool:
-    """Whether this is a regular file; False also for what cannot be a path."""
+    """Whether this is a regular file; False also for an invalid path."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -31,15 +30,15 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether this is a folder; False also for what cannot be a path."""
+    """Whether this is a folder; False also for an invalid path."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
         return False
 
 
-def is_something(path: Path) -> bool:
-    """Whether there is anything of that name, be it a link that leads nowhere."""
+def path_exists(path: Path) -> bool:
+    """Whether a file of any kind has that name, also a broken link; False for an invalid path."""
     try:
         path.lstat()
     except (OSError, ValueError):
@@ -48,7 +47,7 @@ def is_something(path: Path) -> bool:
 
 
 def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
-    """Why a file is not to be opened for reading, in a few words; empty if it is."""
+    """Why a file must not be opened for reading, in a few words; empty if it may be."""
     try:
         found = path.stat()
     except OSError as error:
@@ -56,7 +55,7 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     except ValueError as error:
         return str(error)
     if not stat.S_ISREG(found.st_mode):
-        return next(words for is_one, words in _KINDS if is_one(found.st_mode))
+        return next(reason for is_kind, reason in _KINDS if is_kind(found.st_mode))
     if most_bytes is not None and found.st_size > most_bytes:
         return f"it is larger than {most_bytes >> 20} MiB"
     return ""
@@ -64,7 +63,7 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that did not exist; removed again where it cannot be written as a whole."""
+    """A new file to write, which is removed if writing fails; FileExistsError if it exists."""
     with path.open("xb") as file:
         try:
             yield file
@@ -76,7 +75,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_new(path: Path, content: str | bytes) -> None:
-    """Write a file that did not exist; RecordsError where it did, or cannot be written."""
+    """Write a new file; RecordsError where it exists or cannot be written."""
     encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

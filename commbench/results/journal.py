@@ -1,8 +1,8 @@
-"""run.jsonl: a header, one line per batch of a case and per finished case, an end line.
+"""Writes run.jsonl, the journal: a header, a line per batch and per finished case, an end line.
 
-It is the truth of a run. A run of several launches has a header for each of them, and one more for
-each time it was taken up again. A case that has batches and no line of its own was being measured
-when the run was cut off.
+Everything else about a run is computed from its journal. A run of several launches has a header for
+each of them, and one more for each time it was resumed. A case that has batches and no line of its
+own was being measured when the run was cut off.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from commbench.errors import RecordsError
-from commbench.results.decode import line_of
-from commbench.results.run_folder import JOURNAL, _unwritable
+from commbench.results.run_folder import JOURNAL, unwritable_error
 from commbench.results.schema import (
     Batch,
     Measurement,
@@ -25,15 +24,17 @@ from commbench.results.schema import (
     RunHeader,
 )
 from commbench.spec.case import Case
+from commbench.spec.plan import Plan
 
-_BLOCK = 1 << 16
+_BLOCK_BYTES = 1 << 16
 
 
 class Journal:
-    """The journal of a running measurement: every line is written whole, or not at all.
+    """The journal of a running measurement. A line is written completely or not at all.
 
-    Nothing is buffered. A line of which only a part could be written, because the disk is full or
-    the process was killed, is taken back, so that the next one does not continue it.
+    Nothing is buffered. A part of a line, left behind by a full disk or a killed process, is cut
+    off, so that the next line does not continue it. Raises RecordsError where the file cannot be
+    written, or another process is writing it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,32 +42,32 @@ class Journal:
         try:
             self._file = self._path.open("a+b", buffering=0)
         except OSError as error:
-            raise _unwritable(self._path, error) from None
+            raise unwritable_error(self._path, error) from None
         _lock(self._file)
-        self._sound = _sound_bytes(self._file.fileno())
-        self._take_back()
+        self._complete_bytes = _count_complete_bytes(self._file.fileno())
+        self._cut_partial_line()
 
     def header(self, header: RunHeader) -> None:
-        """Write what is measured, and where."""
-        self._write(line_of("header", header))
+        """Write the header of a launch."""
+        self._write(_encode("header", header))
 
     def batch(self, case: Case, batch: Batch) -> None:
-        """Write what one batch of a case gave."""
-        self._write(line_of("batch", batch) | {"case": case.index})
+        """Write one batch of a case."""
+        self._write(_encode("batch", batch) | {"case": case.index})
 
     def measurement(self, measurement: Measurement) -> None:
-        """Write one finished case; its batches were written before."""
-        self._write(line_of("case", measurement._replace(batches=())))
+        """Write one finished case, whose batches were written before."""
+        self._write(_encode("case", measurement._replace(batches=())))
 
     def end(self, end: RunEnd) -> None:
-        """Write how the run ended, and close."""
+        """Write how the run ended, and close the file."""
         try:
-            self._write(line_of("end", end))
+            self._write(_encode("end", end))
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close without a word on how the run ended."""
+        """Close the file without an end line."""
         self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -77,24 +78,24 @@ class Journal:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            self._take_back()
+            self._cut_partial_line()
             raise RecordsError(
                 f"cannot write {self._path}: {error.strerror}", "lines written earlier are kept"
             ) from None
-        self._sound += len(text)
+        self._complete_bytes += len(text)
 
-    def _take_back(self) -> None:
-        """Cut off what follows the last whole line."""
+    def _cut_partial_line(self) -> None:
+        """Cut off a partial line at the end."""
         with suppress(OSError):
-            if os.fstat(self._file.fileno()).st_size > self._sound:
-                self._file.truncate(self._sound)
+            if os.fstat(self._file.fileno()).st_size > self._complete_bytes:
+                self._file.truncate(self._complete_bytes)
 
 
-def _sound_bytes(file: int) -> int:
-    """The size of a journal up to its last line's end."""
+def _count_complete_bytes(file: int) -> int:
+    """The bytes of a file up to the end of its last complete line."""
     end = os.fstat(file).st_size
     while end:
-        begin = max(0, end - _BLOCK)
+        begin = max(0, end - _BLOCK_BYTES)
         found = os.pread(file, end - begin, begin).rfind(b"\n")
         if found >= 0:
             return begin + found + 1
@@ -102,8 +103,23 @@ def _sound_bytes(file: int) -> int:
     return 0
 
 
+def _encode(kind: str, record: Any) -> dict[str, Any]:
+    """The JSON object of a record, for a line of this kind."""
+    return {"kind": kind} | {name: _as_json(value) for name, value in record._asdict().items()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Plan):
+        return value.as_json()
+    if hasattr(value, "_asdict"):
+        return {name: _as_json(inner) for name, inner in value._asdict().items()}
+    if isinstance(value, tuple):
+        return [_as_json(inner) for inner in value]
+    return value
+
+
 def write_run(folder: Path, run: Run) -> None:
-    """Write a whole run, from its header to its end, into a folder that exists."""
+    """Write the journal of a complete run into a folder that exists."""
     journal = Journal(folder)
     journal.header(run.header)
     for measurement in run.measurements:
@@ -113,21 +129,21 @@ def write_run(folder: Path, run: Run) -> None:
     journal.end(run.end or RunEnd(status="complete"))
 
 
-def forget_empty(folder: Path) -> None:
-    """Remove a run folder in which not even a header was written; one that holds more is left."""
+def remove_if_empty(folder: Path) -> None:
+    """Remove a run folder whose journal has no line; any other folder is left as it is."""
     journal = folder / JOURNAL
     with suppress(OSError):
         with journal.open("rb") as file:
-            empty = not _sound_bytes(file.fileno())
+            empty = not _count_complete_bytes(file.fileno())
         if empty:
             journal.unlink()
             folder.rmdir()
 
 
 def _lock(file: IO[bytes]) -> None:
-    """Keep the journal to this process until it closes or ends; RecordsError where another has it.
+    """Lock the file until this process closes it or ends.
 
-    Where the file system has no locks, nothing is kept.
+    RecordsError where another process holds the lock. A file system without locks is accepted.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

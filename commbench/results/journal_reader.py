@@ -1,4 +1,4 @@
-"""run.jsonl: a header, one line per batch of a case and per finished case, an end line."""
+"""Reads run.jsonl, of any schema up to this one's, into a Run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
-from commbench.results.decode import batch_of, end_of, header_of, measurement_of
+from commbench.results.decode import decode_batch, decode_end, decode_header, decode_measurement
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import (
@@ -30,34 +30,34 @@ from commbench.spec.plan import MOST_CASES
 from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
-"""Bytes; no run writes such a line, and a file without line ends is not read as a whole."""
+"""Bytes. No run writes such a line; a larger file without line ends is not read into memory."""
 
 
 class RunProgress(NamedTuple):
-    """How far a run has come."""
+    """A run as far as it has come."""
 
     run: Run
     launch: int
-    """The last launch that began, from 0."""
+    """The latest launch, from 0."""
     finished: frozenset[int]
-    """Cases that it has finished."""
+    """Indices of the cases that this launch has finished."""
 
     @property
     def digest(self) -> str:
-        """Equal on two hosts only if the run has come as far in the journals of both."""
+        """Equal on two hosts only if both have journals of the same progress."""
         return f"{self.launch}-{zlib.crc32(repr(sorted(self.finished)).encode()):08x}"
 
 
 def read_run(path: Path) -> Run:
-    """The run whose folder or journal is `path`; RecordsError says what is wrong and in which line.
+    """The run whose folder or journal is `path`.
 
-    A last line that was cut off in the middle of writing is left out.
+    An incomplete last line is left out. RecordsError says what is wrong, and in which line.
     """
     return read_progress(path).run
 
 
 def read_progress(path: Path) -> RunProgress:
-    """As read_run, and how far the run has come."""
+    """The run whose folder or journal is `path`, and how far it has come; as read_run."""
     journal = path / JOURNAL if is_folder(path) else path
     reader = JournalReader()
     version: int | None = None
@@ -83,8 +83,7 @@ def read_progress(path: Path) -> RunProgress:
 
 
 def _lines(journal: Path) -> Iterator[tuple[int, str]]:
-    """The whole lines of a journal with their numbers; what follows the last line's end was cut
-    off while it was being written."""
+    """The complete lines of a journal with their numbers; an incomplete last line is left out."""
     hint = "give a run folder or its run.jsonl"
     try:
         if why := why_unreadable(journal):
@@ -107,7 +106,7 @@ def _lines(journal: Path) -> Iterator[tuple[int, str]]:
 
 
 class JournalReader:
-    """Takes the lines of a journal in turn, and puts together what belongs together."""
+    """Builds a run from the lines of its journal, given one after another."""
 
     def __init__(self) -> None:
         self.header: RunHeader | None = None
@@ -120,18 +119,19 @@ class JournalReader:
         self._batches: dict[int, list[Batch]] = {}
 
     def take(self, values: dict[str, Any]) -> None:
+        """Add one line, in the form of the newest schema; ValueError where it does not fit."""
         kind = values.pop("kind", None)
         if self.header is None and kind != "header":
             raise ValueError(f"a journal begins with a header, not with {brief(kind)}")
         if kind == "header":
-            self._take_header(header_of(values)._replace(schema=SCHEMA))
+            self._take_header(decode_header(values)._replace(schema=SCHEMA))
         elif kind == "batch":
-            index, batch = batch_of(values)
+            index, batch = decode_batch(values)
             self._take_batch(index, batch)
         elif kind == "case":
-            self._take_measurement(measurement_of(values))
+            self._take_measurement(decode_measurement(values))
         elif kind == "end":
-            self.end = end_of(values)
+            self.end = decode_end(values)
         else:
             raise ValueError(f"unknown kind of line {brief(kind)}")
 
@@ -159,14 +159,19 @@ class JournalReader:
         self._batches.setdefault(index, []).append(batch)
 
     def _take_measurement(self, measurement: Measurement) -> None:
-        index = measurement.case.index
+        assert self.header is not None
+        case, world_size = measurement.case, self.header.plan.world_size
+        index, ranks = case.index, case.ranks or world_size  # older lines lack the ranks
+        if ranks > world_size:
+            raise ValueError(f"a case has {brief(ranks)} of {world_size} ranks")
+        measurement = measurement._replace(case=case._replace(ranks=ranks))
         if not 0 <= index < MOST_CASES:  # an imported file's cases may be others than its plan's
             raise ValueError(f"no plan has a case {brief(index)}")
         self._found[index] = worse_outcome(self._found.get(index), measurement)
         self.finished.add(index)
 
     def measurements(self) -> tuple[Measurement, ...]:
-        """What every case gave, in the order of the plan."""
+        """The measurements with their batches, in the order of the plan."""
         unfinished = {
             index: Measurement(case=self._cases[index], status=OK, stop_reason=CUT_OFF)
             for index in self._batches
@@ -179,12 +184,12 @@ class JournalReader:
 def _parse(
     journal: Path, number: int, line: str, version: int | None
 ) -> tuple[int, dict[str, Any]]:
-    """The schema of one line, and the line as the newest schema has it.
+    """The schema of one line, and the line in the form of the newest schema.
 
-    A header carries its schema; the lines after it have the `version` of the header before them.
+    A header carries its schema; other lines have the schema of the latest header, `version`.
     """
     try:
-        values: Any = json.loads(line, parse_constant=_refuse_constant)
+        values: Any = json.loads(line, parse_constant=_reject_constant)
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")
     except (ValueError, RecursionError) as error:
@@ -203,7 +208,7 @@ def _parse(
     return version, upgraded
 
 
-def _refuse_constant(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is no measurement")
 
 

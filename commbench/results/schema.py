@@ -1,4 +1,4 @@
-"""What a journal holds, as records, and the integer version of its format.
+"""The records of a journal, and the integer version of its format.
 
 History of SCHEMA:
     1   2026-11-21   first version
@@ -24,7 +24,7 @@ def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _upgrade_from_1}
-"""For each older version, the function that turns one of its lines into the next version's."""
+"""For each older version, the function that upgrades one of its lines to the next version."""
 
 OK = "ok"
 WRONG = "wrong"
@@ -49,13 +49,13 @@ class RankInfo(NamedTuple):
     local_rank: int = 0
     """Its number on its host."""
     interface: str = ""
-    """The network interface it talks through, as far as can be told; see worker.network."""
+    """The network interface that it uses, where it could be found out; see worker.interfaces."""
     address: str = ""
-    """The address of that."""
+    """The address of that interface."""
 
 
 class LinkProbe(NamedTuple):
-    """A transfer from one host's first rank to the next host's, and a byte in answer."""
+    """One timed transfer from a host's first rank to the next host's, with a byte in return."""
 
     sender: int
     receiver: int
@@ -64,7 +64,7 @@ class LinkProbe(NamedTuple):
 
 
 class RunHeader(NamedTuple):
-    """What a run was asked to do, and where it ran."""
+    """What a run was requested to do, and where it ran."""
 
     plan: Plan
     label: str
@@ -75,19 +75,19 @@ class RunHeader(NamedTuple):
     ranks: tuple[RankInfo, ...] = ()
     num_nodes: int = 1
     gpu_shared: bool = False
-    """Ranks shared a GPU: functional, no measure of performance."""
+    """Whether ranks shared a GPU; then times do not measure performance."""
     schema: int = SCHEMA
     commbench: str = ""
     launch: int = 0
-    """Which launch of the run this begins, from 0; each has a header of its own."""
+    """The launch of the run that this header begins, from 0; each has a header of its own."""
     resumed: bool = False
-    """It does not begin that launch, but goes on with it where an earlier header's was cut off."""
+    """Whether it continues that launch, which was cut off, instead of beginning it."""
     overhead_s: float | None = None
-    """What the timed loop itself adds to an iteration: measured with a call that does nothing."""
+    """Overhead of the timed loop per iteration, measured with a call that does nothing."""
     resolution_s: float | None = None
-    """The step of the clock."""
+    """The resolution of the clock."""
     link_probes: tuple[LinkProbe, ...] = ()
-    """How fast each host's way to the next is; empty on one host."""
+    """The transfers from each host to the next; empty on one host."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -96,58 +96,59 @@ class RunHeader(NamedTuple):
 
 
 class WrongElement(NamedTuple):
-    """The first element of a rank that differs from what it had to be."""
+    """The first element of a rank's result that is not the expected one."""
 
     rank: int
     element: int
     """Element index in the rank's receive buffer."""
     expected: str
     got: str
-    """Values as text: no JSON number stands for NaN, or for every int64."""
+    """Values as text, because JSON has no number for NaN, nor for every int64."""
 
 
 class Batch(NamedTuple):
-    """What one batch of a case gave: a few iterations in a row. A case is measured several times,
-    others in between, so that what drifts meanwhile shows in the scatter of its batches."""
+    """A few iterations of a case in a row. A case is measured in several batches, with other cases
+    in between, so that a drift of the machine shows as a difference between its batches."""
 
     samples_s: tuple[float, ...]
     """Seconds per call of each timed iteration: the slowest rank's."""
     calls: int = 1
     """Calls per iteration: 1 if isolated, several back to back if pipelined."""
     warmup: int = 0
-    """Untimed calls before."""
+    """Untimed calls before the timed ones."""
     rank_medians_s: tuple[float, ...] = ()
-    """Each rank's own median."""
+    """For each rank the median of its own times."""
     rank_behind_s: tuple[float, ...] = ()
-    """How far each rank was behind the first one, entering or leaving, whichever was more; median.
-    Empty where clocks are not shared."""
+    """For each rank the median of how far it was behind the first rank, when entering or leaving
+    the call, whichever was more. Empty where clocks are not shared."""
     last_in: tuple[int, ...] = ()
-    """In how many iterations each rank was the last to enter."""
+    """For each rank the number of iterations in which it was the last to enter."""
     entry_skew_s: float | None = None
-    """Median over iterations of latest minus earliest entry; None where clocks are not shared."""
+    """Median over iterations of the latest minus the earliest entry; None where clocks are not
+    shared."""
     operation_s: float | None = None
-    """Per call, median over iterations of the latest exit minus the latest entry: the part of the
-    time in which everybody had come."""
+    """Median over iterations of the latest exit minus the latest entry, per call: the part of the
+    time in which all ranks were in the call."""
     elapsed_s: float = 0.0
-    """How long the whole loop took, aligning included."""
+    """Duration of the whole loop, with the alignment of the ranks."""
     queued_s: float | None = None
-    """Time that the threads of the worst rank waited for a processor in that loop."""
+    """Time that the threads of the worst rank waited for a CPU in that loop."""
     switches: int = 0
-    """How often threads of the worst rank were put off a processor against their will."""
+    """Involuntary context switches of the threads of the worst rank."""
     throttled_s: float | None = None
-    """Time for which the worst rank's control group had used up its share of the processor."""
+    """Time for which the worst rank's control group was throttled."""
     stolen_s: float | None = None
-    """Processor time that the hypervisor took from the worst rank's host."""
+    """CPU time that the hypervisor took from the worst rank's host (steal time)."""
     launch: int = 0
-    """Which launch of the run it belongs to, from 0."""
+    """The launch of the run that it belongs to, from 0."""
 
 
 class ReportedTiming(NamedTuple):
-    """What another tool reported of a case, where it keeps no samples; seconds."""
+    """The times that another tool reported for a case without its samples; seconds."""
 
     time_s: float
     statistic: str
-    """What that time is: `mean over 20 iterations, mean over ranks`."""
+    """What `time_s` is, such as `mean over 20 iterations, mean over ranks`."""
     iterations: int = 0
     minimum_s: float | None = None
     mean_s: float | None = None
@@ -157,7 +158,7 @@ class ReportedTiming(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What one case gave."""
+    """The outcome of one case."""
 
     case: Case
     status: str
@@ -165,7 +166,7 @@ class Measurement(NamedTuple):
     reason: str = ""
     stop_reason: str = ""
     wrong: int | None = None
-    """Wrong elements over all ranks; None when not checked."""
+    """Number of wrong elements over all ranks; None where it was not checked."""
     first_wrong: WrongElement | None = None
     batches: tuple[Batch, ...] = ()
     reported: ReportedTiming | None = None
@@ -193,19 +194,19 @@ class RunEnd(NamedTuple):
     """`complete`, `interrupted` or `failed`."""
     reason: str = ""
     elapsed_s: float = 0.0
-    """From the header; of a launch that did not end well, from the start of its ranks."""
+    """Time since the header; since the start of its ranks for a launch that failed."""
 
 
 class Run(NamedTuple):
-    """One run as read from its journal."""
+    """One run, read from its journal."""
 
     path: str
     header: RunHeader
     measurements: tuple[Measurement, ...]
     end: RunEnd | None
-    """None: the run is still going, or was cut off."""
+    """None where the run is still going, or was cut off."""
     resumed: int = 0
-    """How often it was taken up again."""
+    """How many times it was resumed."""
 
     @property
     def name(self) -> str:

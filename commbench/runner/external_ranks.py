@@ -23,12 +23,12 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     torchrun reports it. Raises CommbenchError, with `is_reporter` false where another process
     reports it.
     """
-    from commbench.launch.file_limits import raise_nofile_limit
+    from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import ERROR_DIR
     from commbench.results.journal_reader import read_run
     from commbench.worker.context import LaunchTask
     from commbench.worker.rank import run_rank
-    from commbench.worker.watchdog.error_files import leave_error
+    from commbench.worker.watchdog.error_files import record_error
 
     assert planned.rank_context is not None
     # Set by the commbench that started torchrun: it reads the errors there, and reports the run.
@@ -50,12 +50,12 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
     try:
-        raise_nofile_limit(planned.plan, serves=planned.is_reporter)
+        raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
         run_rank(task, context, partial(_report_hang, scratch_dir, context.rank, listener))
     except Exception as caught:
         error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
         if scratch_dir:
-            leave_error(scratch_dir, context.rank, error)
+            record_error(scratch_dir, context.rank, error)
             error.is_reporter = False
         elif not isinstance(error, RankError):
             error.is_reporter = is_reporter
@@ -77,9 +77,9 @@ def _report_hang(
     scratch_dir: Path | None, rank: int, listener: RunListener, error: RankError, is_reporter: bool
 ) -> None:
     """Report that all ranks hang, from a rank whose main thread hangs too."""
-    from commbench.worker.watchdog.error_files import leave_error
+    from commbench.worker.watchdog.error_files import record_error
 
     if scratch_dir:
-        leave_error(scratch_dir, rank, error)
+        record_error(scratch_dir, rank, error)
     elif is_reporter:
         listener.hung(error)

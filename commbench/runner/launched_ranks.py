@@ -61,7 +61,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
 
 def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> None:
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.file_limits import raise_nofile_limit
+    from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import launch_with_torchrun, torchrun_line
 
     options, nodes = planned.options, planned.nodes
@@ -108,14 +108,14 @@ def _record_failure(
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
     from commbench.output.progress import restore_cursor
-    from commbench.results.journal import Journal, forget_empty
+    from commbench.results.journal import Journal, remove_if_empty
     from commbench.results.journal_reader import read_run
 
     restore_cursor()
     try:
         run = read_run(folder)
     except RecordsError:
-        forget_empty(folder)
+        remove_if_empty(folder)
         return
     status = "interrupted" if isinstance(error, Interrupted) else "failed"
     reason = error.message[:LONGEST_TEXT]

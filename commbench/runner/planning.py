@@ -64,15 +64,15 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
 
     Raises CommbenchError before any rank is started.
     """
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.process_setup import import_torch
 
     rank_context = find_rank_context(options)
     import_torch()
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.elastic import NodeConfig
 
     per_node = rank_context.local_world_size if rank_context else options.nproc_per_node
-    target = choose(find_offer(), options.backend, options.device, per_node)
+    target = choose_target(detect_capabilities(), options.backend, options.device, per_node)
     # Every rank must come to the same plan: nothing of its own node enters it.
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)

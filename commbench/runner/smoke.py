@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
-from commbench.output.junit import JUnitCase
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.run_options import parse_options
 from commbench.runner.temporary_run import run_temporarily
@@ -21,27 +20,38 @@ SIZES = (1000, 64 << 10, 1 << 20)
 """Bytes: one that does not divide, one within a segment of gloo's, one beyond it."""
 
 
+class OperationResult(NamedTuple):
+    """The outcome of one operation."""
+
+    name: str
+    cases: int
+    seconds: float
+    failure: str
+    """What is wrong with its first case that failed; empty if all are ok."""
+
+
 class SmokeResult(NamedTuple):
     """What a smoke test found."""
 
-    operations: tuple[JUnitCase, ...]
-    """For each operation its cases, and the failure of the first that failed."""
+    operations: tuple[OperationResult, ...]
     error: CommbenchError | None
     """What ended the run, or the most important failure; None where everything works."""
 
 
 def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
     """What is measured, and where, with these run options given."""
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.process_setup import import_torch
 
     options = parse_options(
         {"op": "all", "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
          "order": "ascending", **given}
     )  # fmt: skip
     import_torch()
-    from commbench.launch.devices import choose, find_offer
+    from commbench.launch.devices import choose_target, detect_capabilities
 
-    target = choose(find_offer(), options.backend, options.device, options.nproc_per_node)
+    target = choose_target(
+        detect_capabilities(), options.backend, options.device, options.nproc_per_node
+    )
     return options.plan(target.backend, target.device, target.ranks_per_node), target
 
 
@@ -54,23 +64,22 @@ def run_smoke(plan: Plan) -> SmokeResult:
     except CommbenchError as ended:
         error = ended
         measurements = ended.run.measurements if ended.run else ()
-    operations = tuple(_summarize(name, measurements) for name in OPERATIONS)
+    operations = tuple(_summarise(name, measurements) for name in OPERATIONS)
     return SmokeResult(operations, error or _find_error(operations, measurements))
 
 
-def _summarize(name: str, measurements: Sequence[Measurement]) -> JUnitCase:
-    """The cases of one operation, and the failure of the first that failed."""
+def _summarise(name: str, measurements: Sequence[Measurement]) -> OperationResult:
     found = [m for m in measurements if m.case.operation == name]
     bad = next((m for m in found if m.status != OK), None)
     failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return JUnitCase(
+    return OperationResult(
         name=name, cases=len(found), seconds=seconds, failure=failure if found else "not reached"
     )
 
 
 def _find_error(
-    operations: Sequence[JUnitCase], measurements: Sequence[Measurement]
+    operations: Sequence[OperationResult], measurements: Sequence[Measurement]
 ) -> CommbenchError | None:
     """WrongResultError for wrong results, UnavailableError for an operation that cannot be run."""
     wrong = [m for m in measurements if m.status == WRONG]

@@ -1,39 +1,43 @@
-"""What to measure: a Plan, validated and immutable, the same on every rank; it lists its Cases."""
+"""A Case: one row of the results that a plan asks for."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
-from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes
 
+_KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
+
 READY = "ready"
-
-
 UNSUPPORTED = "unsupported"
-
-
 SKIPPED = "skipped"
-
-
 FINISHED = "finished"
-"""Status of a case that a launch had finished before it was cut off and taken up again."""
+"""Status of a case that an interrupted launch had finished before it was resumed."""
 
 
 class Case(NamedTuple):
-    """One row to be: what is measured, at what size, or why it cannot be."""
+    """One call, of one size, that is measured; or the reason why it cannot be.
+
+    Its dimensions (spec.dimensions) tell it from every other case of its plan.
+    """
 
     index: int  # type: ignore[assignment]  # a tuple's methods of these names are of no use here
+    """Its number in the plan, from 0."""
     operation: str
     dtype: str
     """Empty for an operation without data."""
     reduce_op: str
     """Empty for an operation that does not reduce."""
     root: int | None
+    """None for an operation without a root."""
     placement: str
+    """Empty for an operation without data."""
     timing: str
+    """The name of a timing mode (spec.timing_modes)."""
     size_bytes: int
     """nccl-tests' size: the larger of what one rank sends and receives, after rounding down to
     whole elements per block."""
@@ -42,23 +46,34 @@ class Case(NamedTuple):
     status: str = READY
     """`ready`, `unsupported`, `skipped` or `finished`."""
     reason: str = ""
+    """Why the case is unsupported or skipped."""
+    ranks: int = 0
+    """How many ranks take part in its group; 0 where that is not known."""
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block; of the whole tensor where the operation has no blocks."""
         return self.count * DTYPES[self.dtype].size_bytes if self.dtype else 0
 
-    @property
-    def kind(self) -> str:
-        """What is called, without the size: `all_reduce float32 sum in_place`."""
-        root = "" if self.root is None else f"root {self.root}"
-        parts = (self.operation, self.dtype, self.reduce_op, self.placement, root)
-        return " ".join(part for part in parts if part)
+    def key(self, *without: str) -> tuple[Any, ...]:
+        """Its value in every dimension but those named; two cases of a plan differ in some."""
+        if not without:
+            return tuple(_KEY(self))
+        return tuple(getattr(self, d.field) for d in DIMENSIONS if d.field not in without)
 
     @property
     def title(self) -> str:
-        """What is measured, without the size: its kind, and the timing where calls are queued."""
-        return f"{self.kind} {describe_timing(self.timing).tag}".rstrip()
+        """What is measured, without the size: `all_gather float32 in_place pipelined`."""
+        return self.title_without()
+
+    def title_without(self, *fields: str) -> str:
+        """The title without the dimensions named."""
+        words = [
+            dimension.title(getattr(self, dimension.field))
+            for dimension in IN_TITLE
+            if dimension.title and dimension.field not in fields
+        ]
+        return " ".join(filter(None, words))
 
     @property
     def name(self) -> str:
@@ -66,8 +81,8 @@ class Case(NamedTuple):
         return f"{self.title} {format_bytes(self.size_bytes)}" if self.dtype else self.title
 
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
-        """Bytes of the send and the receive buffer on `rank`; the smaller lies within the
-        larger in place."""
+        """Bytes of the send and the receive buffer on `rank`; in place, the smaller lies within
+        the larger."""
         operation = OPERATIONS[self.operation]
         send, receive = (
             _extent_bytes(extent, self.size_bytes, self.block_bytes, rank == self.root)

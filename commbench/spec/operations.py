@@ -26,6 +26,10 @@ from commbench.errors import name_error
 IN_PLACE = "in_place"
 OUT_OF_PLACE = "out_of_place"
 PLACEMENTS = (IN_PLACE, OUT_OF_PLACE)
+NATURAL = "natural"
+"""Choice of a placement: each operation's own default."""
+ALL_PLACEMENTS = "both"
+PLACEMENT_CHOICES = (NATURAL, *PLACEMENTS, ALL_PLACEMENTS)
 
 
 class Extent(Enum):

@@ -1,28 +1,25 @@
 """What to measure: a Plan, validated and immutable, the same on every rank; it lists its Cases.
 
-A Plan says everything that was asked for, with every default filled in, and goes through JSON in
+A Plan holds everything that was requested, with every default filled in, and goes through JSON in
 both directions. Its hash is compared over all ranks before anything is measured.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any
 
-from commbench.errors import (
-    UnavailableError,
-    UsageError,
-    value_error,
-)
+from commbench.errors import UnavailableError, UsageError, value_error
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
-from commbench.spec.dtypes import DTYPES, Dtype
-from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE, Operation
+from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import NATURAL, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
-from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_CHOICES, expand_timing
+from commbench.spec.timing_modes import DEFAULT_TIMING
 from commbench.units import LARGEST_SIZE
 from commbench.validation import (
     LARGEST_INTEGER,
@@ -32,13 +29,8 @@ from commbench.validation import (
     require_known,
 )
 
-if TYPE_CHECKING:
-    pass
-
-NATURAL = "natural"
-PLACEMENT_CHOICES = (NATURAL, IN_PLACE, OUT_OF_PLACE, "both")
 CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
-"""The first is the default on CPUs; worker.quiet says what each means."""
+"""The first is the default on CPUs; host.cpu_modes says what each means."""
 SHUFFLED = "shuffled"
 ORDERS = (SHUFFLED, "ascending")
 EXACT = "exact"
@@ -47,10 +39,7 @@ ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
 NCCL_TESTS_CHUNK = 16
 """Bytes that nccl-tests makes each rank's block a multiple of. Source: its src/*.cu."""
 
-OPTIONS = {
-    "operations": "--op",
-    "dtypes": "--dtype",
-    "reduce_ops": "--reduce-op",
+OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} | {
     "iterations": "--iters",
     "budget_s": "--budget",
     "timeout_s": "--timeout",
@@ -108,13 +97,12 @@ class Plan:
     """How a block of a rank is rounded down: to whole elements, or also to nccl-tests' 16 bytes."""
 
     def __post_init__(self) -> None:
-        require_known("operation", self.operations, list(OPERATIONS))
-        require_known("dtype", self.dtypes, list(DTYPES))
-        require_known("reduce op", self.reduce_ops, list(REDUCE_OPS))
-        require_known("placement", (self.placement,), list(PLACEMENT_CHOICES))
+        for dimension in (d for d in DIMENSIONS if d.choices):
+            chosen = getattr(self, dimension.plan_field)
+            names = chosen if isinstance(chosen, tuple) else (chosen,)
+            require_known(dimension.word, names, list(dimension.choices))
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
-        require_known("timing", (self.timing,), list(TIMING_CHOICES))
         require_known("order", (self.order,), list(ORDERS))
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
             raise UsageError("there are no sizes to measure", "write for example --sizes 1K-1G")
@@ -158,80 +146,28 @@ class Plan:
                 f"{self.precision:.6g} is not between 0 and 1",
                 "write --precision 5%, or 0.05",
             )
-        combinations = len(self.dtypes) * len(self.reduce_ops) * len(self.sizes) * 4
-        if len(self.operations) * combinations > MOST_CASES:
+        chosen = [getattr(self, dimension.plan_field) for dimension in DIMENSIONS]
+        # Four: two placements and two timing modes.
+        if 4 * prod(len(values) for values in chosen if isinstance(values, tuple)) > MOST_CASES:
             raise UsageError(
                 f"this asks for more than {MOST_CASES // 4} cases",
                 "take fewer sizes, dtypes or reduce ops; several runs can be plotted together",
             )
 
     def cases(self) -> tuple[Case, ...]:
-        """Every case in order: operation, dtype, reduce op, placement, timing, size ascending.
-
-        Sizes that round down to the same bytes become one case.
-        """
-        return tuple(Case(index=index, **row) for index, row in enumerate(self._rows()))
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Every case: for each operation the product of its values in all DIMENSIONS, in their
+        order. Sizes that round down to the same bytes become one case."""
+        cases: dict[tuple[Any, ...], Case] = {}
+        fields = [dimension.field for dimension in DIMENSIONS]
         for operation in (OPERATIONS[name] for name in self.operations):
-            dtypes = self.dtypes if operation.has_data else ("",)
-            reduce_ops = self.reduce_ops if operation.reduces else ("",)
-            for dtype in dtypes:
-                for reduce_op in reduce_ops:
-                    for placement, timing in product(
-                        self._placements(operation), expand_timing(self.timing)
-                    ):
-                        common = {
-                            "operation": operation.name,
-                            "dtype": dtype,
-                            "reduce_op": reduce_op,
-                            "root": self.root if operation.rooted else None,
-                            "placement": placement,
-                            "timing": timing,
-                        }
-                        refusal = self._refusal(operation, dtype, reduce_op, placement)
-                        for size in self._measured_sizes(operation, dtype):
-                            yield common | size | (refusal or {}) if refusal else common | size
-
-    def _placements(self, operation: Operation) -> tuple[str, ...]:
-        if self.placement == NATURAL or not operation.has_data:
-            return operation.placements[:1]
-        if self.placement == "both":
-            return operation.placements
-        return (self.placement,)
-
-    def _measured_sizes(self, operation: Operation, dtype: str) -> Iterator[dict[str, Any]]:
-        if not operation.has_data:
-            yield {"size_bytes": 0, "count": 0}
-            return
-        element = DTYPES[dtype].size_bytes
-        blocks = self.world_size if operation.blocks else 1
-        chunk = 1
-        least = f"one {dtype}"
-        if operation.blocks and self.rounding == NCCL_TESTS:
-            chunk = NCCL_TESTS_CHUNK // element
-            least = f"{NCCL_TESTS_CHUNK} bytes"
-        measured: set[int] = set()
-        for requested in self.sizes:
-            count = requested // element // blocks // chunk * chunk
-            if not count:
-                yield {
-                    "size_bytes": requested,
-                    "count": 0,
-                    "status": SKIPPED,
-                    "reason": f"less than {least}" + (" per rank" if blocks > 1 else ""),
-                }
-            elif count not in measured:
-                measured.add(count)
-                yield {"size_bytes": count * blocks * element, "count": count}
-
-    def _refusal(
-        self, operation: Operation, dtype: str, reduce_op: str, placement: str
-    ) -> dict[str, str] | None:
-        reason = _why_unsupported(
-            operation, DTYPES.get(dtype), reduce_op, placement, self.backend, self.world_size
-        )
-        return {"status": UNSUPPORTED, "reason": reason} if reason else None
+            for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
+                dimensions = dict(zip(fields, values, strict=True))
+                case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
+                case = _round_size(case, self.rounding)
+                if reason := _why_unsupported(case, self.backend):
+                    case = case._replace(status=UNSUPPORTED, reason=reason)
+                cases.setdefault(case.key(), case)
+        return tuple(cases.values())
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
@@ -257,27 +193,39 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _why_unsupported(
-    operation: Operation,
-    dtype: Dtype | None,
-    reduce_op: str,
-    placement: str,
-    backend_name: str,
-    ranks: int,
-) -> str:
-    """Why this combination cannot work, as far as tables tell; empty when it may."""
-    if ranks < operation.min_ranks:
+def _round_size(case: Case, rounding: str) -> Case:
+    """The case with its requested size rounded down to whole elements, or, where the operation has
+    blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16 bytes. It is skipped
+    where nothing is left."""
+    operation = OPERATIONS[case.operation]
+    if not operation.has_data:
+        return case
+    element = DTYPES[case.dtype].size_bytes
+    blocks = case.ranks if operation.blocks else 1
+    in_chunks = operation.blocks and rounding == NCCL_TESTS
+    chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
+    count = case.size_bytes // element // blocks // chunk * chunk
+    if count:
+        return case._replace(size_bytes=count * blocks * element, count=count)
+    least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
+    reason = f"less than {least}{' per rank' if blocks > 1 else ''}"
+    return case._replace(status=SKIPPED, reason=reason)
+
+
+def _why_unsupported(case: Case, backend_name: str) -> str:
+    """Why a case cannot be measured, as far as the tables tell; empty where it may."""
+    operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
+    backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
+    if case.ranks < operation.min_ranks:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
-    if placement not in operation.placements:
-        return f"torch.distributed has no {placement} {operation.name}"
-    backend = BACKENDS.get(backend_name)
+    if case.placement not in operation.placements:
+        return f"torch.distributed has no {case.placement} {operation.name}"
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not move {dtype.name}"
-    if dtype and reduce_op:
-        if dtype.kind not in REDUCE_OPS[reduce_op].kinds:
-            return f"{reduce_op} is not defined for {dtype.name}"
-        if backend and reduce_op in backend.refused_reduce_ops:
-            return f"{backend.name} has no {reduce_op}"
+    if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
+        return f"{reduce_op.name} is not defined for {dtype.name}"
+    if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
+        return f"{backend.name} has no {reduce_op.name}"
     return ""
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare.ratio import SLOWER, MedianCI, ratio_of, verdicts_of
 from commbench.results.schema import OK
 from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
-
-VARIED_FIELDS = ("dtype", "placement", "timing")
-"""Fields of a case that differ between settings where the option of that name is varied."""
 
 
 class SweepPoint(NamedTuple):
@@ -92,8 +90,9 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
 
 
 def _make_kind(case: Case, varied: set[str]) -> str:
-    without: dict[str, Any] = {name: "" for name in VARIED_FIELDS if name in varied}
-    return case._replace(**without).title
+    return case.title_without(
+        *(d.field for d in DIMENSIONS if d.option.removeprefix("--") in varied)
+    )
 
 
 def _make_point(

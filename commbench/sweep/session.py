@@ -130,16 +130,16 @@ def _selections(sweep: Sweep, folder: Path, results: Sequence[SettingResult]) ->
 def _make_sweep(
     options: SweepOptions, settings: tuple[Setting, ...], runs: list[RunOptions]
 ) -> Sweep:
-    from commbench.launch.devices import choose, find_offer
-    from commbench.launch.torch_import import import_torch
+    from commbench.launch.devices import choose_target, detect_capabilities
+    from commbench.launch.process_setup import import_torch
     from commbench.sweep.nccl_tuning import ALGORITHM, make_value
     from commbench.sweep.runner import Sweep
 
     import_torch()
-    offer = find_offer()
+    capabilities = detect_capabilities()
     arguments, environments = [], []
     for setting, run in zip(settings, runs, strict=True):
-        target = choose(offer, run.backend, run.device, run.nproc_per_node)
+        target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
         unread = find_unread(settings, target.backend)
         if unread and not options.force:
             raise UsageError(

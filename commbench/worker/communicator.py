@@ -18,22 +18,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import ERRORS_BY_NAME, CommbenchError, RankError, UnavailableError, first_line
+from commbench.errors import ERRORS_BY_NAME, CommbenchError, UnavailableError, first_line
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import MOST_CALLS
 from commbench.worker.context import RankContext
-from commbench.worker.watchdog.error_files import LEFT, RankFailure, failure_of, leave_failure
-from commbench.worker.watchdog.hang_analysis import allowed_s
+from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
+from commbench.worker.watchdog.hang_analysis import LostRanks, allowed_s
 from commbench.worker.watchdog.rank_state import JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 MESSAGE_BYTES = 4096
 LAZY = "TORCH_GLOO_LAZY_INIT"
-PATIENCE_S = 3.0
-"""How long a rank that lost another stays before it ends too, so that the launcher, which stops
-everybody at once, sees first who really failed."""
-PATIENCE_OF_TORCH_S = 60.0
-"""By how much longer torch may wait for an operation than the watch."""
+TORCH_EXTRA_S = 60.0
+"""How much longer than the watchdog torch waits for an operation."""
 
 
 class Communicator:
@@ -93,14 +90,16 @@ class Communicator:
 
 
 @contextmanager
-def communicator(plan: Plan, rank_context: RankContext, watch: Watchdog) -> Iterator[Communicator]:
+def communicator(
+    plan: Plan, rank_context: RankContext, watchdog: Watchdog
+) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
-    set_phase(watch.row, JOINING)
+    set_phase(watchdog.state, JOINING)
     device = _device(plan, rank_context)
     _prepare_variables(plan, rank_context)
-    # The watch is to find what does not move any more, before torch only says that it timed out.
+    # The watchdog finds out which rank hangs; torch would only say that it timed out.
     longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * MOST_CALLS)
-    timeout = timedelta(seconds=longest_s + PATIENCE_OF_TORCH_S)
+    timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
     where: dict[str, Any] = (
         {
             "store": dist.FileStore(
@@ -128,29 +127,33 @@ def communicator(plan: Plan, rank_context: RankContext, watch: Watchdog) -> Iter
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
-        failure = _testify(error, rank_context, watch)
+        failure = _publish_failure(error, rank_context, watchdog)
         if plan.backend == "nccl":
             # With an operation under way that never ends, destroying would wait for it.
             _abort_nccl()
-        if failure.blames and rank_context.joined:
-            watch.say(failure.blames, failure.is_reporter)
-            raise RankError(failure.blames, LEFT, is_reporter=False) from error
+        if failure.lost_ranks and rank_context.joined:
+            lost = LostRanks(failure.lost_ranks, failure.is_reporter)
+            watchdog.report_lost_ranks(lost)
+            raise lost._replace(is_reporter=False).error() from error
         raise
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _testify(error: BaseException, rank_context: RankContext, watch: Watchdog) -> RankFailure:
-    """Leave word of a failure before the groups are left: peers see that next."""
-    failure = failure_of(error, rank_context.rank, socket.gethostname())
-    if failure.echo:
-        blames, is_reporter = watch.blame(PATIENCE_S)
-        failure = failure._replace(blames=blames, is_reporter=is_reporter)
+def _publish_failure(
+    error: BaseException, rank_context: RankContext, watchdog: Watchdog
+) -> RankFailure:
+    """Publish a failure before this rank leaves its groups, which its peers see as a lost
+    connection. A secondary failure first waits for the ranks that failed to be known."""
+    failure = make_failure(error, rank_context.rank, socket.gethostname())
+    if failure.is_secondary:
+        lost = watchdog.find_lost_ranks()
+        failure = failure._replace(lost_ranks=lost.message, is_reporter=lost.is_reporter)
     else:
-        watch.confess(failure.text)
+        watchdog.publish_failure(failure.text)
     if rank_context.scratch_dir:
-        leave_failure(rank_context.scratch_dir, failure)
+        record_failure(rank_context.scratch_dir, failure)
     return failure
 
 

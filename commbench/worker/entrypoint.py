@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commbench.errors import CommbenchError, RankError
 from commbench.worker.context import LOCAL, LaunchTask, RankContext
-from commbench.worker.watchdog.error_files import STACK, leave_error, log_of
+from commbench.worker.watchdog.error_files import log_path, record_error, stack_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +57,20 @@ def worker_main(worker_args: WorkerArgs) -> None:
     verbose = os.environ.get("TORCH_CPP_LOG_LEVEL") in ("INFO", "WARNING")
     if not verbose and not any(name in os.environ for name in TALKATIVE):
         _write_to(
-            log_of(worker_args.scratch_dir, rank_context.rank), is_reporter=not rank_context.rank
+            log_path(worker_args.scratch_dir, rank_context.rank), is_reporter=not rank_context.rank
         )
         # A crash writes its stack here and not over the two lines that people read; that of its
         # own thread alone, for reading others' while they run can take for ever.
-        stack = (worker_args.scratch_dir / f"{STACK}-{rank_context.rank}").open("w")
+        stack = stack_path(worker_args.scratch_dir, rank_context.rank).open("w")
         faulthandler.enable(stack, all_threads=False)
 
     def tell(error: RankError, is_reporter: bool) -> None:  # noqa: ARG001 - the launcher reads one
-        leave_error(worker_args.scratch_dir, rank_context.rank, error)
+        record_error(worker_args.scratch_dir, rank_context.rank, error)
 
     try:
         run_rank(worker_args.task, rank_context, tell)
     except CommbenchError as error:
-        leave_error(worker_args.scratch_dir, rank_context.rank, error)
+        record_error(worker_args.scratch_dir, rank_context.rank, error)
         sys.exit(error.exit_code)
     except SystemExit as left:
         # torch's agent would take code 0 for a rank that is done.

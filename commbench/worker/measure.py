@@ -12,7 +12,7 @@ import torch
 from commbench.host.cpu_counters import FIELDS, UNKNOWN, CpuCounters
 from commbench.results.schema import Batch
 from commbench.worker.timers import Timer
-from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_row
+from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
 OVERHEAD_ITERATIONS = 1000
 
@@ -69,7 +69,7 @@ def loop_overhead_s(timer: Timer) -> float:
     """Seconds that the loop's own stamps add to an iteration: its median with a call that does
     nothing, and nothing to align."""
     start, stop = timer.prepare(OVERHEAD_ITERATIONS)
-    timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_row(None, 0))
+    timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
     return median(timer.collect()[0]) * 1e-9
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from commbench.errors import first_line
+from commbench.host.cgroup import read_free_bytes
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, Case
 from commbench.units import format_memory
@@ -20,9 +19,6 @@ from commbench.worker.communicator import Communicator
 KEPT_FREE = 0.05
 """Share of what is free that is left to others, and to what backends allocate themselves."""
 MOST_WORDS = 200
-_MEMINFO = Path("/proc/meminfo")
-_GROUPS = Path("/proc/self/cgroup")
-_HIERARCHY = Path("/sys/fs/cgroup")
 
 
 def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
@@ -51,12 +47,11 @@ def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, .
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that processes may still take: on a GPU its own, otherwise the host's, or what the
-    control group leaves of them. None where that is unknown."""
+    """Bytes that processes can still take: on a GPU its own, otherwise the host's within the limits
+    of the control groups. None where that is unknown."""
     if device.type != "cpu":
         return int(torch.get_device_module(device).mem_get_info(device)[0])
-    known = [found for found in (_available(), *_left_by_groups()) if found is not None]
-    return min(known, default=None)
+    return read_free_bytes()
 
 
 def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, tuple[Case, ...]]:
@@ -119,45 +114,3 @@ def _sharing(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
 def _place(device: torch.device) -> str:
     host = socket.gethostname()
     return host if device.type == "cpu" else f"{host} {device}"
-
-
-def _available() -> int | None:
-    try:
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-def _left_by_groups() -> list[int | None]:
-    """What this process's control group and those above it leave; versions 1 and 2."""
-    try:
-        lines = [line.split(":", 2) for line in _GROUPS.read_text().splitlines()]
-    except OSError:
-        return []
-    found = []
-    for _, controllers, path in lines:
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root = _HIERARCHY / "memory" if controllers else _HIERARCHY
-        limit, used = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            if controllers
-            else ("memory.max", "memory.current")
-        )
-        group = root / path.lstrip("/")
-        for folder in (group, *takewhile(lambda above: above != _HIERARCHY.parent, group.parents)):
-            found.append(_left(folder, limit, used))
-    return found
-
-
-def _left(folder: Path, limit: str, used: str) -> int | None:
-    try:
-        most = int((folder / limit).read_text())
-        taken = int((folder / used).read_text())
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
-        return None  # no such group, or `max`: no limit
-    return most - taken + int(stat.get("inactive_file", 0))

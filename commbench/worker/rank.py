@@ -32,10 +32,10 @@ from commbench.worker.watchdog.rank_state import (
     LEAVING,
     PROBING,
     TRYING,
-    is_there,
+    is_process_alive,
     set_phase,
 )
-from commbench.worker.watchdog.watchdog import Tell, watching
+from commbench.worker.watchdog.watchdog import ReportError, watching
 
 
 class RankLocation(NamedTuple):
@@ -46,23 +46,23 @@ class RankLocation(NamedTuple):
     pid: int
 
 
-def run_rank(task: LaunchTask, rank_context: RankContext, tell: Tell) -> None:
+def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -> None:
     """Take part in a run as one rank; rank 0 writes the run folder, making it if need be.
 
-    `tell` is called with what there is to say where all ranks stand still.
+    `report` is called with the error where all ranks hang.
     Raises CommbenchError: on every rank alike where the trouble concerns all.
     """
     plan = task.plan
     facts = {} if rank_context.rank else gather_facts()  # before this rank settles on a single core
     cores = apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
-        watching(plan, rank_context, tell) as watch,
-        communicator(plan, rank_context, watch) as comm,
+        watching(plan, rank_context, report) as watchdog,
+        communicator(plan, rank_context, watchdog) as comm,
     ):
-        row = watch.row
+        row = watchdog.state
         header, places = _introduce(task, rank_context, comm, cores)
         if rank_context.joined:
-            watch.neighbours = _neighbours(places, comm.rank)
+            watchdog.local_pids = _local_pids(places, comm.rank)
         set_phase(row, TRYING)
         # Variables as the ranks have them: joining the others set some.
         header = header._replace(environment=facts | {"variables": relevant_variables()})
@@ -150,13 +150,13 @@ def _introduce(
     return header, [RankLocation(*numbers) for numbers in table.tolist()]
 
 
-def _neighbours(places: list[RankLocation], rank: int) -> dict[int, int]:
+def _local_pids(places: list[RankLocation], rank: int) -> dict[int, int]:
     """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
     here = places[rank].first
     return {
         other: place.pid
         for other, place in enumerate(places)
-        if place.first == here and is_there(place.pid)
+        if place.first == here and is_process_alive(place.pid)
     }
 
 

@@ -1,5 +1,5 @@
 import pandas
-from conftest import Commbench
+from commands import Commbench
 
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.dataframe import frame

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 from synthetic import header, plan, steady, synthetic_run
 
 from commbench.results.journal import Journal

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 from synthetic import noisy, plan, steady, synthetic_run
 
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.04, 1 << 20: 1.5}

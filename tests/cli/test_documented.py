@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 from synthetic import plan, steady, synthetic_run
 
 from commbench.gate.rules import read_rules

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import Commbench, clean_environment
+from commands import Commbench, clean_environment
 from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS

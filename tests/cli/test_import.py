@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 
 DATA = Path(__file__).parents[1] / "data" / "nccl-tests"
 ROWS = {

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 
 ROOT = Path(__file__).parents[2]
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/clusters.md")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 from synthetic import synthetic_run
 
 from commbench.results.journal import Journal

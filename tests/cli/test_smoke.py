@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import Commbench, run_program_as
+from commands import Commbench, run_program_as
 
 from commbench.spec.operations import OPERATIONS
 

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Commbench, Ended
+from commands import Commbench, Ended
 from synthetic import steady, synthetic_run
 
 from commbench.results.run_folder import create_folder
@@ -20,7 +20,7 @@ SWEEP = [
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
-    from conftest import run_commbench
+    from commands import run_commbench
 
     where = tmp_path_factory.mktemp("sweep")
     return run_commbench(where, *SWEEP), where

@@ -90,7 +90,7 @@ def test_a_torch_without_gloo_ends_the_check_after_what_needs_none(
     from commbench.launch import devices as places
 
     empty = places.Capabilities(backends=(), devices={"cpu": 1})
-    monkeypatch.setattr(places, "find_offer", lambda: empty)
+    monkeypatch.setattr(places, "detect_capabilities", lambda: empty)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
     assert found.ceilings and not found.trials
     assert isinstance(found.trouble, UnavailableError)

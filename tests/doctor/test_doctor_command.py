@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Commbench, clean_environment
+from commands import START_TIMEOUT_S, Commbench, clean_environment
 
 from commbench.doctor.mode_trials import MODES, SIZES
 

@@ -7,105 +7,32 @@ import os
 from pathlib import Path
 
 import pytest
+from synthetic_files import lay, put
 
 from commbench.doctor.clock import clock_figures
-from commbench.doctor.cpu_usage import (
-    CpuTicks,
-    Process,
-    busiest,
-    read_processes,
-    read_ticks,
-    use_between,
-)
+from commbench.doctor.cpu_usage import Process, busiest, read_processes, use_between
 from commbench.doctor.gpus import Gpu, read_gpus
 from commbench.doctor.host_facts import HostFacts, read_facts
 from commbench.doctor.scheduler import permitted
-from commbench.host.cgroup import CgroupLimit, cpu_limit, free_bytes
-from commbench.host.procfs import cores, number, size_bytes, switch, text
+from commbench.host.procfs import CpuTicks, read_cpu_ticks
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 
-def lay(host: Path, **files: str) -> Path:
-    """Write files; `__` in a name is a slash."""
-    for name, content in files.items():
-        put(host, name.replace("__", "/"), content)
-    return host
-
-
-def put(host: Path, path: str, content: str) -> None:
-    (host / path).parent.mkdir(parents=True, exist_ok=True)
-    (host / path).write_text(content)
-
-
-def test_what_is_not_there_or_not_readable_as_that_is_none(tmp_path: Path) -> None:
-    lay(tmp_path, word="performance\n", empty="", one="1\n", two="2")
-    assert (text(tmp_path / "word"), text(tmp_path / "empty"), text(tmp_path / "none")) == (
-        "performance", None, None,
-    )  # fmt: skip
-    assert (number(tmp_path / "two"), number(tmp_path / "word")) == (2, None)
-    assert (switch(tmp_path / "one"), switch(tmp_path / "two")) == (True, None)
-
-
-@pytest.mark.parametrize(
-    ("listed", "found"), [("0", (0,)), ("0-2,8", (0, 1, 2, 8)), ("", ()), ("0-1\n", (0, 1))]
-)
-def test_lists_of_cores_are_read_as_the_kernel_writes_them(
-    listed: str, found: tuple[int, ...]
-) -> None:
-    assert cores(listed) == found
-
-
-@pytest.mark.parametrize(
-    ("written", "size"), [("32768K", 32 << 20), ("1M", 1 << 20), ("", None), ("many", None)]
-)
-def test_sizes_of_caches_are_read_as_the_kernel_writes_them(written: str, size: int | None) -> None:
-    assert size_bytes(written) == size
-
-
-def test_the_tightest_limit_counts_in_version_2(tmp_path: Path) -> None:
-    lay(tmp_path, proc__self__cgroup="0::/outer/inner\n")
-    put(tmp_path, "sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n")
-    put(tmp_path, "sys/fs/cgroup/outer/cpu.max", "250000 100000\n")
-    put(tmp_path, "sys/fs/cgroup/outer/cpu.stat", "usage_usec 5\nnr_periods 200\nnr_throttled 50\n")
-    assert cpu_limit(tmp_path) == CgroupLimit(2.5, 0.25)
-
-
-def test_version_1_and_a_path_that_is_not_visible_here(tmp_path: Path) -> None:
-    lay(tmp_path, proc__self__cgroup="3:cpu,cpuacct:/docker/abc\n2:memory:/docker/abc\n0::/\n")
-    put(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n")
-    put(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
-    put(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "1000")
-    put(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "400")
-    put(tmp_path, "proc/meminfo", "MemTotal: 9 kB\nMemAvailable:       8 kB\n")
-    assert cpu_limit(tmp_path) == CgroupLimit(1.5, None)
-    assert free_bytes(tmp_path) == 600
-
-
-@pytest.mark.parametrize("quota", ["-1", "max 100000"])
-def test_no_limit_is_none(tmp_path: Path, quota: str) -> None:
-    lay(tmp_path, proc__self__cgroup="1:cpu:/\n0::/\n")
-    put(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota)
-    put(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
-    put(tmp_path, "sys/fs/cgroup/cpu.max", quota)
-    assert cpu_limit(tmp_path) == CgroupLimit(None, None)
-    assert cpu_limit(tmp_path / "nowhere") == CgroupLimit(None, None)
-
-
 def test_shares_of_the_cores_that_were_asked_for(tmp_path: Path) -> None:
     lay(tmp_path, proc__stat="cpu 9 9 9 9 9 9 9 9\ncpu0 1 0 0 9 0 0 0 0\ncpu1 2 0 0 8 0 0 0 0 0\n")
-    before = read_ticks((1,), tmp_path)
+    before = read_cpu_ticks((1,), tmp_path)
     assert before == CpuTicks(2, 0, 0, 8, 0, 0, 0, 0)
     lay(tmp_path, proc__stat="cpu1 22 10 10 48 0 5 5 10 0 0\n")
-    use = use_between(before, read_ticks((1,), tmp_path))
+    use = use_between(before, read_cpu_ticks((1,), tmp_path))
     assert use is not None
     assert (use.busy_share, use.stolen_share, use.programs_share) == (0.5, 0.1, 0.4)
 
 
 def test_without_ticks_nothing_is_said_of_use(tmp_path: Path) -> None:
     some = CpuTicks(1, 0, 0, 0, 0, 0, 0, 0)
-    assert read_ticks((0,), tmp_path) is None
+    assert read_cpu_ticks((0,), tmp_path) is None
     assert use_between(None, some) is None and use_between(some, some) is None
 
 

@@ -65,7 +65,7 @@ def test_memory_is_copied_by_one_and_by_two() -> None:
 
 
 def test_too_little_memory_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(memory, "read_free_bytes", lambda: 1 << 20)
     assert copy_rate(1, None, 1, repeats=1, seconds=0.01) is None
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from conftest import START_TIMEOUT_S, Ended
+from commands import START_TIMEOUT_S, Ended
 
 from commbench.results.run_folder import JOURNAL
 

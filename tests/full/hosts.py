@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from conftest import START_TIMEOUT_S, clean_environment
+from commands import START_TIMEOUT_S, clean_environment
 
 DEVICE = "eth0"
 """The device of every host that leads to the others."""

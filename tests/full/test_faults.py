@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment
+from commands import clean_environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "faults.py"
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended
+from commands import START_TIMEOUT_S, Ended
 from distance import distant_hosts
 from hosts import DEVICE, Cluster, hosts
 from iperf import goodput_gbps

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from broken import SMALL_THEN_LARGE, check_named, check_resumed, cut_off, kill_rank
-from conftest import START_TIMEOUT_S, Ended
+from commands import START_TIMEOUT_S, Ended
 from hosts import Cluster, hosts
 
 pytestmark = pytest.mark.full

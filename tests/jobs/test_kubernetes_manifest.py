@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import START_TIMEOUT_S, Ended, clean_environment
+from commands import START_TIMEOUT_S, Ended, clean_environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubeflow_trainer_api.models import IoK8sApiCoreV1PodTemplateSpec, TrainerV1alpha1TrainJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commbench.errors import UnavailableError
-from commbench.launch.devices import Capabilities, Target, choose
+from commbench.launch.devices import Capabilities, Target, choose_target
 
 
 def host(gpus: int, *backends: str, kind: str = "cuda") -> Capabilities:
@@ -18,25 +18,25 @@ BOX = host(8, "gloo", "nccl", "mpi")
 
 
 def test_without_a_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
-    assert choose(LAPTOP, None, None, None) == Target(
+    assert choose_target(LAPTOP, None, None, None) == Target(
         backend="gloo", device="cpu", ranks_per_node=2, why="there is no GPU"
     )
 
 
 def test_with_one_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
-    assert choose(WORKSTATION, None, None, None) == Target(
+    assert choose_target(WORKSTATION, None, None, None) == Target(
         backend="gloo", device="cpu", ranks_per_node=2, why="there is only one GPU"
     )
 
 
 def test_with_eight_gpus_each_has_a_rank_of_nccl() -> None:
-    assert choose(BOX, None, None, None) == Target(
+    assert choose_target(BOX, None, None, None) == Target(
         backend="nccl", device="cuda", ranks_per_node=8, why="there are 8 GPUs"
     )
 
 
 def test_with_eight_gpus_of_another_kind_each_has_a_rank_of_their_backend() -> None:
-    assert choose(host(8, "gloo", "xccl", kind="xpu"), None, None, None) == Target(
+    assert choose_target(host(8, "gloo", "xccl", kind="xpu"), None, None, None) == Target(
         backend="xccl", device="xpu", ranks_per_node=8, why="there are 8 GPUs"
     )
 
@@ -65,18 +65,18 @@ def test_what_was_asked_for_is_kept_and_the_rest_follows(
     ranks: int | None,
     place: tuple[str, str, int, str],
 ) -> None:
-    found = choose(offer, backend, device, ranks)
+    found = choose_target(offer, backend, device, ranks)
     assert (found.backend, found.device, found.ranks_per_node, found.why) == place
     assert not found.gpu_shared
 
 
 def test_more_ranks_than_gpus_share_them() -> None:
-    assert choose(WORKSTATION, None, "cuda", 2) == Target(
+    assert choose_target(WORKSTATION, None, "cuda", 2) == Target(
         backend="nccl", device="cuda", ranks_per_node=2, why="as asked", gpu_shared=True
     )
-    assert choose(BOX, None, None, 9).gpu_shared
-    assert not choose(BOX, None, None, 8).gpu_shared
-    assert not choose(BOX, None, "cpu", 16).gpu_shared
+    assert choose_target(BOX, None, None, 9).gpu_shared
+    assert not choose_target(BOX, None, None, 8).gpu_shared
+    assert not choose_target(BOX, None, "cpu", 16).gpu_shared
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,5 @@ def test_what_the_host_does_not_offer_is_refused_with_what_it_does(
     offer: Capabilities, backend: str | None, device: str | None, message: str, hint: str
 ) -> None:
     with pytest.raises(UnavailableError) as refused:
-        choose(offer, backend, device, None)
+        choose_target(offer, backend, device, None)
     assert (refused.value.message, refused.value.hint) == (message, hint)

@@ -13,19 +13,19 @@ import pytest
 from torch.distributed import TCPStore
 
 from commbench.errors import CommbenchError, Interrupted, RankError
-from commbench.launch import node_exit as node_exit
 from commbench.launch.exit_report import LaunchOutcome
-from commbench.launch.node_exit import NodeExitProtocol
+from commbench.launch.node_exit import NODE_0_LOST, NodeExitProtocol
+from commbench.worker.watchdog.delays import Delays
 
 DIED = RankError("rank 1 on b was killed by SIGKILL", "look there", "its last words")
-ECHO = LaunchOutcome(RankError("rank 1 on b ended", "see there"), first_hand=False)
+SHORT = Delays(
+    heartbeat_s=0.02, node_cause_s=0.6, node_store_s=0.6, node_silent_s=0.3, node_gone_s=0.2
+)
+SECONDARY = LaunchOutcome(RankError("rank 1 on b ended", "see there"), is_root_cause=False)
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name, seconds in (("BEAT_S", 0.02), ("PATIENCE_S", 0.6), ("LINGER_S", 0.6),
-                          ("SILENT_S", 0.3), ("GONE_S", 0.2)):  # fmt: skip
-        monkeypatch.setattr(node_exit, name, seconds)
+def store() -> Any:
     return TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=5))
 
 
@@ -34,24 +34,24 @@ def nodes(store: Any) -> Iterator[tuple[NodeExitProtocol, NodeExitProtocol]]:
     def connect() -> Any:
         return TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=5))
 
-    both = NodeExitProtocol(0, 2), NodeExitProtocol(1, 2)
-    both[0].meet_in(store, connect)
-    both[1].meet_in(connect(), connect)
+    both = NodeExitProtocol(0, 2, SHORT), NodeExitProtocol(1, 2, SHORT)
+    both[0].start(store, connect)
+    both[1].start(connect(), connect)
     yield both
     for node in both:
-        node._over.set()
+        node._stopped.set()
 
 
-def say_both(
+def exchange_both(
     nodes: tuple[NodeExitProtocol, NodeExitProtocol], first: LaunchOutcome, second: LaunchOutcome
 ) -> list[CommbenchError | None]:
     """What each of two nodes comes to that end at once."""
     found: list[CommbenchError | None] = [None, None]
 
-    def say(node: int, ending: LaunchOutcome) -> None:
-        found[node] = nodes[node].say(ending)
+    def exchange(node: int, ending: LaunchOutcome) -> None:
+        found[node] = nodes[node].exchange(ending)
 
-    threads = [threading.Thread(target=say, args=pair) for pair in enumerate((first, second))]
+    threads = [threading.Thread(target=exchange, args=pair) for pair in enumerate((first, second))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -59,12 +59,12 @@ def say_both(
     return found
 
 
-def raised(heed: Callable[[], None]) -> CommbenchError:
-    """What heeding raises, in the end."""
+def raised(check: Callable[[], None]) -> CommbenchError:
+    """What `check` raises, in the end."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
-            heed()
+            check()
         except CommbenchError as error:
             return error
         time.sleep(0.01)
@@ -77,35 +77,35 @@ def words(error: CommbenchError | None) -> tuple[str, str, str]:
 
 
 def test_nodes_on_which_all_went_well_have_nothing_to_tell(nodes: Any) -> None:
-    assert say_both(nodes, LaunchOutcome(), LaunchOutcome()) == [None, None]
+    assert exchange_both(nodes, LaunchOutcome(), LaunchOutcome()) == [None, None]
 
 
 def test_who_knows_how_it_happened_is_believed_by_all(nodes: Any) -> None:
-    for found in say_both(nodes, ECHO, LaunchOutcome(DIED)):
+    for found in exchange_both(nodes, SECONDARY, LaunchOutcome(DIED)):
         assert type(found) is RankError and words(found) == words(DIED)
 
 
 def test_a_node_on_which_all_went_well_hears_that_another_failed(nodes: Any) -> None:
-    assert words(say_both(nodes, LaunchOutcome(), LaunchOutcome(DIED))[0]) == words(DIED)
+    assert words(exchange_both(nodes, LaunchOutcome(), LaunchOutcome(DIED))[0]) == words(DIED)
 
 
 def test_while_ranks_run_a_node_heeds_what_another_tells(nodes: Any) -> None:
     first, second = nodes
-    first.heed(lambda: True)
-    telling = threading.Thread(target=second.say, args=(LaunchOutcome(DIED),))
+    first.raise_if_failed(lambda: True)
+    telling = threading.Thread(target=second.exchange, args=(LaunchOutcome(DIED),))
     telling.start()
-    assert words(raised(lambda: first.heed(lambda: False))) == words(DIED)
+    assert words(raised(lambda: first.raise_if_failed(lambda: False))) == words(DIED)
     telling.join()
 
 
 def test_where_only_an_echo_came_everybody_tells_their_own(nodes: Any) -> None:
-    other = LaunchOutcome(RankError("rank 0 on a ended", ""), first_hand=False)
-    assert say_both(nodes, ECHO, other) == [ECHO.error, other.error]
+    other = LaunchOutcome(RankError("rank 0 on a ended", ""), is_root_cause=False)
+    assert exchange_both(nodes, SECONDARY, other) == [SECONDARY.error, other.error]
 
 
 def test_an_interrupted_node_says_so_to_others_and_ends_as_interrupted(nodes: Any) -> None:
     interrupted = Interrupted("stopped by SIGINT", "go on")
-    first, second = say_both(nodes, ECHO, LaunchOutcome(interrupted))
+    first, second = exchange_both(nodes, SECONDARY, LaunchOutcome(interrupted))
     assert second is interrupted
     assert isinstance(first, RankError)
     assert first.message == f"node 1 on {socket.gethostname()} was stopped by SIGINT"
@@ -114,33 +114,33 @@ def test_an_interrupted_node_says_so_to_others_and_ends_as_interrupted(nodes: An
 def test_a_silent_node_is_named_while_ranks_wait_for_others_to_come(nodes: Any) -> None:
     first, second = nodes
     time.sleep(0.1)
-    second._over.set()  # as a launcher that is killed
-    found = raised(lambda: first.heed(lambda: True))
+    second._stopped.set()  # as a launcher that is killed
+    found = raised(lambda: first.raise_if_failed(lambda: True))
     assert found.message.startswith(f"node 1 on {socket.gethostname()} fell silent ")
-    first.heed(lambda: False)  # now ranks see for themselves who is gone
+    first.raise_if_failed(lambda: False)  # now ranks see for themselves who is gone
     began = time.monotonic()
-    assert first.say(ECHO) == ECHO.error
+    assert first.exchange(SECONDARY) == SECONDARY.error
     assert time.monotonic() - began < 0.6  # nobody waits for who is gone
 
 
 def test_who_was_silent_for_a_while_is_forgiven(nodes: Any, store: Any) -> None:
     first, second = nodes
     time.sleep(0.1)
-    second._over.set()
-    raised(lambda: first.heed(lambda: True))
-    again = threading.Thread(target=second._listen, args=(lambda: store,), daemon=True)
-    second._over.clear()
+    second._stopped.set()
+    raised(lambda: first.raise_if_failed(lambda: True))
+    again = threading.Thread(target=second._run, args=(lambda: store,), daemon=True)
+    second._stopped.clear()
     again.start()
     deadline = time.monotonic() + 10
-    while first._silent and time.monotonic() < deadline:
+    while first._lost_node and time.monotonic() < deadline:
         time.sleep(0.01)
-    first.heed(lambda: True)
-    second._over.set()
+    first.raise_if_failed(lambda: True)
+    second._stopped.set()
     again.join()
 
 
 def test_without_node_0_the_others_end(store: Any) -> None:
-    second = NodeExitProtocol(1, 2)
+    second = NodeExitProtocol(1, 2, SHORT)
     server = [store]
 
     class Lost:
@@ -151,10 +151,10 @@ def test_without_node_0_the_others_end(store: Any) -> None:
                 raise RuntimeError("Connection was likely closed")
             return getattr(server[0], name)
 
-    second.meet_in(Lost(), Lost)
+    second.start(Lost(), Lost)
     time.sleep(0.1)
-    second.heed(lambda: True)
+    second.raise_if_failed(lambda: True)
     server.clear()
-    found = raised(lambda: second.heed(lambda: False))
-    assert found.message.startswith(node_exit.LOST)
-    assert second.say(ECHO) is found
+    found = raised(lambda: second.raise_if_failed(lambda: False))
+    assert found.message.startswith(NODE_0_LOST)
+    assert second.exchange(SECONDARY) is found

@@ -90,7 +90,8 @@ def run_of(
         gpu_shared=gpu_shared,
         commbench="1.2.3",
     )
-    return Run(path="results/x", header=header, measurements=measurements, end=end)
+    of_ranks = tuple(m._replace(case=m.case._replace(ranks=ranks)) for m in measurements)
+    return Run(path="results/x", header=header, measurements=of_ranks, end=end)
 
 
 def data_lines(run: Run) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commbench.results.files import is_file, is_folder, is_something, new_file, why_unreadable
+from commbench.results.files import is_file, is_folder, new_file, path_exists, why_unreadable
 
 
 def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_is_no_path_is_neither_file_nor_folder(tmp_path: Path, name: str) -
     (tmp_path / "loop").symlink_to("loop")
     path = tmp_path / name
     assert (is_file(path), is_folder(path)) == (False, False)
-    assert is_something(path) == (name == "loop")
+    assert path_exists(path) == (name == "loop")
 
 
 def test_a_new_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -379,7 +379,7 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
     assert run.header.environment["kernel"] == "6.1.0"
     small = Case(
         index=0, operation="all_reduce", dtype="float32", reduce_op="sum", root=None,
-        placement="in_place", timing="isolated", size_bytes=1024, count=256,
+        placement="in_place", timing="isolated", size_bytes=1024, count=256, ranks=2,
     )  # fmt: skip
     assert run.header.ranks[1].cores == (1,)
     assert (run.header.overhead_s, run.header.resolution_s) == (1.9e-07, 1e-9)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import START_TIMEOUT_S, Ended, clean_environment, run_commbench
+from commands import START_TIMEOUT_S, Ended, clean_environment, run_commbench, start_command
 from synthetic import plan, synthetic_run
 
 from commbench import __version__
@@ -36,14 +36,7 @@ def cut_off(where: Path, number: int, until: tuple[str, int], *arguments: str) -
     """Start a run in `where/run`, and signal its launcher once the journal has so many lines of a
     kind, and then a batch; what the journal holds when all is over."""
     journal = where / "run" / JOURNAL
-    process = subprocess.Popen(
-        [sys.executable, "-m", "commbench", "run", "--no-plots", *arguments],
-        cwd=where,
-        env=clean_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_command(where, "run", "--no-plots", *arguments)
     ranks: list[int] = []
     deadline = time.monotonic() + START_TIMEOUT_S
     while not _has(journal, *until):
@@ -51,7 +44,7 @@ def cut_off(where: Path, number: int, until: tuple[str, int], *arguments: str) -
         time.sleep(0.005)
     ranks = [rank["pid"] for rank in lines_of(journal, "header")[-1]["ranks"]]
     process.send_signal(number)
-    process.communicate(timeout=START_TIMEOUT_S)
+    process.finish()
     # A killed launcher does not wait for its ranks; they end at once all the same.
     while any(Path(f"/proc/{pid}").exists() for pid in ranks):
         assert time.monotonic() < deadline
@@ -98,12 +91,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
     code = run_commbench(tmp_path, "compare", "run", "run").code
     assert code == 0  # what there is can be read at any time
 
-    command = [sys.executable, "-m", "commbench", "run", "--resume", "run", *ASCENDING[:4]]
-    process = subprocess.run(
-        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
-        timeout=START_TIMEOUT_S,
-    )  # fmt: skip
-    ended = Ended(process.returncode, process.stdout, process.stderr, tmp_path / "run")
+    ended = resume(tmp_path, *ASCENDING[:4])
     assert ended.code == 0, ended.err
     assert journal.read_bytes().startswith(interrupted)
     assert f"resuming run: {len(finished_in(interrupted))} of 6 cases are finished" in ended.err
@@ -144,13 +132,8 @@ def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "run").rename(tmp_path / "results" / "mine")
     (tmp_path / "run").symlink_to("results/mine")
-    process = subprocess.run(
-        [sys.executable, "-m", "commbench", "run", "--resume", "twi", "--no-plots"],
-        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
-        timeout=START_TIMEOUT_S,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    ended = Ended(0, process.stdout, process.stderr, tmp_path / "run")
+    ended = run_commbench(tmp_path, "run", "--resume", "twi", "--no-plots")
+    assert ended.code == 0, ended.err
     assert "of launch 2 of 2 are finished" in ended.err
     assert journal.read_bytes().startswith(before)
     headers = lines_of(journal, "header")
@@ -189,12 +172,8 @@ def contents(journal: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in journal.parent.iterdir()}
 
 
-def resume(where: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "commbench", "run", "--resume", "run", *arguments],
-        cwd=where, env=clean_environment(**variables), capture_output=True, text=True,
-        timeout=START_TIMEOUT_S,
-    )  # fmt: skip
+def resume(where: Path, *arguments: str, **variables: str) -> Ended:
+    return run_commbench(where, "run", "--resume", "run", *arguments, **variables)
 
 
 def test_a_changed_environment_is_refused_by_name_and_nothing_is_touched(stopped: Path) -> None:
@@ -205,8 +184,8 @@ def test_a_changed_environment_is_refused_by_name_and_nothing_is_touched(stopped
     stopped.write_text("".join([json.dumps(older) + "\n", *others]))
     before = contents(stopped)
     ended = resume(where, NCCL_DEBUG="WARN", UCX_TLS="tcp")
-    assert (ended.returncode, ended.stdout) == (3, "")
-    assert ended.stderr.splitlines()[-2:] == [
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.splitlines()[-2:] == [
         f"error: the run cannot be resumed: kernel was 2.4.0 and is {platform.release()}; "
         f"commbench was 0.0.9 and is {__version__}; NCCL_DEBUG was not set and is WARN; UCX_TLS "
         "was not set and is tcp",
@@ -219,8 +198,8 @@ def test_a_journal_that_another_process_writes_is_refused(stopped: Path) -> None
     before = contents(stopped)
     journal = Journal(stopped.parent)
     ended = resume(stopped.parents[1])
-    assert ended.returncode == 6
-    assert ended.stderr.splitlines()[-2].endswith("run.jsonl is being written by another process")
+    assert ended.code == 6
+    assert ended.err.splitlines()[-2].endswith("run.jsonl is being written by another process")
     assert contents(stopped) == before
     journal.end(RunEnd("failed"))
 
@@ -230,7 +209,7 @@ def test_the_torchrun_command_goes_on_with_a_run_of_its_own(stopped: Path) -> No
     header, *others = stopped.read_text().splitlines(keepends=True)
     stopped.write_text("".join([header.replace('"local"', '"torchrun"', 1), *others]))
     ended = resume(stopped.parents[1], "--no-plots", "--launcher", "torchrun")
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     assert read_progress(stopped).finished == {0, 1}
 
 
@@ -269,10 +248,10 @@ def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "run", "mine")
     before = contents(folder / JOURNAL)
     ended = resume(tmp_path, "--seed", "0")
-    assert (ended.returncode, ended.stderr) == (
+    assert (ended.code, ended.err) == (
         0, "run is complete: there is nothing to resume\nresults are in run\n"
     )  # fmt: skip
-    assert ended.stdout == run_commbench(tmp_path, "show", "run").out
+    assert ended.out == run_commbench(tmp_path, "show", "run").out
     assert contents(folder / JOURNAL) == before
 
 
@@ -283,7 +262,7 @@ def test_a_run_that_was_cut_off_before_its_last_word_gets_that(tmp_path: Path) -
     table = (folder / "results.csv").read_text()
     (folder / "results.csv").write_text("".join(table.splitlines(keepends=True)[:-1]))
     ended = resume(tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     progress = read_progress(folder)
     assert progress.run.end and progress.run.end.status == "complete"
     assert (folder / "results.csv").read_text() == table

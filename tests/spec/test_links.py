@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Commbench
+from commands import Commbench
 
 from commbench.errors import UsageError
 from commbench.spec.links import Peak, find_link, links, parse_peak, published

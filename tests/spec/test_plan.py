@@ -14,8 +14,8 @@ from commbench.errors import UsageError
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.plan import CPU_MODES, ORDERS, PLACEMENT_CHOICES, ROUNDING_CHOICES, Plan
+from commbench.spec.operations import OPERATIONS, PLACEMENT_CHOICES
+from commbench.spec.plan import CPU_MODES, ORDERS, ROUNDING_CHOICES, Plan
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import TIMING_CHOICES
 
@@ -335,7 +335,7 @@ def test_an_operation_without_data_has_one_case_whatever_was_asked() -> None:
     assert found == (
         Case(
             index=0, operation="barrier", dtype="", reduce_op="", root=None, placement="",
-            timing="isolated", size_bytes=0, count=0,
+            timing="isolated", size_bytes=0, count=0, ranks=2,
         ),
     )  # fmt: skip
     assert Plan(operations=("barrier",), sizes=(), backend="gloo", device="cpu", world_size=2)

@@ -23,7 +23,7 @@ from commbench.worker.measure import (
     timed_loop,
 )
 from commbench.worker.timers import HostTimer
-from commbench.worker.watchdog.rank_state import ITERATION, open_row
+from commbench.worker.watchdog.rank_state import ITERATION, open_state
 
 CALM = (0,) * len(FIELDS)
 US = 1e-6
@@ -169,7 +169,7 @@ def test_the_loop_aligns_and_stamps_each_iteration_once_and_in_order() -> None:
     def note(what: object) -> Callable[..., object]:
         return lambda *index: happened.append((what, *index))
 
-    row = open_row(None, 0)
+    row = open_state(None, 0)
     timed_loop(note("call"), note("align"), note("start"), note("stop"), 3, row)
     assert row[ITERATION] == 2
     assert happened == [
@@ -206,7 +206,7 @@ def clock() -> HostTimer:
 def test_a_block_has_a_duration_and_a_start_for_each_iteration_and_what_strained_it() -> None:
     collecting = []
     found = time_block(
-        clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_row(None, 0)
+        clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_state(None, 0)
     )
     assert (found.dtype, tuple(found.shape)) == (torch.int64, (2, 5 + len(FIELDS)))
     assert collecting == [False] * 5
@@ -225,7 +225,7 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        time_block(clock(), CpuCounters(), fail, 3, open_row(None, 0))
+        time_block(clock(), CpuCounters(), fail, 3, open_state(None, 0))
     assert gc.isenabled()
 
 

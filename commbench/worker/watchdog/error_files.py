@@ -1,7 +1,8 @@
-"""The desk of a launch: a private folder where ranks leave word of what went wrong. Needs no torch.
+"""The error files of a launch: why each rank ended, as files in a private folder. Needs no torch.
 
-Two kinds of word. A CommbenchError is told as it is. Any other exception is a failure: of this rank
-itself, or only the echo of another rank's end, which its peers see as a lost connection.
+`error-RANK.json` holds a CommbenchError. `failure-RANK.json` holds any other exception: a failure
+of that rank, or a secondary one, a connection that was lost because another rank ended. `log-RANK`
+is the output of a rank, and `stack-RANK` the stack of a crash.
 """
 
 from __future__ import annotations
@@ -12,16 +13,13 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, first_line, from_wire, to_wire
 
-ECHOES = (
+CONNECTION_MESSAGES = (
     "closed by peer", "reset by peer", "broken pipe", "timed out", "timeout", "socket closed",
     "connection refused", "connection was closed", "remote process exited",
     "unhandled system error",
 )  # fmt: skip
-"""What torch's backends say where another rank, or the way to it, is gone."""
-
-
-STACK = "stack"
-LEFT = "see what it says itself, its host's logs, and the link to it"
+"""What torch's backends print when another rank, or the link to it, is gone."""
+LOST_RANK_HINT = "see what it says itself, its host's logs, and the link to it"
 LAST_LINES = 6
 
 
@@ -31,56 +29,60 @@ class RankFailure(NamedTuple):
     rank: int
     host: str
     text: str
-    """Type and first line."""
-    echo: bool
-    """Most likely another rank's end was the cause."""
-    blames: str = ""
-    """Which rank that was, as far as an echo can tell."""
+    """Its type and first line."""
+    is_secondary: bool
+    """Most likely the end of another rank was the cause."""
+    lost_ranks: str = ""
+    """For a secondary failure, which ranks were lost, in words; empty where none is known."""
     is_reporter: bool = True
-    """Of the ranks that blame another, this is the one to say so."""
+    """Of the ranks that found the same lost ranks, this one reports it."""
 
 
-def failure_of(error: BaseException, rank: int, host: str) -> RankFailure:
-    """What there is to tell of an exception."""
-    words = first_line(error)
-    echo = isinstance(error, RuntimeError | OSError) and any(e in words.lower() for e in ECHOES)
-    return RankFailure(rank, host, f"{type(error).__name__}: {words}", echo)
+def make_failure(error: BaseException, rank: int, host: str) -> RankFailure:
+    """The failure that an exception means."""
+    line = first_line(error)
+    is_secondary = isinstance(error, RuntimeError | OSError) and any(
+        message in line.lower() for message in CONNECTION_MESSAGES
+    )
+    return RankFailure(rank, host, f"{type(error).__name__}: {line}", is_secondary)
 
 
-def leave_failure(scratch_dir: Path, failure: RankFailure) -> None:
-    """Leave word of a failure."""
-    _leave(scratch_dir / f"failure-{failure.rank}.json", failure._asdict())
+def record_failure(scratch_dir: Path, failure: RankFailure) -> None:
+    """Write the failure of a rank."""
+    _write(scratch_dir / f"failure-{failure.rank}.json", failure._asdict())
 
 
-def leave_error(scratch_dir: Path, rank: int, error: CommbenchError) -> None:
-    """Leave word of an error that a person can act on."""
-    _leave(scratch_dir / f"error-{rank}.json", to_wire(error))
+def record_error(scratch_dir: Path, rank: int, error: CommbenchError) -> None:
+    """Write an error that a person can act on."""
+    _write(scratch_dir / f"error-{rank}.json", to_wire(error))
 
 
 def read_error(scratch_dir: Path) -> CommbenchError | None:
-    """The error that the lowest reporting rank left."""
-    for _, words in _words(scratch_dir, "error"):
-        return from_wire(words)
+    """The error that the lowest rank with one has recorded."""
+    for values in _read(scratch_dir, "error").values():
+        return from_wire(values)
     return None
 
 
 def read_failures(scratch_dir: Path) -> dict[int, RankFailure]:
-    """The failures that ranks left, by rank."""
-    return {rank: RankFailure(**values) for rank, values in _words(scratch_dir, "failure")}
+    """The failures that ranks have recorded, by rank."""
+    return {rank: RankFailure(**values) for rank, values in _read(scratch_dir, "failure").items()}
 
 
-def log_of(scratch_dir: Path, rank: int) -> Path:
-    """The file with what a rank and the libraries in it printed."""
+def log_path(scratch_dir: Path, rank: int) -> Path:
+    """The file with the output of a rank and of the libraries in it."""
     return scratch_dir / f"log-{rank}"
 
 
-def last_words(scratch_dir: Path, rank: int, lines: int = LAST_LINES) -> list[str]:
-    """The last lines of a rank's log, and the first of a crash: what it was, and the innermost
-    calls."""
-    log, stack = (
-        _lines(path) for path in (log_of(scratch_dir, rank), scratch_dir / f"{STACK}-{rank}")
-    )
-    return log[-lines:] + stack[:lines]
+def stack_path(scratch_dir: Path, rank: int) -> Path:
+    """The file to which faulthandler writes the stack of a rank that crashes."""
+    return scratch_dir / f"stack-{rank}"
+
+
+def last_output(scratch_dir: Path, rank: int) -> list[str]:
+    """The last lines of a rank's log, then the first lines of the stack of its crash."""
+    log, stack = (_lines(path(scratch_dir, rank)) for path in (log_path, stack_path))
+    return log[-LAST_LINES:] + stack[:LAST_LINES]
 
 
 def _lines(path: Path) -> list[str]:
@@ -88,14 +90,14 @@ def _lines(path: Path) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _leave(path: Path, values: Any) -> None:
-    """Write a file that is complete or not there at all."""
+def _write(path: Path, values: Any) -> None:
+    """Write a JSON file that is complete or does not exist."""
     unfinished = path.with_suffix(".new")
     unfinished.write_text(json.dumps(values), encoding="utf-8")
     unfinished.replace(path)
 
 
-def _words(scratch_dir: Path, kind: str) -> list[tuple[int, Any]]:
-    files = scratch_dir.glob(f"{kind}-*.json")
-    paths = sorted((int(path.stem.rpartition("-")[2]), path) for path in files)
-    return [(rank, json.loads(path.read_text(encoding="utf-8"))) for rank, path in paths]
+def _read(scratch_dir: Path, kind: str) -> dict[int, Any]:
+    """The values of all files of a kind, by ascending rank."""
+    paths = {int(p.stem.rpartition("-")[2]): p for p in scratch_dir.glob(f"{kind}-*.json")}
+    return {rank: json.loads(path.read_text("utf-8")) for rank, path in sorted(paths.items())}

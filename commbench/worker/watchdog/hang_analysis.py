@@ -1,4 +1,7 @@
-"""Who keeps all ranks waiting, and the words for it: from what ranks posted of themselves."""
+"""Which ranks hang or are lost, from two readings of all heartbeats, and the error to report.
+
+Both diagnoses compare the heartbeats `first` with those read some seconds later, `second`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import NamedTuple
 
 from commbench.errors import RankError
 from commbench.spec.case import Case
+from commbench.worker.watchdog.error_files import LOST_RANK_HINT
 from commbench.worker.watchdog.heartbeats import Heartbeat
 from commbench.worker.watchdog.rank_state import DONE
 
@@ -14,107 +18,149 @@ SLOWEST_BPS = 10e6
 """Bytes per second that any operation is expected to reach."""
 STOPPED, STOPPED_ALL = "answers no more", "answer no more"
 
+Heartbeats = Mapping[int, Heartbeat]
+"""By rank."""
+
 
 class HangDiagnosis(NamedTuple):
-    """Who keeps everybody waiting, and how that shows."""
+    """Which ranks keep all others waiting."""
 
-    guilty: tuple[int, ...]
-    how: str
+    culprits: tuple[int, ...]
+    symptom: str
+    """How that shows, as the predicate of a sentence about them."""
+
+
+class LostRanks(NamedTuple):
+    """Which ranks have ended, as another rank finds out."""
+
+    message: str
+    """Empty where none has."""
+    is_reporter: bool
+    """Of the ranks that are left, this one reports it."""
+
+    def error(self) -> RankError:
+        """What ranks end with that lost others."""
+        return RankError(self.message, LOST_RANK_HINT, is_reporter=self.is_reporter)
 
 
 def allowed_s(timeout_s: float, bytes_: int) -> float:
-    """How long a rank may stand still: --timeout, and its bytes at SLOWEST_BPS."""
+    """How long a rank may make no progress: --timeout, and its bytes at SLOWEST_BPS."""
     return timeout_s + bytes_ / SLOWEST_BPS
 
 
-def judge(
-    first: Mapping[int, Heartbeat], second: Mapping[int, Heartbeat], ranks: int
-) -> HangDiagnosis:
-    """Who keeps everybody waiting, from what ranks posted and what they posted seconds later.
+def find_silent(first: Heartbeats, second: Heartbeats) -> list[int]:
+    """The ranks whose watchdogs published nothing between two readings."""
+    return [
+        rank
+        for rank, heartbeat in second.items()
+        if rank in first and first[rank].state.heartbeats == heartbeat.state.heartbeats
+    ]
 
-    In this order: ranks that nobody hears of, those whose watch has stopped too, those that are
+
+def diagnose_hang(first: Heartbeats, second: Heartbeats, world_size: int) -> HangDiagnosis:
+    """Which ranks keep all others waiting.
+
+    In this order: ranks without a heartbeat, those whose watchdogs have stopped, those that are
     behind all others, and of these the ones that do not wait within torch.
     """
-    unheard = tuple(rank for rank in range(ranks) if rank not in second)
-    if unheard:
-        return HangDiagnosis(unheard, "cannot be heard of")
-    waiting = [rank for rank in second if second[rank].position.phase != DONE]
-    silent = tuple(rank for rank in waiting if is_silent(rank, first, second))
+    unreachable = tuple(rank for rank in range(world_size) if rank not in second)
+    if unreachable:
+        return HangDiagnosis(unreachable, "cannot be heard of")
+    running = [rank for rank in second if second[rank].state.phase != DONE]
+    silent = tuple(rank for rank in find_silent(first, second) if rank in running)
     if silent:
         return HangDiagnosis(silent, STOPPED if len(silent) == 1 else STOPPED_ALL)
-    least = min((second[rank].position.progress for rank in waiting), default=(0, 0, 0))
-    behind = tuple(rank for rank in waiting if second[rank].position.progress == least)
-    busy = tuple(rank for rank in behind if second[rank].stack and not second[rank].waits)
-    if busy and len(busy) < len(waiting):
-        place = second[busy[0]].stack[-1].rpartition("/")[2]
-        return HangDiagnosis(busy, f"{'is' if len(busy) == 1 else 'are'} at {place}")
-    if len(behind) == ranks:
+    least = min((second[rank].state.progress for rank in running), default=(0, 0, 0))
+    behind = tuple(rank for rank in running if second[rank].state.progress == least)
+    busy = tuple(rank for rank in behind if second[rank].stack and not second[rank].is_in_torch)
+    if busy and len(busy) < len(running):
+        call = second[busy[0]].stack[-1].rpartition("/")[2]
+        return HangDiagnosis(busy, f"{'is' if len(busy) == 1 else 'are'} at {call}")
+    if len(behind) == world_size:
         return HangDiagnosis((), "all ranks wait")
     return HangDiagnosis(behind, "is behind" if len(behind) == 1 else "are behind")
 
 
-def report(
-    verdict: HangDiagnosis, posts: Mapping[int, Heartbeat], cases: Sequence[Case], timeout_s: float
+def make_hang_error(
+    diagnosis: HangDiagnosis, heartbeats: Heartbeats, cases: Sequence[Case], timeout_s: float
 ) -> RankError:
-    """What to tell of ranks that stand still: who keeps the others waiting, and who is where."""
-    guilty, how = verdict
-    longest_ms = max((post.position.still_ms for post in posts.values()), default=0)
-    words = [f"{_named(guilty, posts)} {how}" if guilty else how]
-    places: dict[tuple[bool, str], list[int]] = {}
-    for rank, post in sorted(posts.items()):
-        places.setdefault((rank not in guilty, post.position.told(cases)), []).append(rank)
-    for (innocent, told), ranks in sorted(places.items()):
-        moved = f"moved last {longest_ms / 1000:.0f} s ago,"
-        seen = how in (STOPPED, STOPPED_ALL) and not innocent  # it may have moved since it said so
-        words.append(f"{_named(ranks, posts)} {'was last seen' if seen else moved} {told}")
+    """The error that says which ranks keep the others waiting, and what each rank does."""
+    culprits, symptom = diagnosis
+    still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
+    clauses = [f"{_name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
+    ranks_by_state: dict[tuple[bool, str], list[int]] = {}
+    for rank, heartbeat in sorted(heartbeats.items()):
+        key = (rank not in culprits, heartbeat.state.describe(cases))
+        ranks_by_state.setdefault(key, []).append(rank)
+    for (is_waiting, state), ranks in sorted(ranks_by_state.items()):
+        # A culprit that stopped may have moved after its last heartbeat.
+        is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
+        since = "was last seen" if is_old else f"moved last {still_s:.0f} s ago,"
+        clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
     stacks = [
-        f"rank {rank} on {posts[rank].host} is at:\n  " + "\n  ".join(posts[rank].stack)
-        for rank in guilty
-        if rank in posts and posts[rank].stack
+        f"rank {rank} on {heartbeats[rank].host} is at:\n  " + "\n  ".join(heartbeats[rank].stack)
+        for rank in culprits
+        if rank in heartbeats and heartbeats[rank].stack
     ]
     return RankError(
-        "; ".join(words),
+        "; ".join(clauses),
         f"an operation may take --timeout ({timeout_s:g} s) and its bytes at "
         f"{SLOWEST_BPS / 1e6:g} MB/s; look first at the host and the link of who is named first",
         "\n".join(stacks),
     )
 
 
-def blame(
-    ranks: Sequence[int],
-    word: str,
-    posts: Mapping[int, Heartbeat],
+def diagnose_lost_ranks(
+    first: Heartbeats,
+    second: Heartbeats,
+    rank: int,
+    world_size: int,
+    store_host: str,
     cases: Sequence[Case],
-    where: str = "",
+) -> LostRanks:
+    """Which other ranks have ended, as `rank` sees it: those that published a failure, or else
+    those without further heartbeats. `store_host` is that of the store which rank 0 has, if any."""
+    if store_host and set(second) <= {rank} and rank:
+        message = f"rank 0 on {store_host} ended, or cannot be reached"
+        return LostRanks(message, is_reporter=rank == 1)
+    lost = [other for other, heartbeat in second.items() if heartbeat.failure]
+    if not lost:
+        silent = find_silent(first, second)
+        lost = [other for other in range(world_size) if other not in second or other in silent]
+    lost = [other for other in lost if other != rank]
+    if not lost:
+        return LostRanks("", is_reporter=True)
+    lowest_left = min(other for other in range(world_size) if other not in lost)
+    return LostRanks(describe_lost_ranks(lost, second, cases), rank == lowest_left)
+
+
+def describe_lost_ranks(
+    ranks: Sequence[int], heartbeats: Heartbeats, cases: Sequence[Case], where: str = ""
 ) -> str:
-    """What to tell of ranks that are gone, of which the first had this last `word`, if any."""
-    known = posts.get(ranks[0])
-    doing = f", last seen {known.position.told(cases)}" if known else ""
-    return f"{_named(ranks, posts)}{where} {'failed' if word else 'ended'}{doing}" + (
-        f": {word}" if word else ""
+    """The message about ranks that have ended: what the first one did, and its failure, if any."""
+    known = heartbeats.get(ranks[0])
+    failure = known.failure if known else ""
+    doing = f", last seen {known.state.describe(cases)}" if known else ""
+    return f"{_name_ranks(ranks, heartbeats)}{where} {'failed' if failure else 'ended'}{doing}" + (
+        f": {failure}" if failure else ""
     )
 
 
-def is_silent(rank: int, first: Mapping[int, Heartbeat], second: Mapping[int, Heartbeat]) -> bool:
-    """Whether a rank's watch stood still between two readings."""
-    return rank in first and first[rank].position.beats == second[rank].position.beats
-
-
-def _named(ranks: Sequence[int], posts: Mapping[int, Heartbeat]) -> str:
+def _name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:
     """`rank 2 on b`, `ranks 0, 1 on a`, `ranks 0-3`."""
-    hosts = {posts[rank].host for rank in ranks if rank in posts}
+    hosts = {heartbeats[rank].host for rank in ranks if rank in heartbeats}
     where = f" on {', '.join(sorted(hosts))}" if 0 < len(hosts) <= 3 else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}{where}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}{where}"
 
 
-def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers, runs of three and more put together: `0-3, 5, 6`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Ascending ranks, three and more consecutive ones as a range: `0-3, 5, 6`."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
         else:
-            runs.append([number])
+            spans.append([rank])
     return ", ".join(
-        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+        f"{span[0]}-{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
     )

@@ -1,7 +1,7 @@
-"""The board: where ranks see each other's positions when nothing moves any more.
+"""Heartbeats: each rank publishes its state once a second, for the others to read when one hangs.
 
-On one host that commbench itself started ranks on, positions lie on the desk. Elsewhere each rank
-posts its own, once a second and over a connection of its own, in the store that the ranks met in.
+Ranks that commbench started on one host share a scratch folder, in which their states are. All
+others publish theirs in the TCPStore in which they met, over a connection of their own.
 """
 
 from __future__ import annotations
@@ -18,165 +18,182 @@ from typing import Any, NamedTuple, Protocol
 import torch.distributed as dist
 
 from commbench.worker.context import RankContext
-from commbench.worker.watchdog.rank_state import RankState, read_positions
+from commbench.worker.watchdog.rank_state import RankState, read_states
 
-STORE_TIMEOUT_S = 5.0
-KEY, POSTED, ALARM = "commbench/post/", "commbench/posted/", "commbench/alarm"
+HEARTBEAT, PUBLISHED, LOST_RANK = (
+    "commbench/heartbeat/",
+    "commbench/published/",
+    "commbench/lost_rank",
+)
+"""Keys of the store: by rank its heartbeat, and how many it published; a counter of reports."""
 
 
 class Heartbeat(NamedTuple):
-    """What a rank tells the others of itself."""
+    """What a rank publishes about itself."""
 
     host: str
-    position: RankState
+    state: RankState
     stack: tuple[str, ...] = ()
-    """Where its main thread is, innermost call last; only once it has found that nothing moves."""
-    word: str = ""
+    """The calls of its main thread, innermost last; only once it has found that nothing moves."""
+    failure: str = ""
     """How it failed, if it did."""
 
     @property
-    def waits(self) -> bool:
-        """Whether it is within torch, as a rank is that waits for others."""
+    def is_in_torch(self) -> bool:
+        """Whether its innermost Python call is torch's, as in a rank that waits for others."""
         return bool(self.stack) and "/torch/" in self.stack[-1]
 
 
 class HeartbeatStore(Protocol):
-    """Where this rank posts, and reads what others posted."""
+    """Where this rank publishes its heartbeats and reads those of the others."""
 
-    alarmed: bool
-    """Whether a rank has raised the alarm, or the place where all post is gone."""
+    has_lost_rank: bool
+    """Whether a rank has reported a lost one, or rank 0, which has the store, is lost itself."""
 
-    def post(self, post: Heartbeat) -> None:
-        """Replace what this rank has posted."""
+    def publish(self, heartbeat: Heartbeat) -> None:
+        """Replace this rank's heartbeat."""
 
     def read(self) -> dict[int, Heartbeat]:
-        """What ranks have posted, by rank; those that cannot be heard are left out."""
+        """The heartbeats by rank, without the ranks that cannot be reached."""
 
-    def alarm(self) -> None:
-        """Tell all ranks that one of them is gone."""
+    def report_lost_rank(self) -> None:
+        """Tell all ranks that one of them is lost."""
+
+    def close(self) -> None:
+        """Read no more, and publish no more than what was published before."""
 
 
 class FileHeartbeats:
-    """All ranks are on this host, their rows on one desk; whoever made that ends them."""
+    """All ranks are on this host, their states in one folder. The launcher ends them all when one
+    is lost."""
 
-    alarmed = False
+    has_lost_rank = False
 
     def __init__(self, scratch_dir: Path, rank: int) -> None:
         self._scratch_dir = scratch_dir
         self._rank = rank
         self._host = socket.gethostname()
 
-    def post(self, post: Heartbeat) -> None:
-        if post.stack:
-            unfinished = self._scratch_dir / f"post-{self._rank}.new"
-            unfinished.write_text(json.dumps(post.stack))
-            unfinished.replace(self._scratch_dir / f"post-{self._rank}")
+    def publish(self, heartbeat: Heartbeat) -> None:
+        if heartbeat.stack:
+            unfinished = self._scratch_dir / f"calls-{self._rank}.new"
+            unfinished.write_text(json.dumps(heartbeat.stack))
+            unfinished.replace(self._scratch_dir / f"calls-{self._rank}")
 
     def read(self) -> dict[int, Heartbeat]:
         return {
-            rank: Heartbeat(self._host, position, self._stack(rank))
-            for rank, position in read_positions(self._scratch_dir).items()
+            rank: Heartbeat(self._host, state, self._stack(rank))
+            for rank, state in read_states(self._scratch_dir).items()
         }
 
-    def alarm(self) -> None:
+    def report_lost_rank(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def _stack(self, rank: int) -> tuple[str, ...]:
-        path = self._scratch_dir / f"post-{rank}"
+        path = self._scratch_dir / f"calls-{rank}"
         return tuple(json.loads(path.read_text())) if path.exists() else ()
 
 
 class TcpStoreHeartbeats:
-    """Ranks of several hosts, or of another launcher. A thread of its own talks to the store, for
-    that may take long where a link is cut."""
+    """Ranks of several hosts, or of another launcher. A thread of its own uses the store, because a
+    call can take long where a link is cut."""
 
-    def __init__(self, rank_context: RankContext) -> None:
-        self._seat = rank_context
-        self.alarmed = False
-        self._alarms = False
-        self._mine: Heartbeat | None = None
+    def __init__(
+        self, address: tuple[str, int], rank: int, world_size: int, timeout_s: float
+    ) -> None:
+        self.has_lost_rank = False
+        self._address = address
+        self._rank, self._world_size = rank, world_size
+        self._timeout_s = timeout_s
+        self._reports_loss = False
+        self._is_closed = False
+        self._own: Heartbeat | None = None
         self._found: dict[int, Heartbeat] = {}
-        self._asked = threading.Event()
+        self._read_requested = threading.Event()
         self._changed = threading.Event()
-        threading.Thread(target=self._talk, daemon=True, name="commbench-board").start()
+        threading.Thread(target=self._run, daemon=True, name="commbench-heartbeats").start()
 
-    def post(self, post: Heartbeat) -> None:
-        self._mine = post
+    def publish(self, heartbeat: Heartbeat) -> None:
+        self._own = heartbeat
         self._changed.set()
 
     def read(self) -> dict[int, Heartbeat]:
         self._found = {}
-        self._asked.set()
+        self._read_requested.set()
         self._changed.set()
-        deadline = time.monotonic() + STORE_TIMEOUT_S
-        while self._asked.is_set() and time.monotonic() < deadline:
+        deadline = time.monotonic() + self._timeout_s
+        while self._read_requested.is_set() and time.monotonic() < deadline:
             time.sleep(0.05)
-        mine = {self._seat.rank: self._mine} if self._mine else {}
-        return dict(sorted((self._found | mine).items()))
+        own = {self._rank: self._own} if self._own else {}
+        return dict(sorted((self._found | own).items()))
 
-    def alarm(self) -> None:
-        self._alarms = True
+    def report_lost_rank(self) -> None:
+        self._reports_loss = True
         self._changed.set()
 
-    def _talk(self) -> None:
+    def close(self) -> None:
+        self._is_closed = True
+        self._changed.set()
+
+    def _run(self) -> None:
         store: Any = None
-        was_there = False
-        while True:
+        was_reached = False
+        while not self._is_closed:
             self._changed.wait()
             self._changed.clear()
-            asked = self._asked.is_set()
+            read_requested = self._read_requested.is_set()
             try:
-                store = store or _own_connection(self._seat)
-                if self._mine:
-                    store.set(f"{KEY}{self._seat.rank}", json.dumps(self._mine))
-                    store.add(f"{POSTED}{self._seat.rank}", 1)
-                self.alarmed = bool(store.add(ALARM, int(self._alarms)))
-                was_there = True
-                if asked:
+                store = store or self._connect()
+                if self._own:
+                    store.set(f"{HEARTBEAT}{self._rank}", json.dumps(self._own))
+                    store.add(f"{PUBLISHED}{self._rank}", 1)
+                self.has_lost_rank = bool(store.add(LOST_RANK, int(self._reports_loss)))
+                was_reached = True
+                if read_requested:
                     self._read_all(store)
             except ConnectionRefusedError:
-                store, self.alarmed = None, was_there
+                store, self.has_lost_rank = None, was_reached
             except (RuntimeError, ValueError, OSError):
-                store = None  # not there yet, gone, or cut off: try again with the next post
-            if asked:
-                self._asked.clear()
+                store = None  # not there yet, lost or cut off: retried with the next heartbeat
+            if read_requested:
+                self._read_requested.clear()
+
+    def _connect(self) -> Any:
+        """Another client of the store in which the ranks met."""
+        # TCPStore itself would retry for long where nobody listens, and log every attempt.
+        socket.create_connection(self._address, self._timeout_s).close()
+        return dist.TCPStore(
+            *self._address,
+            is_master=False,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=self._timeout_s),
+        )
 
     def _read_all(self, store: Any) -> None:
-        for rank in range(self._seat.world_size):
-            if store.add(f"{POSTED}{rank}", 0):  # getting what is not there would wait for it
-                host, position, stack, word = json.loads(store.get(f"{KEY}{rank}"))
-                self._found[rank] = Heartbeat(host, RankState(*position), tuple(stack), word)
+        for rank in range(self._world_size):
+            if store.add(f"{PUBLISHED}{rank}", 0):  # to get a key that does not exist would wait
+                host, state, stack, failure = json.loads(store.get(f"{HEARTBEAT}{rank}"))
+                self._found[rank] = Heartbeat(host, RankState(*state), tuple(stack), failure)
 
 
-def board_for(rank_context: RankContext) -> HeartbeatStore:
-    """The board on which this rank and its peers can see each other."""
-    if (
-        rank_context.scratch_dir
-        and rank_context.one_host
-        and rank_context.meeting_point.startswith("file:")
-    ):
-        return FileHeartbeats(rank_context.scratch_dir, rank_context.rank)
-    return TcpStoreHeartbeats(rank_context)
+def open_heartbeats(rank_context: RankContext, timeout_s: float) -> HeartbeatStore:
+    """The store that this rank shares with the others."""
+    rank, world_size = rank_context.rank, rank_context.world_size
+    if address := find_store(rank_context):
+        return TcpStoreHeartbeats(address, rank, world_size, timeout_s)
+    assert rank_context.scratch_dir  # who meets in a file has it there
+    return FileHeartbeats(rank_context.scratch_dir, rank)
 
 
-def store_of(rank_context: RankContext) -> tuple[str, int]:
-    """Host and port of the store in which the ranks met."""
+def find_store(rank_context: RankContext) -> tuple[str, int] | None:
+    """Host and port of the TCPStore in which the ranks met; None where they met in a file."""
+    if rank_context.meeting_point.startswith("file:"):
+        return None
     where = rank_context.meeting_point.removeprefix("tcp://")
     if rank_context.meeting_point == "env://":
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     host, _, port = where.rpartition(":")
     return host, int(port)
-
-
-def _own_connection(rank_context: RankContext) -> Any:
-    """Another client of the store in which the ranks met."""
-    host, port = store_of(rank_context)
-    # The store's own attempts go on for long where nobody listens any more, and say so in pages.
-    socket.create_connection((host, port), STORE_TIMEOUT_S).close()
-    return dist.TCPStore(
-        host,
-        port,
-        is_master=False,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=STORE_TIMEOUT_S),
-    )

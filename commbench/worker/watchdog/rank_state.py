@@ -1,7 +1,7 @@
-"""Where a rank is: a row of numbers that it rewrites as it goes, some 40 ns a number.
+"""The state of a rank: numbers in a memory map that the rank rewrites as it runs (40 ns a number).
 
-The row is a file on the desk of a launch, so that it outlives a rank that dies and others can read
-it; without a desk it is memory of the rank alone.
+The map is a file in the scratch folder of a launch, which others can read and which outlives the
+rank. Without a scratch folder it is memory of the rank alone.
 """
 
 from __future__ import annotations
@@ -28,98 +28,110 @@ PHASES = (
     "leaving",
     "done",
 )
-"""What a rank may be doing, in the order it does it within a step."""
+"""What a rank does, in the order in which it does it between two commands of rank 0."""
 STARTING, JOINING, TRYING, PROBING, WAITING, CHECKING, MEASURING, HANDING_IN, LEAVING, DONE = range(
     len(PHASES)
 )
-OF_A_CASE = (CHECKING, MEASURING, HANDING_IN)
-NUMBERS = ("pid", "beats", "step", "phase", "case", "iteration", "iterations", "bytes", "still_ms")
-PID, BEATS, STEP, PHASE, CASE, ITERATION, ITERATIONS, BYTES, STILL_MS = range(len(NUMBERS))
+PHASES_OF_A_CASE = (CHECKING, MEASURING, HANDING_IN)
 
 StateBuffer = memoryview
-"""A rank's own row: int64 [len(NUMBERS)]."""
+"""The state as the rank itself writes it: int64 [len(RankState._fields)]."""
 
 
 class RankState(NamedTuple):
-    """A row as read; what is not known yet is 0."""
+    """The state as read; a number that is not known yet is 0."""
 
     pid: int = 0
-    beats: int = 0
-    """How often the rank's watch has looked: it goes on while the rank waits, and ends with it."""
+    heartbeats: int = 0
+    """Published by the rank's watchdog so far; also while the rank waits."""
     step: int = 0
-    """How often it has waited for rank 0 to say what comes next."""
+    """Commands of rank 0 waited for so far."""
     phase: int = STARTING
     case: int = 0
+    """The index of the case that is, or was last, checked or measured."""
     iteration: int = 0
     iterations: int = 0
     bytes: int = 0
-    """What the operations move that the rank makes without moving on."""
+    """Moved by the operations between two changes of `progress`."""
     still_ms: int = 0
-    """For how long it had not moved, by its watch."""
+    """Time since `progress` changed, as the watchdog measures it."""
+    previous_phase: int = STARTING
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Grows as a rank goes on; of two ranks the one behind has the smaller one."""
+        """Grows as a rank goes on; of two ranks the one behind has the smaller value."""
         return self.step, self.phase, self.iteration
 
-    def told(self, cases: Sequence[Case]) -> str:
+    def describe(self, cases: Sequence[Case]) -> str:
         """In words: `measuring all_reduce float32 sum in_place 64 MiB, iteration 12 of 50`."""
-        if self.phase not in OF_A_CASE or self.case >= len(cases):
+        is_between = self.phase == WAITING and self.previous_phase in PHASES_OF_A_CASE
+        if self.case >= len(cases) or not (is_between or self.phase in PHASES_OF_A_CASE):
             return PHASES[self.phase]
         name = cases[self.case].name
+        if is_between:
+            last = PHASES[CHECKING if self.previous_phase == CHECKING else MEASURING]
+            return f"between batches, after {last} {name}"
         if self.phase == MEASURING:
             return f"measuring {name}, iteration {self.iteration + 1} of {self.iterations}"
         return f"{PHASES[self.phase]} of {name}" if self.phase == HANDING_IN else f"checking {name}"
 
 
-def open_row(scratch_dir: Path | None, rank: int) -> StateBuffer:
-    """A rank's own row, all zeros."""
-    size = 8 * len(NUMBERS)
+PID, HEARTBEATS, STEP, PHASE, CASE, ITERATION, ITERATIONS, BYTES, STILL_MS, PREVIOUS_PHASE = range(
+    len(RankState._fields)
+)
+_SIZE = 8 * len(RankState._fields)
+
+
+def open_state(scratch_dir: Path | None, rank: int) -> StateBuffer:
+    """A rank's own state, all zeros."""
     if scratch_dir is None:
-        return memoryview(mmap.mmap(-1, size)).cast("q")
-    with _path(scratch_dir, rank).open("w+b") as file:
-        file.truncate(size)
-        return memoryview(mmap.mmap(file.fileno(), size)).cast("q")
+        return memoryview(mmap.mmap(-1, _SIZE)).cast("q")
+    with (scratch_dir / f"state-{rank}").open("w+b") as file:
+        file.truncate(_SIZE)
+        return memoryview(mmap.mmap(file.fileno(), _SIZE)).cast("q")
 
 
 def set_phase(
-    row: StateBuffer, phase: int, case: int = 0, iterations: int = 0, bytes_: int = 0
+    state: StateBuffer,
+    phase: int,
+    case: int | None = None,
+    iterations: int = 0,
+    bytes_: int = 0,
 ) -> None:
-    """Note what the rank does from now on."""
-    row[CASE], row[ITERATION], row[ITERATIONS], row[BYTES] = case, 0, iterations, bytes_
-    row[PHASE] = phase
+    """Record what the rank does from now on; without a case, the last case stays recorded."""
+    state[PREVIOUS_PHASE] = state[PHASE]
+    if case is not None:
+        state[CASE] = case
+    state[ITERATION], state[ITERATIONS], state[BYTES] = 0, iterations, bytes_
+    state[PHASE] = phase
 
 
-def read_row(row: StateBuffer) -> RankState:
-    """What a row says now."""
-    return RankState(*row.tolist())
+def read_state(state: StateBuffer) -> RankState:
+    """The state as it is now."""
+    return RankState(*state.tolist())
 
 
-def read_positions(scratch_dir: Path) -> dict[int, RankState]:
-    """The rows that lie on a desk, by rank; rows outlive their ranks."""
+def read_states(scratch_dir: Path) -> dict[int, RankState]:
+    """The states in a scratch folder, by rank."""
     found: dict[int, RankState] = {}
-    for path in scratch_dir.glob("position-*"):
+    for path in scratch_dir.glob("state-*"):
         numbers = memoryview(path.read_bytes())
-        if len(numbers) == 8 * len(NUMBERS):
+        if len(numbers) == _SIZE:
             found[int(path.name.partition("-")[2])] = RankState(*numbers.cast("q").tolist())
     return found
 
 
-def is_there(pid: int) -> bool:
-    """Whether there is such a process on this host."""
+def is_process_alive(pid: int) -> bool:
+    """Whether this host has such a process; true for 0, the pid of a rank that has none yet."""
     try:
-        os.kill(pid, 0)  # to 0, this process itself: a rank that has not noted its number yet
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     return True
 
 
-def end(pid: int) -> None:
-    """End a process of this host at once, also one that is stopped; none where `pid` is 0."""
+def kill_process(pid: int) -> None:
+    """Kill a process of this host, also a stopped one; does nothing for the pid 0."""
     if pid:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _path(scratch_dir: Path, rank: int) -> Path:
-    return scratch_dir / f"position-{rank}"

@@ -1,5 +1,7 @@
-"""A rank that somebody else started is ended by them: mpirun and `srun --kill-on-bad-exit` do that
-at once where another rank ended. It stays for a moment, in which there is something to be said.
+"""SIGTERM for a rank that another launcher started.
+
+mpirun and `srun --kill-on-bad-exit` send it to all ranks as soon as one has ended. The rank then
+stays for a moment, in which it can report which rank that was.
 """
 
 from __future__ import annotations
@@ -11,25 +13,38 @@ import time
 from collections.abc import Callable
 
 SIGNAL = signal.SIGTERM
-STAY_S = 0.5
-"""Open MPI kills 1 s later. Who left sooner would look to others like the one that ended."""
 
 
-def keep_for_later() -> None:
-    """Have the signal wait for a thread that asks for it; for this thread, and those it starts."""
+def block_sigterm() -> None:
+    """Block SIGTERM in this thread and in those it starts, for a TerminationThread to receive."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {SIGNAL})
 
 
-def when_dismissed(speak: Callable[[], None]) -> None:
-    """Speak when the signal comes, and then end as it ends others; also out of an operation that
-    never returns to Python."""
+class TerminationThread:
+    """Calls `report` when SIGTERM comes, and ends the process `delay_s` later as SIGTERM does; also
+    out of an operation that never returns to Python."""
 
-    def wait() -> None:
+    def __init__(self, report: Callable[[], None], delay_s: float) -> None:
+        self._report = report
+        self._delay_s = delay_s
+        self._closed = False
+        self._thread = threading.Thread(target=self._wait, daemon=True, name="commbench-sigterm")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, and unblock SIGTERM in the thread that calls this."""
+        self._closed = True
+        if self._thread.is_alive():
+            signal.pthread_kill(self._thread.ident or 0, SIGNAL)
+        self._thread.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
+
+    def _wait(self) -> None:
         signal.sigwait({SIGNAL})
-        ends = time.monotonic() + STAY_S
-        threading.Thread(target=speak, daemon=True).start()
-        time.sleep(ends - time.monotonic())
+        if self._closed:
+            return
+        deadline = time.monotonic() + self._delay_s
+        threading.Thread(target=self._report, daemon=True).start()
+        time.sleep(max(0.0, deadline - time.monotonic()))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
         os.kill(os.getpid(), SIGNAL)
-
-    threading.Thread(target=wait, daemon=True, name="commbench-dismissal").start()

@@ -1,8 +1,9 @@
-"""The watch of a rank: a thread that looks once a second whether the rank still moves.
+"""The watchdog of a rank: a thread that publishes heartbeats, and ends a rank that waits in vain.
 
-Where a rank has not moved for longer than its operation may take, all have stopped: one of them
-was stopped, loops, never came, or lost its link. Each rank's watch then finds out which, says so,
-and ends its rank.
+It looks once a second. Three things make it act, each with a method of its own: the rank has made
+no progress for longer than its operation may take (`_end_hang`), another rank has reported a lost
+one (`_follow_report`), another launcher sends SIGTERM (`on_sigterm`). Where torch reports a lost
+connection to the rank itself, the rank asks its watchdog which one was lost (`find_lost_ranks`).
 """
 
 from __future__ import annotations
@@ -14,239 +15,252 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from commbench.errors import RankError
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
-from commbench.worker.watchdog.error_files import LEFT
-from commbench.worker.watchdog.hang_analysis import allowed_s, blame, is_silent, judge, report
-from commbench.worker.watchdog.heartbeats import Heartbeat, HeartbeatStore, board_for, store_of
+from commbench.worker.watchdog.delays import DELAYS, Delays
+from commbench.worker.watchdog.error_files import LOST_RANK_HINT
+from commbench.worker.watchdog.hang_analysis import (
+    Heartbeats,
+    LostRanks,
+    allowed_s,
+    describe_lost_ranks,
+    diagnose_hang,
+    diagnose_lost_ranks,
+    find_silent,
+    make_hang_error,
+)
+from commbench.worker.watchdog.heartbeats import (
+    Heartbeat,
+    HeartbeatStore,
+    find_store,
+    open_heartbeats,
+)
 from commbench.worker.watchdog.rank_state import (
-    BEATS,
     BYTES,
     DONE,
+    HEARTBEATS,
     PID,
     STILL_MS,
     StateBuffer,
-    end,
-    is_there,
-    open_row,
-    read_positions,
-    read_row,
+    is_process_alive,
+    kill_process,
+    open_state,
+    read_state,
+    read_states,
     set_phase,
 )
-from commbench.worker.watchdog.termination import keep_for_later, when_dismissed
+from commbench.worker.watchdog.termination import TerminationThread, block_sigterm
 
-BEAT_S = 1.0
-LATE_S = 5.0
-"""A watch that itself was not let run for so long knows nothing of the time meanwhile."""
-LISTENING_BEATS = 3
-"""How long a watch listens for the others' beats before it judges."""
-STAY_S = 3.0
-"""Others learn up to 2 s later that a rank is gone."""
 CALLS_SHOWN = 8
 
-Tell = Callable[[RankError, bool], None]
-"""Tells people of an error; the second argument: this rank speaks for all."""
+ReportError = Callable[[RankError, bool], None]
+"""Reports an error to people; the second argument: this rank reports it for all."""
+
+
+class StallTimer:
+    """Measures for how long a rank has made no progress."""
+
+    def __init__(self, state: StateBuffer, late_s: float) -> None:
+        self._state = state
+        self._late_s = late_s
+        self._progress = read_state(state).progress
+        self._updated = self._moved = time.monotonic()
+
+    def update(self) -> float:
+        """Seconds without progress, which it notes in the state."""
+        now, progress = time.monotonic(), read_state(self._state).progress
+        if progress != self._progress or now - self._updated > self._late_s:
+            self._progress, self._moved = progress, now
+        self._updated = now
+        self._state[STILL_MS] = round(1000 * (now - self._moved))
+        return now - self._moved
 
 
 class Watchdog:
-    """Looks after one rank until it is told that the rank is done."""
+    """Watches one rank until `stop` is called."""
 
     def __init__(
         self,
-        row: StateBuffer,
-        board: HeartbeatStore,
+        state: StateBuffer,
+        store: HeartbeatStore,
         rank_context: RankContext,
+        cases: Sequence[Case],
         timeout_s: float,
-        tell: Tell,
+        report: ReportError,
+        delays: Delays = DELAYS,
     ) -> None:
-        self.row = row
-        self.cases: Sequence[Case] = ()
-        """The cases of the plan, for the words of a report."""
-        self.neighbours: Mapping[int, int] = {}
-        """The processes of ranks of this host that somebody else started, by rank."""
-        self._board = board
-        self._rank, self._ranks = rank_context.rank, rank_context.world_size
-        self._timeout_s = timeout_s
-        self._tell = tell
-        self._host = socket.gethostname()
+        self.state = state
+        self.local_pids: Mapping[int, int] = {}
+        """The processes of the ranks of this host that another launcher started, by rank."""
+        self._store = store
+        self._rank, self._world_size = rank_context.rank, rank_context.world_size
+        self._is_external = rank_context.joined
         self._scratch_dir = rank_context.scratch_dir
-        self._store_host = _host_of_store(rank_context)
-        self._main = threading.main_thread().ident or 0
-        self._over = threading.Event()
-        self._joined = rank_context.joined
-        self._judging = threading.Lock()
-        self._judged = False
-        """Who is gone has been found out."""
-        row[PID] = os.getpid()
-        self._post()
-        self._thread = threading.Thread(target=self._look, daemon=True, name="commbench-watch")
+        self._cases = cases
+        self._timeout_s = timeout_s
+        self._report = report
+        self._delays = delays
+        self._host = socket.gethostname()
+        self._store_host = _find_store_host(rank_context)
+        self._main_thread = threading.main_thread().ident or 0
+        self._stopped = threading.Event()
+        self._diagnosing = threading.Lock()
+        self._is_diagnosed = False
+        """This rank knows which ranks are lost."""
+        state[PID] = os.getpid()
+        self._publish()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="commbench-watchdog")
         self._thread.start()
 
-    def end(self) -> None:
-        """The rank is done."""
-        self._over.set()
+    def stop(self) -> None:
+        """Watch no more: the rank is done, or ends with an error."""
+        self._stopped.set()
         self._thread.join()
+        self._store.close()
 
-    def confess(self, word: str) -> None:
-        """Tell the other ranks that this one has failed."""
-        self._post(word=word)
+    def publish_failure(self, failure: str) -> None:
+        """Tell the other ranks how this one failed."""
+        self._publish(failure=failure)
 
-    def blame(self, patience_s: float) -> tuple[str, bool]:
-        """What the other ranks' positions tell of a connection that was lost: which of them ended,
-        and what it was doing; empty where none did. And whether this rank speaks for all, as the
-        first that is left. Takes `patience_s`, in which the watch goes on."""
-        with self._judging:
-            self._board.alarm()
-            first = self._board.read()
-            time.sleep(patience_s)
-            self._judged = True
-            return self._gone(first, self._board.read())
+    def find_lost_ranks(self) -> LostRanks:
+        """Which ranks ended, after torch has reported a lost connection; takes `listen_s`."""
+        with self._diagnosing:
+            self._store.report_lost_rank()
+            return self._diagnose_lost_ranks(time.sleep)
 
-    def say(self, blames: str, is_reporter: bool) -> None:
-        """Tell of ranks that are gone, if this one speaks. Then stay until the others know as much:
-        some launchers end all ranks with the first, and rank 0's store ends with it."""
-        if is_reporter:
-            self._tell(RankError(blames, LEFT), True)
-        time.sleep(STAY_S)
+    def report_lost_ranks(
+        self, lost: LostRanks, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Report lost ranks, where this rank is the reporter. Then stay until the others know them
+        too: some launchers end all ranks with the first, and rank 0's store ends with it."""
+        if lost.is_reporter:
+            self._report(lost.error(), True)
+        sleep(self._delays.stay_s)
 
-    def _gone(
-        self, first: Mapping[int, Heartbeat], second: Mapping[int, Heartbeat]
-    ) -> tuple[str, bool]:
-        failed = [(rank, post.word) for rank, post in second.items() if post.word]
-        if self._store_host and set(second) <= {self._rank} and self._rank:
-            # Nothing answers where all post, which is at rank 0.
-            return f"rank 0 on {self._store_host} ended, or cannot be reached", self._rank == 1
-        gone = failed or [
-            (rank, "")
-            for rank in range(self._ranks)
-            if rank not in second or is_silent(rank, first, second)
-        ]
-        gone = [(rank, word) for rank, word in gone if rank != self._rank]
-        if not gone:
-            return "", True
-        ranks = [rank for rank, _ in gone]
-        first_left = min(rank for rank in range(self._ranks) if rank not in ranks)
-        return blame(ranks, gone[0][1], second, self.cases), self._rank == first_left
-
-    def dismissed(self) -> None:
-        """The launcher ends this rank. If a rank of this host ended before, say so: nobody will see
-        how the others' positions go on."""
-        left = [rank for rank, pid in self.neighbours.items() if is_there(pid)]
-        gone = [rank for rank in self.neighbours if rank not in left]
-        if not gone or self._over.is_set() or self._judged or self._rank != min(left):
+    def on_sigterm(self) -> None:
+        """Report which ranks of this host have ended, when another launcher ends this one: nobody
+        will live to see their heartbeats stop. The lowest rank that is left reports."""
+        left = [rank for rank, pid in self.local_pids.items() if is_process_alive(pid)]
+        lost = [rank for rank in self.local_pids if rank not in left]
+        if not lost or self._stopped.is_set() or self._is_diagnosed or self._rank != min(left):
             return
-        known = {rank: post for rank, post in self._board.read().items() if rank in gone}
-        if not any(post.word for post in known.values()):  # who has words says them
+        known = {rank: h for rank, h in self._store.read().items() if rank in lost}
+        if not any(heartbeat.failure for heartbeat in known.values()):  # else they report it
             where = "" if known else f" on {self._host}"
-            self._tell(RankError(blame(gone, "", known, self.cases, where), LEFT), True)
+            message = describe_lost_ranks(lost, known, self._cases, where)
+            self._report(RankError(message, LOST_RANK_HINT), True)
 
-    def _look(self) -> None:
-        looked = moved = time.monotonic()
-        seen = read_row(self.row).progress
-        while not self._over.wait(BEAT_S):
-            now = time.monotonic()
-            progress = read_row(self.row).progress
-            if progress != seen or now - looked > LATE_S:
-                seen, moved = progress, now
-            looked = now
-            self.row[STILL_MS] = round(1000 * (now - moved))
-            self._post()
-            if self._joined and self._board.alarmed:
-                self._answer(progress)
-            if now - moved > allowed_s(self._timeout_s, self.row[BYTES]):
-                self._give_up()
+    def _run(self) -> None:
+        stall_timer = StallTimer(self.state, self._delays.late_s)
+        while not self._stopped.wait(self._delays.heartbeat_s):
+            stalled_s = stall_timer.update()
+            self._publish()
+            if self._is_external and self._store.has_lost_rank:
+                self._follow_report()
+            if stalled_s > allowed_s(self._timeout_s, self.state[BYTES]):
+                self._end_hang()
 
-    def _answer(self, progress: tuple[int, int, int]) -> None:
-        """Another rank has lost one. This one may not see that for long: if it does not move on
-        either, find out who is gone, say so, and end."""
-        if self._judged or not self._judging.acquire(blocking=False):
-            return  # the main thread has seen it
+    def _publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
+        self.state[HEARTBEATS] += 1
+        self._store.publish(Heartbeat(self._host, read_state(self.state), stack, failure))
+
+    def _keep_publishing(self, seconds: float, stack: tuple[str, ...] = ()) -> None:
+        """Publish heartbeats for so long, or until the rank is done."""
+        for _ in range(round(seconds / self._delays.heartbeat_s)):
+            if not self._stopped.wait(self._delays.heartbeat_s):
+                self._publish(stack)
+
+    def _diagnose_lost_ranks(self, sleep: Callable[[float], object]) -> LostRanks:
+        first = self._store.read()
+        sleep(self._delays.listen_s)
+        self._is_diagnosed = True
+        second = self._store.read()
+        return diagnose_lost_ranks(
+            first, second, self._rank, self._world_size, self._store_host, self._cases
+        )
+
+    def _follow_report(self) -> None:
+        """Another rank has reported a lost one, which this rank may not notice for long. Unless it
+        makes progress, find out which one was lost, report it and end this rank."""
+        if self._is_diagnosed or not self._diagnosing.acquire(blocking=False):
+            return  # the main thread has noticed it
         try:
-            first = self._board.read()
-            self._beat_on(LISTENING_BEATS * BEAT_S)
-            blames, is_reporter = self._gone(first, self._board.read())
-            self._judged = bool(blames) and progress == read_row(self.row).progress
+            before = read_state(self.state).progress
+            lost = self._diagnose_lost_ranks(self._keep_publishing)
+            after = read_state(self.state).progress
+            self._is_diagnosed = bool(lost.message) and before == after
         finally:
-            self._judging.release()
-        if self._judged and not self._over.is_set():
-            if is_reporter:
-                self._tell(RankError(blames, LEFT), True)
-            self._beat_on(STAY_S)
+            self._diagnosing.release()
+        if self._is_diagnosed and not self._stopped.is_set():
+            self.report_lost_ranks(lost, self._keep_publishing)
             os._exit(RankError.exit_code)
 
-    def _beat_on(self, seconds: float) -> None:
-        """Let others see for so long that this rank is there, unless it is done."""
-        for _ in range(round(seconds / BEAT_S)):
-            if not self._over.wait(BEAT_S):
-                self._post()
-
-    def _post(self, **more: Any) -> None:
-        self.row[BEATS] += 1
-        self._board.post(Heartbeat(self._host, read_row(self.row), **more))
-
-    def _give_up(self) -> None:
-        """Find out who keeps everybody waiting, say so, and end this rank."""
-        stack = _stack(self._main)
-        self._post(stack=stack)
-        first = self._board.read()
-        for _ in range(LISTENING_BEATS):
-            if self._over.wait(BEAT_S):
-                return
-            self._post(stack=stack)
-        second = self._board.read()
-        silent = [rank for rank in second if is_silent(rank, first, second)]
+    def _end_hang(self) -> None:
+        """Find out which ranks keep all others waiting, report it and end this rank."""
+        stack = _read_stack(self._main_thread)
+        self._publish(stack)
+        first = self._store.read()
+        self._keep_publishing(self._delays.listen_s, stack)
+        if self._stopped.is_set():
+            return
+        second = self._store.read()
+        silent = find_silent(first, second)
         is_reporter = self._rank == min((r for r in second if r not in silent), default=self._rank)
-        verdict = judge(first, second, self._ranks)
-        self._tell(report(verdict, second, self.cases, self._timeout_s), is_reporter)
-        for rank in silent:
-            # A stopped rank would outlive the others: it does not even see that it is to end.
-            if rank != self._rank and self._is_ours(rank, second[rank]):
-                end(second[rank].position.pid)
+        diagnosis = diagnose_hang(first, second, self._world_size)
+        self._report(make_hang_error(diagnosis, second, self._cases, self._timeout_s), is_reporter)
+        self._kill(silent, second)
         if not is_reporter:
-            time.sleep(BEAT_S)  # the first to end may end all
+            time.sleep(self._delays.heartbeat_s)  # the first to end may end all
         os._exit(RankError.exit_code)
 
-    def _is_ours(self, rank: int, post: Heartbeat) -> bool:
-        """Whether to end that rank: one of the same launcher, whose guard ends all others."""
+    def _kill(self, ranks: Sequence[int], heartbeats: Heartbeats) -> None:
+        """Kill those of some stopped ranks that run here: they would outlive the others, for a
+        stopped process does not react to SIGTERM."""
         if self._scratch_dir:
-            return rank in read_positions(self._scratch_dir)
-        return post.host == self._host
+            here = set(read_states(self._scratch_dir))
+        else:
+            here = {rank for rank in ranks if heartbeats[rank].host == self._host}
+        for rank in here.intersection(ranks) - {self._rank}:
+            kill_process(heartbeats[rank].state.pid)
 
 
 @contextmanager
-def watching(plan: Plan, rank_context: RankContext, tell: Tell) -> Iterator[Watchdog]:
-    """A watch over this rank, whose position is noted in `watch.row`."""
+def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iterator[Watchdog]:
+    """A watchdog of this rank, which records what it does in `watchdog.state`."""
     if rank_context.joined:
-        keep_for_later()  # threads inherit that
-    watch = Watchdog(
-        open_row(rank_context.scratch_dir, rank_context.rank),
-        board_for(rank_context),
+        block_sigterm()  # the threads that are started from now on inherit that
+    watchdog = Watchdog(
+        open_state(rank_context.scratch_dir, rank_context.rank),
+        open_heartbeats(rank_context, DELAYS.store_s),
         rank_context,
+        plan.cases(),
         plan.timeout_s,
-        tell,
+        report,
     )
-    watch.cases = plan.cases()
-    if rank_context.joined:
-        when_dismissed(watch.dismissed)
+    termination = (
+        TerminationThread(watchdog.on_sigterm, DELAYS.sigterm_s) if rank_context.joined else None
+    )
     try:
-        yield watch
-        set_phase(watch.row, DONE)
+        yield watchdog
+        set_phase(watchdog.state, DONE)
     finally:
-        watch.end()
+        watchdog.stop()
+    if termination:  # after an error it stays: there is still something to report
+        termination.close()
 
 
-def _host_of_store(rank_context: RankContext) -> str:
-    """The host of the store in which ranks post; empty where they post in files."""
-    if rank_context.meeting_point.startswith("file:"):
+def _find_store_host(rank_context: RankContext) -> str:
+    """The host of the store in which ranks publish; empty where they publish in files."""
+    address = find_store(rank_context)
+    if not address:
         return ""
-    return socket.gethostname() if rank_context.one_host else store_of(rank_context)[0]
+    return socket.gethostname() if rank_context.one_host else address[0]
 
 
-def _stack(thread: int) -> tuple[str, ...]:
+def _read_stack(thread: int) -> tuple[str, ...]:
     """The innermost calls of a thread, innermost last."""
     frame = sys._current_frames().get(thread)
     calls: list[str] = []

@@ -1,4 +1,4 @@
-"""Who keeps everybody waiting: judged from positions made by hand, and seen by a real watch."""
+"""Who keeps everybody waiting: judged from states made by hand, and seen by a real watch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from commbench.spec.plan import Plan
-from commbench.worker.watchdog.hang_analysis import allowed_s, judge, report, spans
+from commbench.worker.watchdog.hang_analysis import (
+    allowed_s,
+    diagnose_hang,
+    format_ranks,
+    make_hang_error,
+)
 from commbench.worker.watchdog.heartbeats import FileHeartbeats, Heartbeat
 from commbench.worker.watchdog.rank_state import (
-    BEATS,
     CHECKING,
     DONE,
     HANDING_IN,
+    HEARTBEATS,
     ITERATION,
     JOINING,
     MEASURING,
@@ -23,9 +28,9 @@ from commbench.worker.watchdog.rank_state import (
     STEP,
     WAITING,
     RankState,
-    open_row,
-    read_positions,
-    read_row,
+    open_state,
+    read_state,
+    read_states,
     set_phase,
 )
 
@@ -35,60 +40,62 @@ IN_TORCH = ("/a/conductor.py:9 perform", "/lib/torch/distributed/c10d.py:7 all_r
 ELSEWHERE = ("/a/conductor.py:9 perform", "/b/mine.py:3 spin")
 
 
-def post(
+def beat(
     iteration: int, stack: tuple[str, ...] = IN_TORCH, *, phase: int = MEASURING, step: int = 7,
     beats: int = 50, host: str = "a",
 ) -> Heartbeat:  # fmt: skip
-    position = RankState(1, beats, step, phase, 1, iteration, 50, 0, 30_000)
-    return Heartbeat(host, position, stack)
+    state = RankState(1, beats, step, phase, 1, iteration, 50, 0, 30_000)
+    return Heartbeat(host, state, stack)
 
 
-def later(posts: dict[int, Heartbeat], *but: int) -> dict[int, Heartbeat]:
+def later(heartbeats: dict[int, Heartbeat], *but: int) -> dict[int, Heartbeat]:
     """The same some beats later, but those whose watch has stopped."""
     return {
-        rank: p if rank in but else p._replace(position=p.position._replace(beats=99))
-        for rank, p in posts.items()
+        rank: p if rank in but else p._replace(state=p.state._replace(heartbeats=99))
+        for rank, p in heartbeats.items()
     }
 
 
 def test_a_rank_that_has_not_come_as_far_as_the_others_is_behind() -> None:
-    posts = {0: post(12), 1: post(12), 2: post(11)}
-    assert judge(posts, later(posts), 3) == ((2,), "is behind")
-    posts = {0: post(12), 1: post(12, phase=HANDING_IN), 2: post(3, step=8, phase=WAITING)}
-    assert judge(posts, later(posts), 3) == ((0,), "is behind")
+    heartbeats = {0: beat(12), 1: beat(12), 2: beat(11)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((2,), "is behind")
+    heartbeats = {0: beat(12), 1: beat(12, phase=HANDING_IN), 2: beat(3, step=8, phase=WAITING)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((0,), "is behind")
 
 
 def test_a_rank_whose_watch_has_stopped_answers_no_more_wherever_it_is() -> None:
-    posts = {0: post(12), 1: post(12), 2: post(13)}
-    assert judge(posts, later(posts, 2), 3) == ((2,), "answers no more")
-    assert judge(posts, later(posts, 0, 2), 3) == ((0, 2), "answer no more")
+    heartbeats = {0: beat(12), 1: beat(12), 2: beat(13)}
+    assert diagnose_hang(heartbeats, later(heartbeats, 2), 3) == ((2,), "answers no more")
+    assert diagnose_hang(heartbeats, later(heartbeats, 0, 2), 3) == ((0, 2), "answer no more")
 
 
 def test_a_rank_that_nobody_hears_of_comes_first() -> None:
-    posts = {0: post(12), 1: post(11)}
-    assert judge(posts, later(posts, 1), 4) == ((2, 3), "cannot be heard of")
+    heartbeats = {0: beat(12), 1: beat(11)}
+    assert diagnose_hang(heartbeats, later(heartbeats, 1), 4) == ((2, 3), "cannot be heard of")
 
 
 def test_a_rank_that_does_something_else_where_others_wait_is_named_with_it() -> None:
-    posts = {0: post(12), 1: post(12, ELSEWHERE), 2: post(12)}
-    assert judge(posts, later(posts), 3) == ((1,), "is at mine.py:3 spin")
-    posts = {0: post(12, ELSEWHERE), 1: post(12, ELSEWHERE), 2: post(12)}
-    assert judge(posts, later(posts), 3) == ((0, 1), "are at mine.py:3 spin")
+    heartbeats = {0: beat(12), 1: beat(12, ELSEWHERE), 2: beat(12)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((1,), "is at mine.py:3 spin")
+    heartbeats = {0: beat(12, ELSEWHERE), 1: beat(12, ELSEWHERE), 2: beat(12)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((0, 1), "are at mine.py:3 spin")
 
 
 def test_where_all_wait_nobody_is_blamed() -> None:
-    posts = {rank: post(12) for rank in range(3)}
-    assert judge(posts, later(posts), 3) == ((), "all ranks wait")
+    heartbeats = {rank: beat(12) for rank in range(3)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((), "all ranks wait")
 
 
 def test_ranks_that_are_done_keep_nobody_waiting() -> None:
-    posts = {0: post(0, phase=DONE, step=9), 1: post(0, phase=DONE, step=9), 2: post(4)}
-    assert judge(posts, later(posts, 0, 1), 3).guilty == (2,)
+    heartbeats = {0: beat(0, phase=DONE, step=9), 1: beat(0, phase=DONE, step=9), 2: beat(4)}
+    assert diagnose_hang(heartbeats, later(heartbeats, 0, 1), 3).culprits == (2,)
 
 
 def test_the_report_says_who_is_where_since_when_and_shows_the_stack() -> None:
-    posts = {0: post(12), 1: post(12), 2: post(11, ELSEWHERE, host="b")}
-    told = report(judge(posts, later(posts), 3), posts, PLAN.cases(), 20.0)
+    heartbeats = {0: beat(12), 1: beat(12), 2: beat(11, ELSEWHERE, host="b")}
+    told = make_hang_error(
+        diagnose_hang(heartbeats, later(heartbeats), 3), heartbeats, PLAN.cases(), 20.0
+    )
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert told.message == (
         "rank 2 on b is at mine.py:3 spin; "
@@ -104,7 +111,7 @@ def test_the_report_says_who_is_where_since_when_and_shows_the_stack() -> None:
     [([3], "3"), ([0, 1], "0, 1"), ([0, 1, 2, 5, 7, 8, 9], "0-2, 5, 7-9"), ([], "")],
 )
 def test_runs_of_ranks_are_put_together(numbers: list[int], text: str) -> None:
-    assert spans(numbers) == text
+    assert format_ranks(numbers) == text
 
 
 def test_large_operations_may_take_longer() -> None:
@@ -112,38 +119,40 @@ def test_large_operations_may_take_longer() -> None:
     assert allowed_s(2.0, 1 << 30) == pytest.approx(109.4, abs=0.1)
 
 
-def test_positions_tell_what_a_rank_does(tmp_path: Path) -> None:
-    row = open_row(tmp_path, 1)
-    assert read_row(row).told(PLAN.cases()) == "starting"
+def test_states_tell_what_a_rank_does(tmp_path: Path) -> None:
+    row = open_state(tmp_path, 1)
+    assert read_state(row).describe(PLAN.cases()) == "starting"
     set_phase(row, JOINING)
-    assert read_positions(tmp_path)[1].told(PLAN.cases()) == "joining the others"
+    assert read_states(tmp_path)[1].describe(PLAN.cases()) == "joining the others"
     set_phase(row, CHECKING, 1)
-    assert read_row(row).told(PLAN.cases()) == "checking all_reduce float32 sum in_place 64 MiB"
+    assert (
+        read_state(row).describe(PLAN.cases()) == "checking all_reduce float32 sum in_place 64 MiB"
+    )
     set_phase(row, MEASURING, 0, 5)
     row[ITERATION] = 4
     told = "measuring all_reduce float32 sum in_place 1 KiB, iteration 5 of 5"
-    assert read_positions(tmp_path)[1].told(PLAN.cases()) == told
+    assert read_states(tmp_path)[1].describe(PLAN.cases()) == told
 
 
-def test_a_position_outlives_its_rank(tmp_path: Path) -> None:
+def test_a_state_outlives_its_rank(tmp_path: Path) -> None:
     dies = (
         "import os, sys; from pathlib import Path; from commbench.worker.watchdog.rank_state import *\n"  # noqa: E501
-        "row = open_row(Path(sys.argv[1]), 3); row[STEP] = 8; row[PID] = os.getpid()\n"
+        "row = open_state(Path(sys.argv[1]), 3); row[STEP] = 8; row[PID] = os.getpid()\n"
         "set_phase(row, MEASURING, 1, 50); row[ITERATION] = 17; os.kill(os.getpid(), 9)"
     )
     process = subprocess.Popen([sys.executable, "-c", dies, str(tmp_path)])
     assert process.wait() == -9
-    (position,) = read_positions(tmp_path).values()
-    assert position == RankState(process.pid, 0, 8, MEASURING, 1, 17, 50)
+    (state,) = read_states(tmp_path).values()
+    assert state == RankState(process.pid, 0, 8, MEASURING, 1, 17, 50)
 
 
 def test_what_lies_on_the_desk_is_on_the_board(tmp_path: Path) -> None:
-    rows = [open_row(tmp_path, rank) for rank in range(2)]
+    rows = [open_state(tmp_path, rank) for rank in range(2)]
     for rank, row in enumerate(rows):
-        row[PID], row[BEATS], row[STEP] = 100 + rank, 5, 2
-    board = FileHeartbeats(tmp_path, 0)
-    board.post(Heartbeat("here", read_row(rows[0]), IN_TORCH))
-    posts = board.read()
-    assert [posts[rank].position.pid for rank in (0, 1)] == [100, 101]
-    assert posts[0].waits and posts[0].stack == IN_TORCH
-    assert not posts[1].stack
+        row[PID], row[HEARTBEATS], row[STEP] = 100 + rank, 5, 2
+    store = FileHeartbeats(tmp_path, 0)
+    store.publish(Heartbeat("here", read_state(rows[0]), IN_TORCH))
+    heartbeats = store.read()
+    assert [heartbeats[rank].state.pid for rank in (0, 1)] == [100, 101]
+    assert heartbeats[0].is_in_torch and heartbeats[0].stack == IN_TORCH
+    assert not heartbeats[1].stack

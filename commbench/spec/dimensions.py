@@ -1,0 +1,109 @@
+"""The table of dimensions: in what the cases of a plan differ from one another.
+
+A case has one value in each dimension, and no two cases of a plan have the same values. Adding a
+dimension takes an entry here, a field of Case and a field of Plan; the two fields have defaults, so
+that files which are older than the dimension can still be read. The columns of results.csv, the key
+by which rows of two files match, titles and labels follow from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
+from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.timing_modes import TIMING_CHOICES, describe_timing, expand_timing
+
+if TYPE_CHECKING:
+    from commbench.spec.operations import Operation
+    from commbench.spec.plan import Plan
+
+
+class Dimension(NamedTuple):
+    """One dimension of a Case."""
+
+    field: str
+    """Its field of Case, its column of results.csv and its label in OpenMetrics."""
+    plan_field: str
+    """The field of Plan that says which values are measured."""
+    option: str
+    """The option of `commbench run` that sets that field."""
+    values: Callable[[Plan, Operation], tuple[Any, ...]]
+    """The values that the cases of one operation have, in order. An operation to which the
+    dimension does not apply has one: empty text, or None for a number."""
+    choices: tuple[str, ...] = ()
+    """What the field of Plan may hold; empty where that is no choice among names."""
+    title: Callable[[Any], str] | None = str
+    """How a value reads in the title of a case; None: it is no part of the title."""
+    is_qualifier: bool = False
+    """Whether it stands at the end of the title, after the names."""
+    is_integer: bool = False
+    """Whether its values are whole numbers; otherwise they are text."""
+
+    @property
+    def word(self) -> str:
+        """What it is called in a sentence: `reduce op`, `size`."""
+        return self.field.removesuffix("_bytes").replace("_", " ")
+
+    def read(self, cell: Any) -> Any:
+        """The value that a cell of a data frame stands for."""
+        if not self.is_integer:
+            return cell
+        return None if cell != cell else int(cell)  # NaN is not itself
+
+
+def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if plan.placement == NATURAL or not operation.has_data:
+        return operation.placements[:1]
+    return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+
+
+DIMENSIONS: tuple[Dimension, ...] = (
+    Dimension(
+        "operation", "operations", "--op",
+        values=lambda _, operation: (operation.name,),
+        choices=tuple(OPERATIONS),
+    ),
+    Dimension(
+        "dtype", "dtypes", "--dtype",
+        values=lambda plan, operation: plan.dtypes if operation.has_data else ("",),
+        choices=tuple(DTYPES),
+    ),
+    Dimension(
+        "reduce_op", "reduce_ops", "--reduce-op",
+        values=lambda plan, operation: plan.reduce_ops if operation.reduces else ("",),
+        choices=tuple(REDUCE_OPS),
+    ),
+    Dimension(
+        "root", "root", "--root",
+        values=lambda plan, operation: (plan.root if operation.rooted else None,),
+        title=lambda root: "" if root is None else f"root {root}",
+        is_qualifier=True,
+        is_integer=True,
+    ),
+    Dimension(
+        "placement", "placement", "--placement",
+        values=_placements,
+        choices=PLACEMENT_CHOICES,
+    ),
+    Dimension(
+        "timing", "timing", "--timing",
+        values=lambda plan, _: expand_timing(plan.timing),
+        choices=TIMING_CHOICES,
+        title=lambda timing: describe_timing(timing).tag,
+        is_qualifier=True,
+    ),
+    Dimension(
+        "size_bytes", "sizes", "--sizes",
+        values=lambda plan, operation: plan.sizes if operation.has_data else (0,),
+        title=None,
+        is_integer=True,
+    ),
+)  # fmt: skip
+"""The cases of a plan are the product of these values for each of its operations, in this order:
+the last dimension varies fastest."""
+
+IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
+"""The dimensions that a title names, in its order."""
