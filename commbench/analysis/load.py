@@ -13,6 +13,7 @@ from commbench.analysis.columns import COLUMNS, coerce, columns_of
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
+from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
@@ -20,17 +21,6 @@ from commbench.results.schema import Run, RunHeader
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-class ImportHints(NamedTuple):
-    """What a person adds where another tool's file does not tell it."""
-
-    ranks: int | None = None
-    operation: str | None = None
-    dtype: str | None = None
-
-
-NO_HINTS = ImportHints()
 
 
 class LoadedRun(NamedTuple):
@@ -144,10 +134,9 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
     """
     if path.name == JOURNAL or not is_file(path) or _is_journal_opening(path):
         return read_run(path)
-    from commbench.importers.registry import read_foreign
-    from commbench.importers.to_run import run_of
+    from commbench.importers.registry import import_run
 
-    return run_of(read_foreign(path, **hints._asdict()))
+    return import_run(path, hints)
 
 
 def _is_journal_opening(path: Path) -> bool:

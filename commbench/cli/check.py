@@ -60,7 +60,7 @@ def check(
     commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
     commbench check new --against old --rules limits.toml --junit report.xml
     """
-    from commbench.analysis.load import ImportHints, load
+    from commbench.analysis.load import load
     from commbench.compare.comparison import allowed
     from commbench.errors import UsageError
     from commbench.gate import github
@@ -69,6 +69,7 @@ def check(
     from commbench.gate.limits import DEFAULT_SLOWDOWN
     from commbench.gate.rules import parse_rule, read_rules
     from commbench.gate.text import gate_markdown, gate_text
+    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.sanitize import runs_in_actions
     from commbench.results.files import write_new

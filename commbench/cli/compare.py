@@ -51,10 +51,11 @@ def compare(
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
     """
-    from commbench.analysis.load import ImportHints, load
+    from commbench.analysis.load import load
     from commbench.compare.comparison import COMPARED, allowed
     from commbench.compare.comparison import compare as compare_two
     from commbench.compare.formats import FORMATS
+    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
     from commbench.results.run_folder import find_run
     from commbench.units import parse_percentage

@@ -41,8 +41,8 @@ def import_(
     """
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
-    from commbench.importers.registry import read_foreign
-    from commbench.importers.to_run import run_of
+    from commbench.importers.hints import ImportHints
+    from commbench.importers.registry import import_run
     from commbench.output.console import print_result, print_status
     from commbench.report.run_table import run_text
     from commbench.results.journal import write_run
@@ -51,13 +51,12 @@ def import_(
 
     if label is not None:
         require_label(label)
-    foreign = read_foreign(file, ranks=ranks, operation=op, dtype=dtype)
-    run = run_of(foreign)
+    run = import_run(file, ImportHints(ranks, op, dtype))
     run = run._replace(header=run.header._replace(label=label or run.header.label))
     folder = create_folder(output or new_folder(label or "imported"))
     write_run(folder, run)
     ResultsCsv(folder).add(*make_rows(run))
     print_result(run_text(run))
-    for note in foreign.notes:
+    for note in run.header.environment["notes"]:
         print_status(f"note: {' '.join(note.split())}")
     print_status(f"results are in {folder}")

@@ -29,7 +29,8 @@ def plot(
     commbench plot results/ring results/tree --output plots
     commbench plot ring tree --output plots             runs by label, under results/
     """
-    from commbench.analysis.load import ImportHints, open_run
+    from commbench.analysis.load import open_run
+    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
     from commbench.report.plots import draw
     from commbench.results.files import is_folder

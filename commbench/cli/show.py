@@ -30,8 +30,9 @@ def show(
     commbench show mine --peak nvlink4                   the newest of that label, under results/
     commbench show results/20261121-120000-sweep
     """
-    from commbench.analysis.load import ImportHints, open_run
+    from commbench.analysis.load import open_run
     from commbench.errors import UsageError
+    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
     from commbench.report.formats import TABLE, format_run, require_known_format
     from commbench.results.run_folder import find_run

@@ -1,5 +1,4 @@
-"""Readers of other tools' result files, one per format, into one neutral form (`foreign`).
+"""Other tools' result files as runs, one importer per format. Start at `registry.import_run`.
 
-Imports records.environment and what lies below records: plan, operations, dtypes, reductions,
-units, errors. Start at `read.read_foreign`.
+Imports results, spec and host, and the layers below.
 """

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from commbench.errors import UsageError
-from commbench.importers.base import ImportedRow
+from commbench.importers.base import ImportedRow, join_numbers
 from commbench.importers.cells import is_number
-from commbench.importers.collector import listed
 from commbench.spec.operations import OPERATIONS
 from commbench.units import GB
 
-_TELLING = 0.02
-"""A bandwidth printed more coarsely than this fraction of itself tells nothing."""
+_COARSEST = 0.02
+"""A bandwidth whose last printed digit is a larger fraction of it is too coarse to check by."""
 
 
 def recomputed_busbw(row: ImportedRow, ranks: int) -> float | None:
@@ -21,65 +20,65 @@ def recomputed_busbw(row: ImportedRow, ranks: int) -> float | None:
     return row.size_bytes / row.time_s * factor(ranks) if factor else None
 
 
-def printed_range(cell: str) -> tuple[float, float]:
-    """The lowest and the highest number that is printed as `cell`: half a unit of its last
-    digit."""
+def parse_range(cell: str) -> tuple[float, float]:
+    """The lowest and the highest number that is printed as `cell`, half a unit of its last digit
+    away from it."""
     mantissa, _, exponent = cell.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     half = 0.5 * 10.0 ** (int(exponent or 0) - decimals)
     return float(cell) - half, float(cell) + half
 
 
-def follows(moved_bytes: float, exponent: int, time_cell: str, bandwidth_cell: str) -> bool:
-    """Whether `bandwidth_cell` (GB/s) can be `moved_bytes` over `time_cell`, both rounded to
-    their last printed digit; the time's unit is ten to the power of
-    `exponent` seconds."""
-    shortest, longest = (edge * 10.0**exponent for edge in printed_range(time_cell))
-    low, high = printed_range(bandwidth_cell)
+def is_consistent(moved_bytes: float, exponent: int, time_cell: str, bandwidth_cell: str) -> bool:
+    """Whether `bandwidth_cell` (GB/s) can be `moved_bytes` over `time_cell`, both rounded to their
+    last printed digit. The unit of time is ten to the power of `exponent` seconds."""
+    shortest, longest = (edge * 10.0**exponent for edge in parse_range(time_cell))
+    low, high = parse_range(bandwidth_cell)
     slack = 1e-9 * (1 + high)
     if moved_bytes / longest / GB > high + slack:
         return False
     return shortest <= 0 or moved_bytes / shortest / GB >= low - slack
 
 
-class _Seen(NamedTuple):
+class _Checked(NamedTuple):
     line: int
-    agrees: bool
-    telling: bool
+    is_consistent: bool
+    is_precise: bool
+    """Whether it is printed finely enough to tell a wrong number of ranks."""
 
 
 class BandwidthCheck:
-    """Collects over a file which printed bandwidths follow from time and size."""
+    """Collects over a file whether printed bandwidths follow from time and size."""
 
     def __init__(self) -> None:
-        self._seen: list[_Seen] = []
+        self._checked: list[_Checked] = []
 
-    def see(self, row: ImportedRow, ranks: int, exponent: int, time: str, busbw: str) -> None:
-        """Look at one row and at its cells of time and bus bandwidth (GB/s)."""
+    def add(self, row: ImportedRow, ranks: int, exponent: int, time: str, busbw: str) -> None:
+        """Check one row by its cells of time and bus bandwidth (GB/s)."""
         factor = OPERATIONS[row.operation].busbw_factor
         if factor is None or not (is_number(time) and is_number(busbw)):
             return
-        low, high = printed_range(busbw)
-        agrees = follows(row.size_bytes * factor(ranks), exponent, time, busbw)
-        self._seen.append(_Seen(row.line, agrees, high - low < _TELLING * high))
+        low, high = parse_range(busbw)
+        consistent = is_consistent(row.size_bytes * factor(ranks), exponent, time, busbw)
+        self._checked.append(_Checked(row.line, consistent, high - low < _COARSEST * high))
 
-    def verdict(self, path: str, asked: str) -> str:
+    def make_note(self, path: str, hinted: str) -> str:
         """A note on rows whose bandwidth does not follow; empty where all do.
 
-        UsageError where most do not, and the file does not tell its operation or its ranks but
-        `asked` was said: `all_reduce on 8 ranks`.
+        `hinted` is the operation and the ranks where they are hints, not the file's own words:
+        `all_reduce on 8 ranks`. Then a UsageError is raised where most rows do not follow.
         """
-        wrong = [seen.line for seen in self._seen if not seen.agrees]
-        telling = [seen for seen in self._seen if seen.telling]
-        if asked and sum(not seen.agrees for seen in telling) * 2 > len(telling):
+        wrong = [row.line for row in self._checked if not row.is_consistent]
+        precise = [row for row in self._checked if row.is_precise]
+        if hinted and sum(not row.is_consistent for row in precise) * 2 > len(precise):
             raise UsageError(
-                f"{path} prints other bus bandwidths than {asked} would have "
-                f"({listed('row', wrong)})",
+                f"{path} prints other bus bandwidths than {hinted} would have "
+                f"({join_numbers('row', wrong)})",
                 "check --op and --ranks",
             )
         if not wrong:
             return ""
         return (
             f"in {len(wrong)} rows the printed bus bandwidth does not follow from size and time "
-            f"({listed('row', wrong)})"
+            f"({join_numbers('row', wrong)})"
         )

@@ -1,9 +1,17 @@
-"""The neutral form of another tool's results: a ImportedFile of ForeignRows."""
+"""The common form of other tools' results, an ImportedFile of ImportedRows, and its collector."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from commbench.errors import RecordsError, UsageError
+from commbench.importers.cells import looks_like_lost_row
+from commbench.importers.hints import ImportHints
+from commbench.importers.text_source import Line, SourceText
+
+_MOST_LINES = 4
+T = TypeVar("T")
 
 
 class ImportedRow(NamedTuple):
@@ -16,13 +24,13 @@ class ImportedRow(NamedTuple):
     reduce_op: str
     """Empty for an operation that does not reduce."""
     root: int | None
-    """None where there is no root, or the file does not tell it."""
+    """None where there is no root or the file does not say which."""
     placement: str
     """`in_place`, `out_of_place`; empty for an operation without data."""
     size_bytes: int
-    """nccl-tests' size (see commbench.spec.operations), whatever the tool's own convention is."""
+    """By nccl-tests' convention (see commbench.spec.operations), whatever the tool's own is."""
     count: int  # type: ignore[assignment]  # hides tuple.count
-    """Elements in the tensor, or in one block of an operation with blocks."""
+    """Elements of the tensor, or of one block in an operation with blocks."""
     time_s: float
     """The tool's main time of one operation."""
     statistic: str
@@ -37,7 +45,7 @@ class ImportedRow(NamedTuple):
     p99_s: float | None = None
     mean_s: float | None = None
     spread: str = ""
-    """What minimum, maximum, percentiles and mean are taken over: tools differ in it."""
+    """What minimum, maximum, percentiles and mean are taken over; tools differ in this."""
     samples_s: tuple[float, ...] = ()
     """Seconds of each iteration, of the slowest rank."""
     algbw: float | None = None
@@ -45,10 +53,10 @@ class ImportedRow(NamedTuple):
     busbw: float | None = None
     """Bus bandwidth as printed, in bytes/s."""
     wrong: int | None = None
-    """Wrong elements; None when the tool did not check."""
+    """Wrong elements; None where the tool did not check."""
 
     def with_statistics(self, values: dict[str, float | None], over: str) -> ImportedRow:
-        """The row with minimum, maximum, percentiles and mean, by the names of their fields."""
+        """The row with minimum, maximum, percentiles and mean, given by the names of the fields."""
         known = {name: value for name, value in values.items() if value is not None}
         if not known:
             return self
@@ -70,7 +78,7 @@ class ImportedFile(NamedTuple):
     tool: str
     """`nccl-tests`, `osu`, `imb` or `param`."""
     tool_version: str
-    """Empty where the file does not tell it."""
+    """Empty where the file does not say."""
     format: str
     """The importer's name, such as `nccl-tests-json`."""
     timing: str
@@ -82,11 +90,91 @@ class ImportedFile(NamedTuple):
     backend: str | None
     rows: tuple[ImportedRow, ...]
     notes: tuple[str, ...] = ()
-    """What was left out and why, and what the numbers mean where that is not obvious."""
+    """What was left out and why, and what the numbers mean where that is not clear."""
     environment: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    """As in a journal's header: `nccl`, `variables`; variables by an allow-list."""
+    """As in a journal's header: `nccl`, `variables`; the variables pass an allow-list."""
 
 
-def each(values: Iterable[str]) -> tuple[str, ...]:
-    """The values that are not empty, each once."""
+class RowCollector:
+    """Collects the rows and notes of one file while an importer reads it."""
+
+    def __init__(self, source: SourceText, hints: ImportHints, unit: str = "line") -> None:
+        """`unit` names what row numbers count: `line` or `result`."""
+        self.source = source
+        self.hints = hints
+        self.rows: list[ImportedRow] = []
+        self._unit = unit
+        self._notes: list[str] = []
+        self._left_out: dict[str, list[int]] = {}
+        self._mismatches: dict[str, str] = {}
+
+    def note(self, text: str) -> None:
+        """Add a note about the file, unless it has it already."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def leave_out(self, reason: str, line: int) -> None:
+        """Note that the row or table at `line` is left out."""
+        self._left_out.setdefault(reason, []).append(line)
+
+    def note_lost_row(self, line: Line) -> None:
+        """Note a line that is no row, if it holds so many numbers that it may have been one."""
+        if looks_like_lost_row(line.text.split()):
+            self.leave_out("not a row, for all its numbers", line.number)
+
+    def is_requested(self, line: int, operation: str, dtype: str) -> bool:
+        """Whether a row is of the operation and type that were requested; leaves it out if not."""
+        for option, requested, found in (
+            ("--op", self.hints.operation, operation),
+            ("--dtype", self.hints.dtype, dtype),
+        ):
+            if requested is not None and found and found != requested:
+                self._mismatches[option] = f"holds {found}, not {requested}"
+                self.leave_out(f"{found}, and {option} {requested} was asked for", line)
+                return False
+        return True
+
+    def read_rows(self, rows: Iterable[tuple[Line, T]], add: Callable[[Line, T], None]) -> None:
+        """Call `add` for each line with its row; leave out a line in which the file ends.
+
+        Raises RecordsError with the line's number where `add` raises ValueError.
+        """
+        for line, row in rows:
+            if self.source.is_cut(line):
+                self.leave_out("the file ends within the line", line.number)
+                continue
+            try:
+                add(line, row)
+            except ValueError as error:
+                raise self.source.damaged(line.number, error, len(self.rows)) from None
+
+    def make_file(self, **facts: Any) -> ImportedFile:
+        """The file with these facts; raises an error where it has no row."""
+        if not self.rows:
+            for option, why in self._mismatches.items():
+                raise UsageError(f"{self.source.path} {why}", f"leave out {option}")
+            raise RecordsError(
+                f"{self.source.path} holds no result that can be read",
+                "; ".join(self._all_notes()) or "it may have been cut off before its first row",
+            )
+        return ImportedFile(
+            path=self.source.path, rows=tuple(self.rows), notes=tuple(self._all_notes()), **facts
+        )
+
+    def _all_notes(self) -> list[str]:
+        return self._notes + [
+            f"left out {len(lines)} ({join_numbers(self._unit, lines)}): {reason}"
+            for reason, lines in self._left_out.items()
+        ]
+
+
+def join_numbers(unit: str, numbers: list[int]) -> str:
+    """The first numbers of some lines or rows: `line 3`, `lines 3, 4, 5, 6, …`."""
+    shown = ", ".join(str(number) for number in numbers[:_MOST_LINES])
+    more = ", …" if len(numbers) > _MOST_LINES else ""
+    return f"{unit}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def unique(values: Iterable[str]) -> tuple[str, ...]:
+    """The values that are not empty, each once, in their order."""
     return tuple(dict.fromkeys(value for value in values if value))

@@ -1,4 +1,4 @@
-"""Cells of foreign tables: numbers as printed, columns as named by a header."""
+"""Cells of other tools' tables: numbers as they were printed, and the names of columns."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None
 
 
-def looks_lost(row: list[str]) -> bool:
-    """Whether a line that is no row has so many numbers that it may have been one."""
+def looks_like_lost_row(row: list[str]) -> bool:
+    """Whether the words of a line that is no row are numbers so often that it may have been one."""
     numbers = sum(is_number(cell) for cell in row)
     return len(row) > 1 and numbers * 2 >= len(row) and not row[0].startswith("#")
 
 
-def whole(cell: str) -> int:
-    """The whole number of a cell; ValueError for anything else."""
+def parse_whole(cell: str) -> int:
+    """The whole number in a cell; ValueError for anything else."""
     if not is_whole(cell):
         raise ValueError(f"{cell!r:.40} is no whole number")
     return int(cell)
 
 
-def size(cell: str) -> int:
-    """The bytes of a cell; ValueError beyond what any machine holds."""
-    if whole(cell) > LARGEST_SIZE:
+def parse_size(cell: str) -> int:
+    """The bytes in a cell; ValueError beyond the largest size that commbench accepts."""
+    if parse_whole(cell) > LARGEST_SIZE:
         raise ValueError(f"size {cell} is out of range")
     return int(cell)
 
 
-def number(cell: str, exponent: int = 0) -> float | None:
-    """The number of a cell times ten to the power of `exponent`, exactly as printed.
+def parse_number(cell: str, exponent: int = 0) -> float | None:
+    """The number in a cell times ten to the power of `exponent`, exactly as printed.
 
     None for `N/A`, `nan`, `inf`; ValueError for anything else.
     """
@@ -66,26 +66,26 @@ def number(cell: str, exponent: int = 0) -> float | None:
     return value
 
 
-def seconds(cell: str, exponent: int = MICROSECONDS) -> float | None:
-    """The time of a cell, by default in microseconds.
+def parse_seconds(cell: str, exponent: int = MICROSECONDS) -> float | None:
+    """The seconds of a time in a cell, which by default is in microseconds.
 
-    None where there is none, or 0 stands: nothing takes no time.
+    None where there is none, and for 0, since nothing takes no time.
     """
-    value = number(cell, exponent)
+    value = parse_number(cell, exponent)
     if value is not None and value > LONGEST_S:
         raise ValueError(f"time {cell} is out of range")
     return value or None
 
 
-def bandwidth(cell: str) -> float | None:
-    """The bytes/s of a cell in GB/s."""
-    return number(cell, GIGABYTES)
+def parse_bandwidth(cell: str) -> float | None:
+    """The bytes/s of a bandwidth in a cell, which is in GB/s."""
+    return parse_number(cell, GIGABYTES)
 
 
-def columns(header: str, known: Sequence[tuple[str, str]]) -> list[str]:
+def parse_columns(header: str, known: Sequence[tuple[str, str]]) -> list[str]:
     """The names of a header's columns, in order.
 
-    `known` pairs regular expressions of what headers print with names; ValueError for text that
+    `known` pairs regular expressions of column headings with names. Raises ValueError for text that
     none of them matches.
     """
     names: list[str] = []
@@ -100,3 +100,10 @@ def columns(header: str, known: Sequence[tuple[str, str]]) -> list[str]:
         else:
             raise ValueError(f"the column {rest.split()[0]!r:.40} is unknown")
     return names
+
+
+def name_cells(columns: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    """The cells of a row by column; ValueError where they are not as many as the columns."""
+    if len(row) != len(columns):
+        raise ValueError(f"it has {len(row)} cells, and the header {len(columns)} columns")
+    return dict(zip(columns, row, strict=True))

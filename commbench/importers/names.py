@@ -1,6 +1,6 @@
-"""Other tools' names of operations, as commbench calls them: one table per tool.
+"""Other tools' names of operations with commbench's names, one table per tool.
 
-An operation that a table lacks has no counterpart, and its results are left out.
+An operation that a table lacks has no counterpart in commbench, and its results are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
 
 
 class MpiBenchmark(NamedTuple):
-    """One benchmark of MPI: commbench's operation and what the printed size is."""
+    """One MPI benchmark: commbench's operation and the meaning of the printed size."""
 
     operation: str
     of_block: bool = False

@@ -1,4 +1,4 @@
-"""IMPORTERS: the table of foreign formats, and read_foreign, which knows them by their content."""
+"""IMPORTERS, the table of other tools' file formats, and how a file's format is recognised."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import NamedTuple
 from commbench.errors import RecordsError
 from commbench.importers import imb, osu, param
 from commbench.importers.base import ImportedFile
-from commbench.importers.hints import ImportHints, asked_for
+from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.importers.nccl_tests import json_output as nccl_json
 from commbench.importers.nccl_tests import text_output as nccl_text
 from commbench.importers.text_source import SourceText, read_source
+from commbench.importers.to_run import make_run
+from commbench.results.schema import Run
 
 
 class Importer(NamedTuple):
-    """One foreign format."""
+    """One file format of another tool."""
 
     name: str
-    sniff: Callable[[SourceText], bool]
+    recognises: Callable[[SourceText], bool]
     """Whether a file is of this format, by its content."""
     read: Callable[[SourceText, ImportHints], ImportedFile]
 
@@ -27,31 +29,30 @@ class Importer(NamedTuple):
 IMPORTERS: dict[str, Importer] = {
     importer.name: importer
     for importer in (
-        Importer(module.NAME, module.sniff, module.read)
+        Importer(module.NAME, module.recognises, module.read)
         for module in (nccl_json, nccl_text, osu, imb, param)
     )
 }
 
 
-def read_foreign(
-    path: Path,
-    *,
-    ranks: int | None = None,
-    operation: str | None = None,
-    dtype: str | None = None,
-) -> ImportedFile:
+def import_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
+    """The results in another tool's file as a run."""
+    return make_run(import_file(path, hints))
+
+
+def import_file(path: Path, hints: ImportHints = NO_HINTS) -> ImportedFile:
     """The results in another tool's file.
 
-    RecordsError where it cannot be read; UsageError where it does not tell what is needed and
-    was not said, or where what was said contradicts it.
+    Raises RecordsError where it cannot be read, and UsageError where a hint is missing, is invalid
+    or contradicts the file.
     """
-    asked = asked_for(str(path), ranks, operation, dtype)
-    return read_text(read_source(path), asked)
+    hints = hints.validate()
+    return import_text(read_source(path), hints)
 
 
-def read_text(source: SourceText, asked: ImportHints) -> ImportedFile:
-    """The results in a file that has been read."""
-    found = [importer for importer in IMPORTERS.values() if importer.sniff(source)]
+def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
+    """The results in the text of another tool's file."""
+    found = [importer for importer in IMPORTERS.values() if importer.recognises(source)]
     if not found:
         raise RecordsError(
             f"{source.path} is no output of a tool that commbench knows",
@@ -62,4 +63,4 @@ def read_text(source: SourceText, asked: ImportHints) -> ImportedFile:
             f"{source.path} holds results of {' and '.join(one.name for one in found)}",
             "make a file of each",
         )
-    return found[0].read(source, asked)
+    return found[0].read(source, hints)

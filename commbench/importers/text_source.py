@@ -1,4 +1,4 @@
-"""A foreign file as clean lines: without colours, tags of launchers, timestamps, returns."""
+"""Another tool's file as clean lines, without colours, launchers' tags and timestamps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SourceText(NamedTuple):
         return line.number == len(self.lines) and bool(line.text)
 
     def damaged(self, line: int, why: object, sound: int) -> RecordsError:
-        """The error for a line that cannot be what it has to be, after `sound` rows."""
+        """The error for a damaged line that follows `sound` rows."""
         return RecordsError(
             f"{self.path}, line {line}, is damaged: {why}",
             f"{sound} rows before it can be read; mend or remove the line",
@@ -57,7 +57,7 @@ class SourceText(NamedTuple):
 
 
 def read_source(path: Path) -> SourceText:
-    """The text of a file; RecordsError where there is none."""
+    """Read a file; raises RecordsError where it cannot be read."""
     if why := why_unreadable(path, LARGEST_FILE_BYTES):
         hint = "give a file that another tool wrote"
         if "larger" in why:
@@ -69,17 +69,17 @@ def read_source(path: Path) -> SourceText:
         raise RecordsError(
             f"cannot read {path}: {error.strerror}", "give a file that another tool wrote"
         ) from None
-    return source_of(str(path), _decoded(raw))
+    return parse_source(str(path), _decode(raw))
 
 
-def source_of(path: str, text: str) -> SourceText:
-    """The source that a text is."""
+def parse_source(path: str, text: str) -> SourceText:
+    """Split a text into clean lines."""
     lines = (Line(n, _clean(line)) for n, line in enumerate(_ENDS.split(text), start=1))
     return SourceText(path, text, tuple(lines))
 
 
-def _decoded(raw: bytes) -> str:
-    """The text; bytes that are none become the replacement character, which no number has."""
+def _decode(raw: bytes) -> str:
+    """The text; invalid bytes become the replacement character, which no number has."""
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8-sig"),
         (codecs.BOM_UTF16_LE, "utf-16"),

@@ -1,4 +1,4 @@
-"""Another tool's file as a run, so that everything that reads runs reads it too."""
+"""An imported file as a run, so that everything that reads runs reads other tools' files too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commbench.errors import RecordsError
-from commbench.importers.base import ImportedFile, ImportedRow
+from commbench.importers.base import ImportedFile, ImportedRow, unique
 from commbench.results.schema import (
     OK,
     WRONG,
@@ -23,11 +23,11 @@ from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.plan import Plan
 
 
-def run_of(file: ImportedFile) -> Run:
-    """The file as a run whose cases are the file's rows.
+def make_run(file: ImportedFile) -> Run:
+    """Make a run whose cases are the file's rows.
 
-    Rows that repeat a case (nccl-tests' run cycles) become launches of it. Raises RecordsError
-    where there is no row.
+    Rows that repeat a case (nccl-tests' run cycles) become its launches. Raises RecordsError where
+    there is no row.
     """
     if not file.rows:
         notes = "; ".join(file.notes) or "there is none"
@@ -58,13 +58,13 @@ def run_of(file: ImportedFile) -> Run:
 
 
 def _plan(file: ImportedFile) -> Plan:
-    """A plan that holds every case of the file; what the file does not tell is left empty."""
+    """A plan that holds every case of the file; what the file does not say is left empty."""
     backend = file.backend or ""
     known = BACKENDS.get(backend)
     return Plan(
-        operations=_each(row.operation for row in file.rows),
-        dtypes=_each(row.dtype for row in file.rows) or ("float32",),
-        reduce_ops=_each(row.reduce_op for row in file.rows) or ("sum",),
+        operations=unique(row.operation for row in file.rows),
+        dtypes=unique(row.dtype for row in file.rows) or ("float32",),
+        reduce_ops=unique(row.reduce_op for row in file.rows) or ("sum",),
         sizes=tuple(sorted({row.size_bytes for row in file.rows if row.size_bytes})),
         placement="both",
         backend=backend,
@@ -104,19 +104,16 @@ def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
 
 
 def _reported(row: ImportedRow) -> ReportedTiming:
-    """Percentiles and extremes are kept only where they are over iterations, as ours are."""
-    spread = row.spread.startswith("iterations")
+    """The timing that the tool reported. Percentiles and extremes are kept only where they are over
+    iterations, as commbench's are."""
+    is_over_iterations = row.spread.startswith("iterations")
     return ReportedTiming(
         time_s=row.time_s,
         statistic=row.statistic,
         iterations=row.iterations or 0,
-        minimum_s=row.minimum_s if spread else None,
+        minimum_s=row.minimum_s if is_over_iterations else None,
         mean_s=row.mean_s,
-        p95_s=row.p95_s if spread else None,
-        p99_s=row.p99_s if spread else None,
-        maximum_s=row.maximum_s if spread else None,
+        p95_s=row.p95_s if is_over_iterations else None,
+        p99_s=row.p99_s if is_over_iterations else None,
+        maximum_s=row.maximum_s if is_over_iterations else None,
     )
-
-
-def _each(names: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name))  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from commbench.errors import CommbenchError
 from commbench.importers.base import ImportedFile
 from commbench.importers.hints import ImportHints
 from commbench.importers.registry import IMPORTERS
-from commbench.importers.text_source import SourceText, source_of
+from commbench.importers.text_source import SourceText, parse_source
 
 DATA = Path(__file__).parents[1] / "data"
 INPUTS = 400
@@ -115,9 +115,9 @@ def test_mutated_files_give_their_own_rows_or_an_error(name: str, inputs: int) -
     began, outcomes = time.monotonic(), {"rows": 0, "errors": 0}
     for _ in range(inputs):
         text, asked = rng.choice(seeds)
-        source = source_of("x", _mutated(text, rng))
+        source = parse_source("x", _mutated(text, rng))
         try:
-            file = IMPORTERS[name].read(source, ImportHints("x", **asked))
+            file = IMPORTERS[name].read(source, ImportHints(**asked))
         except CommbenchError as error:
             assert error.message and error.hint
             assert "\n" not in error.message + error.hint

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from importing import read, refused
 
-from commbench.errors import CommbenchError, RecordsError, UsageError
-from commbench.importers.base import ImportedFile
+from commbench.errors import RecordsError, UsageError
 from commbench.importers.hints import ImportHints
-from commbench.importers.registry import read_foreign, read_text
-from commbench.importers.text_source import source_of
+from commbench.importers.registry import import_file
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 OSU = (FOREIGN / "osu.txt").read_text()
@@ -18,19 +17,8 @@ IMB = (FOREIGN / "imb.txt").read_text()
 ALLGATHER = "# OSU MPI Allgather Latency Test v7.4\n# Size       Avg Latency(us)\n1024  2.81\n"
 
 
-def read(text: str, **asked: object) -> ImportedFile:
-    return read_text(source_of("out", text), ImportHints("out", **asked))  # type: ignore[arg-type]
-
-
-def refused(error: type[CommbenchError], text: str, **asked: object) -> str:
-    with pytest.raises(error) as raised:
-        read(text, **asked)
-    assert raised.value.hint
-    return raised.value.message
-
-
 def test_osu_tables_are_read() -> None:
-    file = read_foreign(FOREIGN / "osu.txt", ranks=8)
+    file = import_file(FOREIGN / "osu.txt", ImportHints(ranks=8))
     assert [(r.operation, r.dtype, r.placement, r.size_bytes, r.count) for r in file.rows] == [
         ("all_reduce", "float32", "out_of_place", 4, 1),
         ("all_reduce", "float32", "out_of_place", 8, 2),
@@ -109,7 +97,7 @@ def test_a_damaged_osu_line_is_refused_with_its_number(old: str, new: str, why: 
 
 
 def test_imb_tables_are_read() -> None:
-    file = read_foreign(FOREIGN / "imb.txt", ranks=4)
+    file = import_file(FOREIGN / "imb.txt", ImportHints(ranks=4))
     assert [(r.operation, r.dtype, r.size_bytes, r.count, r.time_s) for r in file.rows] == [
         ("all_reduce", "float32", 32768, 8192, 20.02e-6),
         ("reduce_scatter", "float32", 4 * 32768, 8192, 30.02e-6),

@@ -6,26 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from importing import read, refused
 
-from commbench.errors import CommbenchError, RecordsError, UsageError
-from commbench.importers.base import ImportedFile
-from commbench.importers.hints import ImportHints
-from commbench.importers.registry import read_foreign, read_text
-from commbench.importers.text_source import source_of
+from commbench.errors import RecordsError, UsageError
+from commbench.importers.registry import import_file
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 NEWEST = (FOREIGN / "nccl-tests-3.json").read_text()
-
-
-def read(text: str, **asked: object) -> ImportedFile:
-    return read_text(source_of("out.json", text), ImportHints("out.json", **asked))  # type: ignore[arg-type]
-
-
-def refused(error: type[CommbenchError], text: str, **asked: object) -> str:
-    with pytest.raises(error) as raised:
-        read(text, **asked)
-    assert raised.value.hint
-    return raised.value.message
 
 
 def changed(**config: object) -> str:
@@ -35,7 +22,7 @@ def changed(**config: object) -> str:
 
 
 def test_the_newest_version_is_read_with_its_iterations() -> None:
-    file = read_foreign(FOREIGN / "nccl-tests-3.json")
+    file = import_file(FOREIGN / "nccl-tests-3.json")
     assert len(file.rows) == 8
     row = file.rows[2]
     assert (row.operation, row.dtype, row.reduce_op, row.root) == (
@@ -79,7 +66,7 @@ def test_secrets_in_the_environment_are_not_taken() -> None:
 
 
 def test_the_first_version_is_read_with_its_bare_words_and_misspelling() -> None:
-    file = read_foreign(FOREIGN / "nccl-tests-1.json")
+    file = import_file(FOREIGN / "nccl-tests-1.json")
     assert [(row.placement, row.algbw, row.busbw) for row in file.rows[:3]] == [
         ("out_of_place", None, 392000.0),
         ("out_of_place", 14.495106e9, 25.366436e9),

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from commbench.importers.bandwidth_check import follows, recomputed_busbw
+from commbench.importers.bandwidth_check import is_consistent, recomputed_busbw
 from commbench.importers.cells import MICROSECONDS
-from commbench.importers.registry import read_foreign
+from commbench.importers.hints import ImportHints
+from commbench.importers.registry import import_file
 from commbench.units import GB
 
 LOGS = Path(__file__).parents[1] / "data" / "nccl-tests"
@@ -30,7 +31,7 @@ def test_every_row_of_a_real_log_is_imported(name: str) -> None:
     printed = [match.groups() for match in ROW.finditer(path.read_text())]
     moved = [row for row in printed if row[0] != "0"]
     assert len(printed) == sum(" float " in line for line in path.read_text().splitlines())
-    file = read_foreign(path, operation=OPERATIONS[name])
+    file = import_file(path, ImportHints(operation=OPERATIONS[name]))
     got = [
         (row.size_bytes, row.count, row.placement, row.time_s, row.algbw, row.busbw)
         for row in file.rows
@@ -51,7 +52,7 @@ def test_every_row_of_a_real_log_is_imported(name: str) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_printed_bus_bandwidth_follows_to_its_last_digit(name: str) -> None:
     path = LOGS / f"nccl_{name}.log"
-    file = read_foreign(path, operation=OPERATIONS[name])
+    file = import_file(path, ImportHints(operation=OPERATIONS[name]))
     printed = [m.groups() for m in ROW.finditer(path.read_text()) if m[1] != "0"]
     cells = [pair for row in printed for pair in ((row[2], row[4]), (row[5], row[7]))]
     assert len(cells) == len(file.rows)
@@ -65,12 +66,12 @@ def test_every_printed_bus_bandwidth_follows_to_its_last_digit(name: str) -> Non
         unit = Decimal("0.01")
         assert low - unit <= Decimal(busbw) <= high + unit
         assert abs(Decimal(recomputed / GB) - Decimal(busbw)) <= unit + (high - low)
-        assert follows(row.size_bytes * float(FACTORS[name]), MICROSECONDS, time, busbw)
+        assert is_consistent(row.size_bytes * float(FACTORS[name]), MICROSECONDS, time, busbw)
 
 
 def test_a_bandwidth_that_does_not_follow_is_seen() -> None:
-    assert follows(1048576, -6, "100.0", "10.49")
-    assert not follows(1048576, -6, "100.0", "10.50")
-    assert not follows(1048576, -6, "100.0", "10.47")
-    assert follows(1048576, -6, "1.0e+02", "10.3")
-    assert follows(8, -6, "0.00", "12.00")
+    assert is_consistent(1048576, -6, "100.0", "10.49")
+    assert not is_consistent(1048576, -6, "100.0", "10.50")
+    assert not is_consistent(1048576, -6, "100.0", "10.47")
+    assert is_consistent(1048576, -6, "1.0e+02", "10.3")
+    assert is_consistent(8, -6, "0.00", "12.00")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from importing import read, refused
 
-from commbench.errors import CommbenchError, RecordsError, UsageError
-from commbench.importers.base import ImportedFile
+from commbench.errors import RecordsError, UsageError
 from commbench.importers.hints import ImportHints
-from commbench.importers.registry import read_foreign, read_text
-from commbench.importers.text_source import source_of
+from commbench.importers.registry import import_file
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
@@ -27,19 +26,8 @@ RUN = "$ ./all_reduce_perf -g 2\n" + DEVICES
 WHOLE = RUN + TITLE + HEADER + ROW + FOOT
 
 
-def read(text: str, **asked: object) -> ImportedFile:
-    return read_text(source_of("log", text), ImportHints("log", **asked))  # type: ignore[arg-type]
-
-
-def refused(error: type[CommbenchError], text: str, **asked: object) -> str:
-    with pytest.raises(error) as raised:
-        read(text, **asked)
-    assert raised.value.hint
-    return raised.value.message
-
-
 def test_several_tables_of_several_operations_are_read() -> None:
-    file = read_foreign(FOREIGN / "nccl-tests-several.txt")
+    file = import_file(FOREIGN / "nccl-tests-several.txt")
     got = [(r.operation, r.dtype, r.reduce_op, r.root, r.placement, r.count) for r in file.rows]
     assert got[:2] == [
         ("all_reduce", "float32", "sum", None, "out_of_place", 2),
@@ -62,8 +50,8 @@ def test_several_tables_of_several_operations_are_read() -> None:
 
 
 def test_tags_colours_carriage_returns_and_log_lines_change_nothing() -> None:
-    plain = read_foreign(FOREIGN / "nccl-tests-several.txt", operation="all_reduce")
-    tagged = read_foreign(FOREIGN / "nccl-tests-tagged.txt")
+    plain = import_file(FOREIGN / "nccl-tests-several.txt", ImportHints(operation="all_reduce"))
+    tagged = import_file(FOREIGN / "nccl-tests-tagged.txt")
     assert [row._replace(line=0) for row in tagged.rows] == [
         row._replace(line=0) for row in plain.rows
     ]
@@ -88,7 +76,7 @@ def test_the_tags_of_launchers_and_loggers_are_removed(tag: str) -> None:
 
 
 def test_per_iteration_columns_and_timestamps_are_read() -> None:
-    file = read_foreign(FOREIGN / "nccl-tests-per-iteration.txt")
+    file = import_file(FOREIGN / "nccl-tests-per-iteration.txt")
     row = file.rows[2]
     assert (row.size_bytes, row.time_s, row.busbw) == (1048576, 72.34e-6, 25.37e9)
     assert (row.minimum_s, row.maximum_s, row.p99_s) == (68.72e-6, 94.04e-6, 86.81e-6)
@@ -192,7 +180,7 @@ def test_a_line_that_the_file_ends_in_is_left_out() -> None:
 def test_a_damaged_line_is_refused_with_its_number(old: str, new: str, why: str) -> None:
     message = refused(RecordsError, WHOLE.replace(old, new))
     assert why in message
-    assert "log, line " in message
+    assert "out, line " in message
 
 
 def test_times_of_launching_are_no_times_of_operations() -> None:

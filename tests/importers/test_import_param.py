@@ -5,30 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from importing import read, refused
 
-from commbench.errors import CommbenchError, RecordsError, UsageError
-from commbench.importers.base import ImportedFile
-from commbench.importers.hints import ImportHints
-from commbench.importers.registry import read_foreign, read_text
-from commbench.importers.text_source import source_of
+from commbench.errors import RecordsError, UsageError
+from commbench.importers.registry import import_file
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 PARAM = (FOREIGN / "param.txt").read_text()
 
 
-def read(text: str, **asked: object) -> ImportedFile:
-    return read_text(source_of("out", text), ImportHints("out", **asked))  # type: ignore[arg-type]
-
-
-def refused(error: type[CommbenchError], text: str, **asked: object) -> str:
-    with pytest.raises(error) as raised:
-        read(text, **asked)
-    assert raised.value.hint
-    return raised.value.message
-
-
 def test_results_are_read() -> None:
-    file = read_foreign(FOREIGN / "param.txt")
+    file = import_file(FOREIGN / "param.txt")
     assert [(r.operation, r.dtype, r.placement, r.size_bytes, r.count) for r in file.rows] == [
         ("all_reduce", "float32", "in_place", 1048576, 262144),
         ("all_reduce", "float32", "in_place", 2097152, 524288),

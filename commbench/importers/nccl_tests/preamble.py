@@ -1,4 +1,4 @@
-"""What nccl-tests prints before a table: program, parameters, devices."""
+"""What nccl-tests says of a run before its results: program, parameters, devices."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from commbench.importers.nccl_tests.names import programs_in
+from commbench.importers.names import NCCL_TESTS
 from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
 """A line that begins like this after a table belongs to the next one."""
 
+_PROGRAM = re.compile(r"(?<![\w.])([a-z]{2,20}(?:_[a-z]{2,20})?)_(?:perf|test)(?:_mpi)?(?![\w.])")
+_OTHERS = ("hypercube", "alltoallv")
 _DEVICE = re.compile(
     r"#?\s*Rank\s+(?P<rank>\d{1,9})(?:\s+Group\s+(?P<group>\d{1,9}))?(?:\s+Pid\s+\d{1,20})?"
     r"\s+(?:on\s+(?P<host>\S+)|uses)\s+device\s+\d{1,9}\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
@@ -40,12 +42,12 @@ class RankDevice(NamedTuple):
 
 @dataclass
 class Preamble:
-    """What the lines before a table have told so far."""
+    """What the lines before a table say."""
 
     program: str | None = None
-    """As the program says itself."""
+    """The program by its own words."""
     commands: set[str] = field(default_factory=set)
-    """Programs of command lines before it."""
+    """Programs in command lines before the table."""
     version: str = ""
     library: str = ""
     """NCCL's version number."""
@@ -54,12 +56,12 @@ class Preamble:
     """World sizes that NCCL itself logged."""
     integers: dict[str, int] = field(default_factory=dict)
     blocking: str = ""
-    """What it says about blocking, where it waits for every operation."""
+    """Its words on blocking, where it waits for every operation."""
 
-    def take(self, line: str) -> None:
-        """Learn from one line."""
+    def read_line(self, line: str) -> None:
+        """Take what one line says."""
         if not line.startswith("#"):
-            self.commands.update(programs_in(line))
+            self.commands.update(find_programs(line))
             self.communicators.update(int(n) for n in _NRANKS.findall(line))
         if line.startswith("# Using devices"):
             self.devices.clear()
@@ -69,12 +71,12 @@ class Preamble:
         if match := re.match(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d{1,9}))?", line):
             self.version, self.library = match[1], match[2] or ""
         if line.startswith("# Collective test starting:"):
-            self.program = (programs_in(line) or [line.partition(":")[2].strip()])[0]
+            self.program = (find_programs(line) or [line.partition(":")[2].strip()])[0]
         if line.startswith("# Blocking Enabled"):
             self.blocking = line[2:].strip()
-        self._take_device(line)
+        self._read_device(line)
 
-    def _take_device(self, line: str) -> None:
+    def _read_device(self, line: str) -> None:
         if match := _DEVICE.match(line) or _LEGACY_DEVICE.match(line):
             found = match.groupdict()
             self.devices.append(
@@ -87,46 +89,65 @@ class Preamble:
             )
 
     @property
-    def told_program(self) -> str | None:
-        """The program, where it is beyond doubt."""
+    def known_program(self) -> str | None:
+        """The program; None where the lines name none or several."""
         if self.program is not None:
             return self.program
         return next(iter(self.commands)) if len(self.commands) == 1 else None
 
     @property
-    def told_ranks(self) -> int | None:
-        """How many ranks the measured communicator has; None where the lines do not tell."""
+    def known_ranks(self) -> int | None:
+        """Ranks of the measured communicator; None where the lines do not say."""
         if not self.devices:
             return next(iter(self.communicators)) if len(self.communicators) == 1 else None
         each = self.integers.get("threads", 1) * self.integers.get("gpus", 1)
-        return ranks_of([(device.rank, device.group) for device in self.devices], each)
+        return count_ranks([(device.rank, device.group) for device in self.devices], each)
 
     @property
     def timing(self) -> str:
-        """The loop launches all iterations and then waits, unless it says otherwise."""
+        """The timing mode: pipelined, unless it says that it waits for every operation."""
         return ISOLATED if self.blocking else PIPELINED
 
     @property
     def statistic(self) -> str:
-        """What the column `time` holds."""
-        return statistic(self.integers.get("iterations"), self.integers.get("grouped", 1))
+        """What the column `time` is."""
+        return describe_time(self.integers.get("iterations"), self.integers.get("grouped", 1))
 
 
-def statistic(iterations: int | None, grouped: int, over_ranks: str = "mean over ranks") -> str:
-    """What nccl-tests' time is; the text output does not tell how ranks are combined (-a)."""
+def describe_time(iterations: int | None, grouped: int, over_ranks: str = "mean over ranks") -> str:
+    """What nccl-tests' time is; the text output does not say how ranks are combined (-a)."""
     number = "" if iterations is None else f"{iterations} "
     group = f" of {grouped} grouped operations" if grouped > 1 else ""
     return f"mean over {number}iterations{group}, {over_ranks}"
 
 
-def ranks_of(listed: list[tuple[int, int]], each: int) -> int | None:
-    """The ranks of the group that reports, the one of rank 0; None where the list has gaps.
+def count_ranks(listed: list[tuple[int, int]], each: int) -> int | None:
+    """The ranks of rank 0's group, which is the one that reports; None where the list has gaps.
 
-    `listed` holds rank and group of every device; a process has `each` of them. With
-    NCCL_TESTS_SPLIT there are several groups.
+    `listed` holds rank and group of every device, and each process has `each` of them. There are
+    several groups with NCCL_TESTS_SPLIT.
     """
     if sorted(rank for rank, _ in listed) != list(range(len(listed))) or not each:
         return None
     reporting = next(group for rank, group in listed if rank == 0)
     ranks = sum(group == reporting for _, group in listed)
     return ranks if ranks % each == 0 else None
+
+
+def find_programs(text: str) -> list[str]:
+    """The programs of nccl-tests in a line, without `_perf`: `all_reduce`, `alltoall`."""
+    return [name for name in _PROGRAM.findall(text) if name in NCCL_TESTS or name in _OTHERS]
+
+
+def translate_program(program: str) -> str:
+    """commbench's operation of a program; LookupError where there is none."""
+    if program not in NCCL_TESTS:
+        raise LookupError(f"commbench has no operation for {program!r:.40}")
+    return NCCL_TESTS[program]
+
+
+def parse_library_version(code: str) -> str:
+    """NCCL's version from its number: `22805` is 2.28.5, `2708` is 2.7.8."""
+    number = int(code)
+    unit = 10_000 if number >= 10_000 else 1000
+    return f"{number // unit}.{number % unit // 100}.{number % 100}"

@@ -1,7 +1,7 @@
-"""Rows of nccl-tests, from the cells of its text table or of its JSON, checked against each other.
+"""Rows of nccl-tests, from the cells of its text table or of its JSON.
 
-Sources: nccl-tests' src/common.cu and src/util.cu; size and count follow from the operation as
-its doc/PERFORMANCE.md says.
+Size, count and bandwidth of a row are checked against each other. Sources: nccl-tests'
+src/common.cu, src/util.cu and doc/PERFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 from commbench.errors import UsageError
 from commbench.importers import cells
 from commbench.importers.bandwidth_check import BandwidthCheck
-from commbench.importers.base import ImportedRow
-from commbench.importers.collector import RowCollector
-from commbench.importers.nccl_tests.names import dtype_of, reduce_op_of
-from commbench.spec.dtypes import DTYPES
+from commbench.importers.base import ImportedRow, RowCollector
+from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, Operation
+from commbench.spec.reduce_ops import REDUCE_OPS
 
+CPU_TIME = "its times are the CPU's for launching (option -C), not the operation's"
 SPREAD = "iterations, the slowest rank of each, by CUDA events"
 
 
@@ -27,7 +27,7 @@ class RowKey(NamedTuple):
     elements: str
     dtype: str
     reduce_op: str
-    """Empty where it was printed as nothing, or there is no column."""
+    """Empty where its cell is blank, or there is no column."""
     root: str
 
 
@@ -51,45 +51,46 @@ class TableRun(NamedTuple):
     ranks: int
     statistic: str
     iterations: int | None
-    asked: bool
-    """Whether operation or ranks are what was asked for, and the file does not tell them."""
+    is_hinted: bool
+    """Whether the operation or the ranks come from hints, because the file does not say them."""
     exponent: int = cells.MICROSECONDS
 
 
 class RowBuilder:
-    """Adds the rows of one file to its collection. ValueError: a cell cannot be what it is."""
+    """Adds the rows of one file to its collector; raises ValueError where a cell is invalid."""
 
-    def __init__(self, collection: RowCollector) -> None:
-        self.collection = collection
-        self._agreement = BandwidthCheck()
-        self._asked = ""
+    def __init__(self, collector: RowCollector) -> None:
+        self.collector = collector
+        self._check = BandwidthCheck()
+        self._hinted = ""
 
     def add(self, run: TableRun, line: int, key: RowKey, timed: list[PlacementCells]) -> None:
         """Add the row of each placement, or note why not."""
         operation = OPERATIONS[run.operation]
-        if run.asked:
-            self._asked = f"{run.operation} on {run.ranks} ranks"
+        if run.is_hinted:
+            self._hinted = f"{run.operation} on {run.ranks} ranks"
         try:
-            dtype = dtype_of(key.dtype)
-            reduce_op = reduce_op_of(key.reduce_op) if operation.reduces and key.reduce_op else ""
+            dtype = translate_dtype(key.dtype)
+            has_reduce_op = operation.reduces and key.reduce_op
+            reduce_op = _translate_reduce_op(key.reduce_op) if has_reduce_op else ""
         except LookupError as reason:
-            self.collection.leave_out(str(reason), line)
+            self.collector.leave_out(str(reason), line)
             return
-        size, count = cells.size(key.size), cells.whole(key.elements)
+        size, count = cells.parse_size(key.size), cells.parse_whole(key.elements)
         blocks = run.ranks if operation.blocks else 1
         if operation.reduces and reduce_op == "":
-            self._contradict(run, line, f"it names no reduce op, and {operation.name} reduces")
+            self._refuse(run, line, f"it names no reduce op, and {operation.name} reduces")
         if size != count * blocks * DTYPES[dtype].size_bytes:
             each = f" for each of {run.ranks} ranks" if operation.blocks else ""
-            self._contradict(run, line, f"{count} {dtype}{each} are not {size} bytes")
+            self._refuse(run, line, f"{count} {dtype}{each} are not {size} bytes")
         if not size:
-            self.collection.leave_out("nothing was moved (size 0)", line)
-        elif self.collection.wanted(line, operation.name, dtype):
+            self.collector.leave_out("nothing was moved (size 0)", line)
+        elif self.collector.is_requested(line, operation.name, dtype):
             common = ImportedRow(
                 operation=operation.name,
                 dtype=dtype,
                 reduce_op=reduce_op,
-                root=_root(operation, key.root, run.ranks),
+                root=_parse_root(operation, key.root, run.ranks),
                 placement="",
                 size_bytes=size,
                 count=count,
@@ -101,57 +102,74 @@ class RowBuilder:
             for one in timed:
                 self._add(run, common, one)
 
-    def _contradict(self, run: TableRun, line: int, why: str) -> None:
-        if run.asked:
+    def _refuse(self, run: TableRun, line: int, why: str) -> None:
+        if run.is_hinted:
             raise UsageError(
-                f"{self.collection.source.path}, line {line}, is not of {self._asked}: {why}",
+                f"{self.collector.source.path}, line {line}, is not of {self._hinted}: {why}",
                 "check --op and --ranks",
             )
         raise ValueError(why)
 
     def _add(self, run: TableRun, common: ImportedRow, timed: PlacementCells) -> None:
-        time_s = cells.seconds(timed.time, run.exponent)
+        time_s = cells.parse_seconds(timed.time, run.exponent)
         if time_s is None:
             reason = f"its time is {timed.time!r:.20} ({timed.placement})"
-            self.collection.leave_out(reason, common.line)
+            self.collector.leave_out(reason, common.line)
             return
-        statistics = {name: cells.seconds(cell) for name, cell in timed.statistics.items()}
-        samples = [cells.seconds(cell) for cell in timed.samples]
+        statistics = {name: cells.parse_seconds(cell) for name, cell in timed.statistics.items()}
+        samples = [cells.parse_seconds(cell) for cell in timed.samples]
         row = common._replace(
             placement=timed.placement,
             time_s=time_s,
             samples_s=tuple(s for s in samples if s) if None not in samples else (),
-            algbw=cells.bandwidth(timed.algbw),
-            busbw=cells.bandwidth(timed.busbw),
+            algbw=cells.parse_bandwidth(timed.algbw),
+            busbw=cells.parse_bandwidth(timed.busbw),
             wrong=timed.wrong,
         ).with_statistics(statistics, SPREAD)
-        self.collection.rows.append(row)
-        self._agreement.see(row, run.ranks, run.exponent, timed.time, timed.busbw)
+        self.collector.rows.append(row)
+        self._check.add(row, run.ranks, run.exponent, timed.time, timed.busbw)
 
-    def note(self) -> None:
-        """Note what the numbers of all rows mean, and whether they agree with each other."""
-        if any(row.spread for row in self.collection.rows):
-            self.collection.note(
+    def add_notes(self) -> None:
+        """Note what the numbers of all rows mean, and whether they are consistent."""
+        if any(row.spread for row in self.collector.rows):
+            self.collector.note(
                 "minimum, maximum and percentiles are times of the device, time that of the host"
             )
-        if disagreement := self._agreement.verdict(self.collection.source.path, self._asked):
-            self.collection.note(disagreement)
+        if note := self._check.make_note(self.collector.source.path, self._hinted):
+            self.collector.note(note)
 
 
-def _root(operation: Operation, cell: str, ranks: int) -> int | None:
+def _parse_root(operation: Operation, cell: str, ranks: int) -> int | None:
     if not operation.rooted or cell in ("", "-1"):
         return None
-    if cells.whole(cell) >= ranks:
+    if cells.parse_whole(cell) >= ranks:
         raise ValueError(f"root {cell} is not a rank of {ranks}")
     return int(cell)
 
 
-def wrong_elements(cell: str, is_count: bool) -> int | None:
-    """The wrong elements of a cell.
+def parse_wrong(cell: str, is_count: bool) -> int | None:
+    """The number of wrong elements in a cell; None where it holds none.
 
-    In older versions the column is `error`, the largest deviation: only a 0 in it is a count.
+    In older versions the column is `error`, the largest deviation, of which only 0 is a count.
     """
-    value = cells.number(cell)
+    value = cells.parse_number(cell)
     if value is None or (value and not is_count):
         return None
     return int(value)
+
+
+def translate_dtype(name: str) -> str:
+    """commbench's name for an element type; LookupError where commbench has no such type."""
+    try:
+        return find_dtype(name).name
+    except UsageError:
+        raise LookupError(f"commbench has no element type {name!r:.40}") from None
+
+
+def _translate_reduce_op(name: str) -> str:
+    """commbench's name for a reduce operation, empty for `none`; LookupError for one it lacks."""
+    if name == "none":
+        return ""
+    if name not in REDUCE_OPS:
+        raise LookupError(f"commbench has no reduce op {name!r:.40}")
+    return name

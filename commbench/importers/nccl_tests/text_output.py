@@ -1,173 +1,308 @@
-"""nccl-tests' text output, of any version: tables with whatever is printed around them.
+"""nccl-tests' text output, of any version: tables with other lines around them.
 
-Cells are split at blanks, never by position: widths changed often. Source: nccl-tests' src/util.cu.
+The columns changed with versions and options. Cells are split at blanks, never by position, because
+widths changed often. Source: nccl-tests' src/util.cu.
 """
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from typing import NamedTuple
 
 from commbench.errors import RecordsError
-from commbench.importers.base import ImportedFile, each
-from commbench.importers.collector import RowCollector
+from commbench.importers import cells
+from commbench.importers.base import ImportedFile, RowCollector, unique
 from commbench.importers.hints import ImportHints
-from commbench.importers.nccl_tests.names import library_version, operation_of
-from commbench.importers.nccl_tests.preamble import BEGINS, Preamble
-from commbench.importers.nccl_tests.rows import RowBuilder, TableRun
-from commbench.importers.nccl_tests.table import (
-    NcclTestsTable,
-    is_header,
-    is_title,
-    looks_like_row,
-    table_of,
+from commbench.importers.nccl_tests.preamble import (
+    BEGINS,
+    Preamble,
+    parse_library_version,
+    translate_program,
+)
+from commbench.importers.nccl_tests.rows import (
+    CPU_TIME,
+    PlacementCells,
+    RowBuilder,
+    RowKey,
+    TableRun,
+    parse_wrong,
+    translate_dtype,
 )
 from commbench.importers.text_source import Line, SourceText
+from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
+from commbench.spec.timing_modes import ISOLATED
 
 NAME = "nccl-tests-text"
+
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
+_BEGINNINGS = {
+    ("size", "count", "type"): cells.MICROSECONDS,
+    ("bytes", "N", "type"): cells.MILLISECONDS,
+}
+"""The first columns of a header, with its unit of time: milliseconds in the first versions."""
+_TITLES = {"out-of-place": OUT_OF_PLACE, "in-place": IN_PLACE}
+_TITLE = re.compile("|".join(_TITLES))
+_TIMES = ("time", "cputime")
+_STATISTICS = {"i_min": "minimum_s", "i_max": "maximum_s", "i_p99": "p99_s"}
+_REDUCE_OPS = ("redop", "op")
+_LAST = "timestamp"
 
 
-class _Part(NamedTuple):
-    """One table as found in the file."""
-
-    preamble: Preamble
-    table: NcclTestsTable | None
-    """None: its numbers are of no use, for `reason`."""
-    reason: str
-    rows: list[tuple[Line, list[str]]]
-    others: list[Line]
-    """Lines among and after its rows."""
+def recognises(source: SourceText) -> bool:
+    """Whether a file has a header of nccl-tests' table."""
+    return any(_is_header(line.text) for line in source.lines)
 
 
-def sniff(source: SourceText) -> bool:
-    """Whether there is a header of nccl-tests' table."""
-    return any(is_header(line.text) for line in source.lines)
-
-
-def read(source: SourceText, asked: ImportHints) -> ImportedFile:
+def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
-    parts = _parts(source)
-    collection = RowCollector(source, asked)
-    ranks = asked.settle_ranks(part.preamble.told_ranks for part in parts)
-    rows = RowBuilder(collection)
-    for part in parts:
-        _read_part(part, ranks, rows)
-    kinds = {part.preamble.timing for part in parts}
-    if len(kinds) > 1:
+    sections = _find_sections(source)
+    collector = RowCollector(source, hints)
+    ranks = hints.choose_ranks(source.path, (each.preamble.known_ranks for each in sections))
+    rows = RowBuilder(collector)
+    for section in sections:
+        _read_section(section, ranks, rows)
+    timings = {section.preamble.timing for section in sections}
+    if len(timings) > 1:
         raise RecordsError(
             f"{source.path} holds runs with option -z and without, which time different things",
             "make a file of each",
         )
-    _note(parts, collection)
-    rows.note()
-    devices = [device for part in parts for device in part.preamble.devices]
-    libraries = each(part.preamble.library for part in parts)
-    return collection.file(
+    _add_notes(sections, collector)
+    rows.add_notes()
+    devices = [device for section in sections for device in section.preamble.devices]
+    libraries = unique(section.preamble.library for section in sections)
+    nccl = ", ".join(map(parse_library_version, libraries))
+    return collector.make_file(
         tool="nccl-tests",
-        tool_version=", ".join(each(part.preamble.version for part in parts)),
+        tool_version=", ".join(unique(section.preamble.version for section in sections)),
         format=NAME,
-        timing=kinds.pop(),
+        timing=timings.pop(),
         ranks=ranks,
-        hosts=each(device.host for device in devices),
-        devices=each(device.name for device in devices),
+        hosts=unique(device.host for device in devices),
+        devices=unique(device.name for device in devices),
         backend="nccl",
-        environment={"nccl": ", ".join(map(library_version, libraries))} if libraries else {},
+        environment={"nccl": nccl} if libraries else {},
     )
 
 
-def _parts(source: SourceText) -> list[_Part]:
-    parts: list[_Part] = []
-    preamble, title, part = Preamble(), "", None
+class NcclTestsTable(NamedTuple):
+    """The columns of one table."""
+
+    columns: tuple[str, ...]
+    exponent: int
+    """The unit of time is ten to this power of a second."""
+    placements: tuple[str, ...]
+    """Of each group of columns, in their order."""
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether it is of the first versions, whose rows may begin with `#`."""
+        return self.exponent != cells.MICROSECONDS
+
+    def is_row(self, row: list[str]) -> bool:
+        """Whether a line is meant as a row, damaged or not."""
+        return _looks_like_row(row) or (len(row) == len(self.columns) and cells.is_whole(row[0]))
+
+    def split(self, row: list[str]) -> tuple[RowKey, list[PlacementCells]]:
+        """The cells of a row; ValueError where they are not as many as the columns."""
+        row = self._align(row)
+        starts = [0, *_find_groups(self.columns), len(self.columns)]
+        key, *groups = (
+            dict(zip(self.columns[start:end], row[start:end], strict=True))
+            for start, end in pairwise(starts)
+        )
+        return (
+            RowKey(
+                size=key.get("size") or key["bytes"],
+                elements=key.get("count") or key["N"],
+                dtype=key["type"],
+                reduce_op=key.get("redop") or key.get("op") or "",
+                root=key.get("root", ""),
+            ),
+            [
+                _make_cells(placement, group)
+                for placement, group in zip(self.placements, groups, strict=True)
+            ],
+        )
+
+    def _align(self, row: list[str]) -> list[str]:
+        """The cells in their columns: a reduce op may be blank, and a timestamp is two words."""
+        for name in _REDUCE_OPS:
+            if name in self.columns and len(row) > (blank := self.columns.index(name)):
+                row = row if row[blank][0].isalpha() else [*row[:blank], "", *row[blank:]]
+        last = len(self.columns) - 1
+        if self.columns[-1] == _LAST and len(row) == last + 2:
+            row = [*row[:last], " ".join(row[last:])]
+        cells.name_cells(self.columns, row)
+        return row
+
+
+def _make_cells(placement: str, group: dict[str, str]) -> PlacementCells:
+    wrong = group.get("#wrong") or group.get("error") or group.get("res") or "N/A"
+    return PlacementCells(
+        placement,
+        group["time"],
+        group["algbw"],
+        group["busbw"],
+        parse_wrong(wrong, is_count="#wrong" in group),
+        {field: group[name] for name, field in _STATISTICS.items() if name in group},
+    )
+
+
+def _looks_like_row(row: list[str]) -> bool:
+    """Whether cells begin like a row, whatever the columns of the table are."""
+    if len(row) < 3:
+        return False
+    return (cells.is_whole(row[0]) and cells.is_whole(row[1])) or _is_dtype(row[2])
+
+
+def _is_dtype(cell: str) -> bool:
+    try:
+        return bool(translate_dtype(cell))
+    except LookupError:
+        return False
+
+
+def _find_groups(columns: tuple[str, ...]) -> list[int]:
+    """The index at which the columns of each placement begin."""
+    return [index for index, name in enumerate(columns) if name in _TIMES]
+
+
+def _is_header(text: str) -> bool:
+    """Whether a line names the columns of a table."""
+    return tuple(text.lstrip("# \t").split()[:3]) in _BEGINNINGS
+
+
+def _is_title(text: str) -> bool:
+    """Whether a line names the placements of the columns below it."""
+    return text.startswith("#") and _TITLE.search(text) is not None
+
+
+def _parse_header(text: str, title: str) -> NcclTestsTable:
+    """The table below a header, with the title line before it.
+
+    Raises ValueError for a header that lacks a necessary column, and LookupError for one whose
+    numbers commbench cannot use.
+    """
+    columns = tuple(text.lstrip("# \t").split())
+    groups = _find_groups(columns)
+    placements = tuple(_TITLES[name] for name in _TITLE.findall(title))
+    if not placements and len(groups) == 2:
+        placements = (OUT_OF_PLACE, IN_PLACE)  # the order of every version
+    if "cputime" in columns:
+        raise LookupError(CPU_TIME)
+    if not groups or len(set(placements)) != len(groups) or len(placements) != len(groups):
+        raise ValueError("the header does not tell which times are in place")
+    for start, end in zip(groups, [*groups[1:], len(columns)], strict=True):
+        group = columns[start:end]
+        if not {"algbw", "busbw"} <= set(group) or len(set(group)) != len(group):
+            raise ValueError("the header lacks a column, or has it twice")
+    exponent = next(unit for names, unit in _BEGINNINGS.items() if columns[:3] == names)
+    return NcclTestsTable(columns, exponent, placements)
+
+
+class _Section(NamedTuple):
+    """One table in the file, with the lines before and after it."""
+
+    preamble: Preamble
+    table: NcclTestsTable | None
+    """None where its numbers cannot be used."""
+    unusable_because: str
+    rows: list[tuple[Line, list[str]]]
+    others: list[Line]
+    """Lines between and after its rows."""
+
+    def read_line(self, line: Line) -> None:
+        """Take a line that follows the header."""
+        is_legacy = self.table is not None and self.table.is_legacy
+        row = (line.text.lstrip("# ") if is_legacy else line.text).split()
+        if self.table.is_row(row) if self.table else _looks_like_row(row):
+            self.rows.append((line, row))
+        else:
+            self.others.append(line)
+
+    def find_next_commands(self) -> set[str]:
+        """The programs named after the table, which belong to the next one."""
+        following = Preamble()
+        for line in self.others:
+            following.read_line(line.text)
+        return following.commands
+
+
+def _find_sections(source: SourceText) -> list[_Section]:
+    sections: list[_Section] = []
+    preamble, title, section = Preamble(), "", None
     for line in source.lines:
-        begins = line.text.startswith(BEGINS) or is_title(line.text) or is_header(line.text)
-        if begins and part is not None:
-            preamble, title, part = Preamble(commands=_after(part)), "", None
-        if is_title(line.text):
+        begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
+        if begins and section is not None:
+            preamble, title, section = Preamble(commands=section.find_next_commands()), "", None
+        if _is_title(line.text):
             title = line.text
-        elif is_header(line.text):
-            part = _part(source, line, title, preamble, sum(len(p.rows) for p in parts))
-            parts.append(part)
-        elif part is None:
-            preamble.take(line.text)
-            if looks_like_row(line.text.split()) and not line.text.startswith("#"):
+        elif _is_header(line.text):
+            sound = sum(len(earlier.rows) for earlier in sections)
+            section = _begin_section(source, line, title, preamble, sound)
+            sections.append(section)
+        elif section is None:
+            preamble.read_line(line.text)
+            if _looks_like_row(line.text.split()) and not line.text.startswith("#"):
                 raise source.damaged(line.number, "a row without a header before it", 0)
         else:
-            _take_row(part, line)
-    return parts
+            section.read_line(line)
+    return sections
 
 
-def _after(part: _Part) -> set[str]:
-    """Programs that were named after a table: the next one's."""
-    following = Preamble()
-    for line in part.others:
-        following.take(line.text)
-    return following.commands
-
-
-def _part(source: SourceText, line: Line, title: str, preamble: Preamble, sound: int) -> _Part:
+def _begin_section(
+    source: SourceText, line: Line, title: str, preamble: Preamble, sound: int
+) -> _Section:
     try:
-        return _Part(preamble, table_of(line.number, line.text, title), "", [], [])
+        return _Section(preamble, _parse_header(line.text, title), "", [], [])
     except LookupError as reason:
-        return _Part(preamble, None, str(reason), [], [])
+        return _Section(preamble, None, str(reason), [], [])
     except ValueError as error:
         raise source.damaged(line.number, error, sound) from None
 
 
-def _take_row(part: _Part, line: Line) -> None:
-    legacy = part.table is not None and part.table.is_legacy
-    row = (line.text.lstrip("# ") if legacy else line.text).split()
-    if part.table.is_row(row) if part.table else looks_like_row(row):
-        part.rows.append((line, row))
-    else:
-        part.others.append(line)
-
-
-def _read_part(part: _Part, ranks: int, rows: RowBuilder) -> None:
-    collection, preamble = rows.collection, part.preamble
-    source, first = collection.source, part.rows[0][0].number if part.rows else 0
-    reason = part.reason
-    if part.table and part.rows and preamble.told_ranks not in (None, ranks):
-        reason = f"measured on {preamble.told_ranks} ranks"
+def _read_section(section: _Section, ranks: int, rows: RowBuilder) -> None:
+    collector, preamble, table = rows.collector, section.preamble, section.table
+    if not section.rows:
+        return
+    reason = section.unusable_because
+    if table and preamble.known_ranks not in (None, ranks):
+        reason = f"measured on {preamble.known_ranks} ranks"
+    given = None
     try:
-        program = preamble.told_program
-        told = operation_of(program) if program is not None else None
+        program = preamble.known_program
+        given = translate_program(program) if program is not None else None
     except LookupError as error:
-        told, reason = "", reason or str(error)
-    if reason or part.table is None:
-        for line, _ in part.rows:
-            collection.leave_out(reason, line.number)
+        reason = reason or str(error)
+    if reason or table is None:
+        for line, _ in section.rows:
+            collector.leave_out(reason, line.number)
         return
-    if not part.rows:
-        return
-    operation = collection.asked.settle_operation(told, first)
+    first = section.rows[0][0].number
     run = TableRun(
-        operation,
+        collector.hints.choose_operation(collector.source.path, given, first),
         ranks,
         preamble.statistic,
         preamble.integers.get("iterations"),
-        None in (told, preamble.told_ranks),
-        part.table.exponent,
+        None in (given, preamble.known_ranks),
+        table.exponent,
     )
-    for line, row in part.rows:
-        if source.is_cut(line):
-            collection.leave_out("the file ends within the line", line.number)
-            continue
-        try:
-            key, timed = part.table.split(row)
-            rows.add(run, line.number, key, timed)
-        except ValueError as error:
-            raise source.damaged(line.number, error, len(collection.rows)) from None
+    collector.read_rows(
+        section.rows, lambda line, row: rows.add(run, line.number, *table.split(row))
+    )
 
 
-def _note(parts: list[_Part], collection: RowCollector) -> None:
-    for part in parts:
-        preamble = part.preamble
-        for line in part.others:
-            collection.see_noise(line)
-        if part.rows and not any(line.text.startswith(_FOOT) for line in part.others):
-            at = part.rows[-1][0].number
-            collection.note(f"the table that ends at line {at} was cut off, or is not finished")
-        if preamble.blocking:
-            collection.note(f"nccl-tests says: {preamble.blocking}")
+def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
+    for section in sections:
+        preamble = section.preamble
+        for line in section.others:
+            collector.note_lost_row(line)
+        if section.rows and not any(line.text.startswith(_FOOT) for line in section.others):
+            last = section.rows[-1][0].number
+            collector.note(f"the table that ends at line {last} was cut off, or is not finished")
+        if preamble.timing == ISOLATED:
+            collector.note(f"nccl-tests says: {preamble.blocking}")
         if preamble.integers.get("graphs"):
-            collection.note("operations were launched by CUDA graphs (option -G)")
+            collector.note("operations were launched by CUDA graphs (option -G)")
