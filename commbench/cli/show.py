@@ -34,15 +34,12 @@ def show(
     from commbench.errors import UsageError
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
-    from commbench.report.formats import TABLE, format_run, require_known_format
+    from commbench.report.formats import TABLE, format_run, require_format
     from commbench.results.run_folder import find_run
     from commbench.results.schema import COMPLETE
-    from commbench.spec.links import parse_peak
     from commbench.sweep import session as sweeping
 
-    require_known_format(format_)
-    if peak is not None:
-        parse_peak(peak)
+    require_format(format_, peak)
     if folder := sweeping.find_sweep(run):
         if format_ != TABLE or any(said is not None for said in (peak, ranks, op, dtype)):
             raise UsageError(

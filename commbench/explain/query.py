@@ -74,7 +74,7 @@ def _of_claim(
     timing = DEFAULT_TIMING if quoted_call.timing is None else quoted_call.timing
     choose("timing", timing, TIMING_MODES)
     try:
-        row = claimed_row(
+        row = make_quoted_row(
             operation,
             ranks=quoted_call.ranks or 0,
             seconds=parse_time(quoted_call.time or ""),
@@ -125,7 +125,7 @@ def _of_run(path: Path, quoted_call: QuotedCall, op: str | None, peak: Peak | No
     return explain_run(run, operation, size, peak)
 
 
-def claimed_row(
+def make_quoted_row(
     operation: Operation,
     *,
     ranks: int,

@@ -45,7 +45,7 @@ class RunOption:
     """The field of Plan that it sets; empty for none."""
     parse: Callable[[Any], Any] | None = None
     """Makes the value from what was given on the command line or in Python."""
-    require: Callable[[Any], None] | None = None
+    require: Callable[[Any], object] | None = None
     """Raises UsageError for a bad value; the plan checks values of its own fields."""
     cli_type: Any = None
     """Its type on the command line, where that is not the value's."""
@@ -120,13 +120,6 @@ def require_positive(flag: str, number: int) -> None:
     """Raise UsageError for a number below 1."""
     if number < 1:
         raise UsageError(f"{flag} is {number}", "it must be at least 1")
-
-
-def require_peak(speed: str) -> None:
-    """Raise UsageError for a text that is no speed."""
-    from commbench.spec.links import parse_peak
-
-    parse_peak(speed)
 
 
 def require_port(number: int) -> None:

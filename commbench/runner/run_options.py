@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from commbench.errors import UsageError, name_error
-from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_known_format
+from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
 from commbench.runner.option import (
     ALWAYS,
     IF_CHANGED,
@@ -25,10 +25,10 @@ from commbench.runner.option import (
     parse_value,
     require_label,
     require_launcher,
-    require_peak,
     require_port,
     require_positive,
 )
+from commbench.spec.links import parse_peak
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
@@ -183,11 +183,11 @@ class RunOptions:
         },
     )  # fmt: skip
     format: str = _option(
-        "HOW", FORMAT_HELP, default="table", require=require_known_format,
+        "HOW", FORMAT_HELP, default="table", require=partial(require_format, peak=None),
         refused_by={"api": "leave it out: nothing is printed"},
     )  # fmt: skip
     peak: str | None = _option(
-        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=require_peak
+        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
     )
     plots: bool = _option("", "Draw no plots.", default=True, flags=("--no-plots",))
     dry_run: bool = _option(

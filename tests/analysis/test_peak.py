@@ -9,7 +9,7 @@ import pytest
 from commbench.analysis.peak import BUS_BOUND, NODE_BOUND, share_of_peak, why_no_share
 from commbench.analysis.rows import ResultRow
 from commbench.errors import UsageError
-from commbench.explain.query import claimed_row
+from commbench.explain.query import make_quoted_row
 from commbench.spec.links import Peak, parse_peak
 from commbench.spec.operations import OPERATIONS
 
@@ -19,7 +19,9 @@ ONE_GB_PER_S = 1 << 30, (1 << 30) / 1e9
 
 def row(name: str, ranks: int, nodes: int = 1) -> ResultRow:
     size, seconds = ONE_GB_PER_S
-    return claimed_row(OPERATIONS[name], ranks=ranks, nodes=nodes, size_bytes=size, seconds=seconds)
+    return make_quoted_row(
+        OPERATIONS[name], ranks=ranks, nodes=nodes, size_bytes=size, seconds=seconds
+    )
 
 
 PEAK, NODE_PEAK = parse_peak("2GB/s"), parse_peak("2GB/s/node")
@@ -65,7 +67,7 @@ def test_only_where_a_factor_exceeds_1_can_a_reducing_network_beat_the_link() ->
 
 def test_eight_h100_with_nvls_exceed_their_links() -> None:
     """NVIDIA/nccl-tests issue 212: busbw 480 GB/s, algbw about 275, link 450."""
-    claimed = claimed_row(
+    claimed = make_quoted_row(
         OPERATIONS["all_reduce"], ranks=8, size_bytes=1 << 30, seconds=(1 << 30) / 274.3e9
     )
     share = share_of_peak(claimed, parse_peak("h100"))
@@ -95,13 +97,13 @@ def test_ranks_that_share_a_gpu_have_no_share_and_a_barrier_has_no_bandwidth() -
     shared = replace(two, header=two.header._replace(gpu_shared=True))
     assert share_of_peak(shared, PEAK) is None
     assert why_no_share(shared, PEAK).startswith("ranks shared a GPU")
-    barrier = claimed_row(OPERATIONS["barrier"], ranks=4, seconds=1e-5)
+    barrier = make_quoted_row(OPERATIONS["barrier"], ranks=4, seconds=1e-5)
     assert share_of_peak(barrier, PEAK) is None
     assert why_no_share(barrier, PEAK) == "it has no bandwidth"
 
 
 def test_a_claimed_size_is_rounded_as_a_plan_rounds_it() -> None:
-    claimed = claimed_row(
+    claimed = make_quoted_row(
         OPERATIONS["all_gather"], ranks=3, size_bytes=1 << 20, seconds=1e-3, dtype="float32"
     )
     case = claimed.measurement.case
@@ -124,7 +126,7 @@ def test_a_claim_that_cannot_be_is_refused(
     name: str, ranks: int, nodes: int, size: int, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        claimed_row(OPERATIONS[name], ranks=ranks, nodes=nodes, size_bytes=size, seconds=1.0)
+        make_quoted_row(OPERATIONS[name], ranks=ranks, nodes=nodes, size_bytes=size, seconds=1.0)
     assert refused.value.message == message
 
 
