@@ -14,7 +14,7 @@ from commbench import __version__
 from commbench.cli.lazy_group import LazyGroup
 from commbench.cli.usage_errors import told_of
 from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
-from commbench.output.console import print_error, print_result
+from commbench.output.console import OutputClosedError, print_error, print_result
 
 app = typer.Typer(
     name="commbench",
@@ -65,8 +65,7 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         print_error("stopped by SIGINT", "")
         code = Interrupted("").exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `| head` does.
+    except (BrokenPipeError, OutputClosedError):
         _give_up_output()
         code = 128 + signal.SIGPIPE
     except CommbenchError as error:

@@ -84,7 +84,7 @@ def _of_claim(
             nodes=1 if quoted_call.nodes is None else quoted_call.nodes,
         )
     except UsageError as error:
-        raise error.named({"world_size": "--ranks"}) from None
+        raise error.with_option_names({"world_size": "--ranks"}) from None
     return explain(row, peak)
 
 

@@ -230,7 +230,7 @@ class RunOptions:
         try:
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
-            raise error.named(OPTIONS) from None
+            raise error.with_option_names(OPTIONS) from None
 
     @property
     def name(self) -> str:
