@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, closest
 from commbench.output.paragraphs import list_some
 from commbench.results.files import (
     is_file,
@@ -141,14 +141,12 @@ def _read_opening(folder: Path) -> tuple[str, Path, str]:
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
-    import difflib
-
     if is_folder(path):
         return RecordsError(
             f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
-    close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    close = closest(text, names, most=3)
     hint = RUN_HINT
     if close:
         hint = f"did you mean {' or '.join(close)}?"
