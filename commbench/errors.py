@@ -1,4 +1,4 @@
-"""Every error that a person is told about, each with its exit code.
+"""Every error that is shown to a person, each with its exit code.
 
     CommbenchError
     ├── UsageError         2   the request is wrong
@@ -8,24 +8,29 @@
     ├── RecordsError       6   a results file cannot be read or written
     └── Interrupted      130   stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)
 
-Code 0 is success and 1 is a gate or a comparison that says no. Errors are raised where the
-trouble is found and printed in one place, `commbench.cli.main`, as two lines.
+Code 0 is success; 1 is a gate or a comparison that fails. Errors are raised where they are found,
+and printed in one place, `commbench.cli.main`, as two lines.
 """
 
 from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class CommbenchError(Exception):
-    """Something a person can act on: what is wrong, and a hint what to do about it.
+    """An error that a person can act on: what is wrong, and a hint what to do about it.
 
-    `details`, where there are any, are lines to be read before those two.
+    `details`, where there are any, are lines printed before those two.
     """
 
     exit_code = 2
+    is_reporter = True
+    """Whether this process reports it. Of several ranks with the same error, one does."""
+    run: Any = None
+    """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
 
     def __init__(self, message: str, hint: str = "", details: str = "") -> None:
         super().__init__(message)
@@ -37,7 +42,7 @@ class CommbenchError(Exception):
 class UsageError(CommbenchError):
     """The request is wrong: an unknown name, a malformed size, contradictory options.
 
-    The message begins with the name of `field` where that field has a value that makes no sense.
+    Where the value of one `field` is wrong, the message begins with the name of that field.
     """
 
     exit_code = 2
@@ -46,12 +51,13 @@ class UsageError(CommbenchError):
         super().__init__(message, hint, details)
         self.field = field
 
-    def named(self, options: Mapping[str, str]) -> UsageError:
-        """The same of the option that sets the field: that of `options`, or of the field's name."""
+    def with_option_names(self, options: Mapping[str, str]) -> UsageError:
+        """The same error with the option that sets the field in place of the field: the one in
+        `options`, or the one that has the field's name."""
         if not self.field:
             return self
         option = options.get(self.field, f"--{self.field}")
-        return UsageError(option + self.message.removeprefix(_spoken(self.field)), self.hint)
+        return UsageError(option + self.message.removeprefix(_words(self.field)), self.hint)
 
 
 class UnavailableError(CommbenchError):
@@ -61,7 +67,8 @@ class UnavailableError(CommbenchError):
 
 
 class RankError(CommbenchError):
-    """A rank died or hung. Of several ranks that find out the same, one `speaks`."""
+    """A rank died or hung. Where several ranks find the same error, one is the reporter, and the
+    others print nothing."""
 
     exit_code = 4
 
@@ -85,7 +92,7 @@ class RecordsError(CommbenchError):
 
 
 class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an error of anything
-    """The run was stopped from outside, by the signal `signal_number`."""
+    """The run was stopped by the signal `signal_number`; the exit code is 128 plus that number."""
 
     exit_code = 130
 
@@ -100,7 +107,7 @@ INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ignore_interruptions() -> None:
-    """Have no signal cut off what is left to do at the end, which is short."""
+    """Ignore the signals in INTERRUPTIONS from now on: the little work left to do is finished."""
     for number in INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -114,27 +121,28 @@ ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {
 
 
 def to_wire(error: CommbenchError) -> list[str]:
-    """An error as another process can read it: its class, message, hint and details."""
+    """The error as text for another process: its class, message, hint and details."""
     return [type(error).__name__, error.message, error.hint, error.details]
 
 
-def from_wire(words: list[str]) -> CommbenchError:
-    """The error that `in_words` told of; raises KeyError for a class that is not known here."""
-    kind, *rest = words
+def from_wire(texts: list[str]) -> CommbenchError:
+    """The error that to_wire wrote; raises KeyError for a class that is not known here."""
+    kind, *rest = texts
     return ERRORS_BY_NAME[kind](*rest)
 
 
-_OF_ENVIRONMENT = {
+_ENVIRONMENT_HINTS = {
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.ENFILE: "this host has too many open files",
     errno.ENOMEM: "there is not enough memory",
     errno.EAGAIN: "allow more processes: ulimit -u",
 }
-"""Errors of the system that concern no file, each with what to do."""
+"""Error numbers that concern the environment rather than a file, each with what to do."""
 
 
 def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
-    """What is told of an error of the system that nobody has expected where it came up."""
+    """The error to show for an error of the operating system that was not expected where it was
+    raised."""
     if isinstance(error, MemoryError):
         return UnavailableError("there is not enough memory", "ask for less at a time")
     if isinstance(error, ImportError):
@@ -144,31 +152,40 @@ def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
         )
     why = error.strerror or first_line(error)
     what = f"{why}: {error.filename}" if error.filename is not None else why
-    if error.errno in _OF_ENVIRONMENT:
-        return UnavailableError(what, _OF_ENVIRONMENT[error.errno])
+    if error.errno in _ENVIRONMENT_HINTS:
+        return UnavailableError(what, _ENVIRONMENT_HINTS[error.errno])
     return RecordsError(
         what, "make room or name another place; COMMBENCH_TRACEBACK=1 shows where it happened"
     )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its type where it says nothing."""
+    """The first line of an error's message, or its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def closest(
+    name: str, known: Iterable[str], *, most: int = 1, similarity: float = 0.5
+) -> list[str]:
+    """The known names that resemble `name`, the closest first: `most` of them, of a similarity
+    (difflib's ratio, 0 to 1) of at least that."""
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), n=most, cutoff=similarity)
 
 
 def name_error(kind: str, name: str, known: list[str]) -> UsageError:
     """The error for an unknown `name`, with the closest known name as the hint."""
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = closest(name, known)
     guess = f"did you mean {close[0]}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")
 
 
 def value_error(field: str, trouble: str, hint: str) -> UsageError:
-    """The error for a `field` whose value makes no sense; `trouble` follows its name."""
-    return UsageError(f"{_spoken(field)} {trouble}", hint, field=field)
+    """The error for a wrong value of a `field`; the message is the field's name and `trouble`."""
+    return UsageError(f"{_words(field)} {trouble}", hint, field=field)
 
 
-def _spoken(field: str) -> str:
+def _words(field: str) -> str:
+    """The name of a field as it stands in a sentence: `timeout_s` is `timeout`."""
     return field.removesuffix("_s").replace("_", " ")

@@ -39,7 +39,7 @@ STRUCK = "struck"
 TIMEOUT_S = 4
 ENDS_WITHIN_S = 10.0
 HANGS_FOR_S = TIMEOUT_S + 5.0
-"""What --timeout allows, the next beat of a watch, and listening to the others."""
+"""What --timeout allows, the next beat of a watchdog, and listening to the others."""
 RUN = ["--sizes", "1K-16K", "--iters", "100", "--no-plots", "--output", "run",
        "--timeout", str(TIMEOUT_S)]  # fmt: skip
 
@@ -292,7 +292,7 @@ def what_is_left(trial: Trial, told: list[Told]) -> list[str]:
     if left:
         wrong.append(f"{len(left)} processes were left")
     for launcher, one in zip(trial.launchers, told, strict=True):
-        if one.code != -signal.SIGKILL and list(desks_of(launcher)):
+        if one.code != -signal.SIGKILL and list(scratch_dirs_of(launcher)):
             wrong.append("files are left in /dev/shm")
     run, first = trial.folder / "node0" / "run", told[0]
     finished = re.findall(r"^\[\d+/\d+\] (\S.*?)  ", first.err, re.MULTILINE)
@@ -331,26 +331,30 @@ def strike(trial: Trial) -> None:
         time.sleep(0.1)
 
 
-def desks_of(launcher: subprocess.Popen[str]) -> Iterator[Path]:
+def scratch_dirs_of(launcher: subprocess.Popen[str]) -> Iterator[Path]:
     return Path("/dev/shm").glob(f"commbench-{launcher.pid}-*")
 
 
 def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
     """The process of a rank, as it has noted it."""
-    for scratch_dir in desks_of(launcher):
-        row = (scratch_dir / f"position-{rank}").read_bytes()
-        return memoryview(row).cast("q")[0]
+    for scratch_dir in scratch_dirs_of(launcher):
+        state = (scratch_dir / f"state-{rank}").read_bytes()
+        return memoryview(state).cast("q")[0]
     raise ProcessLookupError
 
 
 def wait_for_ranks(trial: Trial) -> None:
     """Return when all ranks have noted their process."""
     while all(launcher.poll() is None for launcher in trial.launchers):
-        desks = [scratch_dir for launcher in trial.launchers for scratch_dir in desks_of(launcher)]
-        rows = [
-            path.read_bytes() for scratch_dir in desks for path in scratch_dir.glob("position-*")
+        scratch_dirs = [
+            scratch_dir for launcher in trial.launchers for scratch_dir in scratch_dirs_of(launcher)
         ]
-        if len(rows) == trial.ranks and all(r and memoryview(r).cast("q")[0] for r in rows):
+        states = [
+            path.read_bytes()
+            for scratch_dir in scratch_dirs
+            for path in scratch_dir.glob("state-*")
+        ]
+        if len(states) == trial.ranks and all(s and memoryview(s).cast("q")[0] for s in states):
             return
         time.sleep(0.02)
 
@@ -389,9 +393,7 @@ def run_with_fault(spec: dict[str, Any]) -> None:
 def plant(spec: dict[str, Any]) -> None:
     """Make the guilty rank run the fault's code when it gets to its place."""
     from commbench.spec.operations import OPERATIONS
-    from commbench.worker import communicator
-    from commbench.worker import coordinator as conductor
-    from commbench.worker import entrypoint as entry
+    from commbench.worker import communicator, coordinator, entrypoint
 
     code = compile(spec["code"], "fault", "exec")
     calls = Counter[str]()
@@ -413,7 +415,7 @@ def plant(spec: dict[str, Any]) -> None:
 
     OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=call)
     wrap(
-        conductor,
+        coordinator,
         "verify",
         lambda *given: strike_here("check", given[1].rank),
         lambda *given: strike_here("checked", given[1].rank),
@@ -421,7 +423,7 @@ def plant(spec: dict[str, Any]) -> None:
     wrap(communicator.Communicator, "gather", lambda comm, _: strike_here("gather", comm.rank))
     if spec["phase"] == "start":
         spec["at"] = 1
-        wrap(entry, "_end_with", lambda _: strike_here("start", int(os.environ["RANK"])))
+        wrap(entrypoint, "_end_with", lambda _: strike_here("start", int(os.environ["RANK"])))
 
 
 def wrap(

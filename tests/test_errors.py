@@ -79,10 +79,13 @@ def test_an_unknown_name_gets_the_closest_known_one_as_its_hint() -> None:
 def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> None:
     error = value_error("timeout_s", "0 s is not above 0", "write --timeout 120")
     assert error.message == "timeout 0 s is not above 0"
-    assert error.named({"timeout_s": "--timeout"}).message == "--timeout 0 s is not above 0"
-    assert error.named({"timeout_s": "--timeout"}).hint == "write --timeout 120"
-    assert value_error("seed", "is -1", "").named({}).message == "--seed is -1"
-    assert name_error("timing", "x", ["both"]).named({}).message == "unknown timing 'x'"
+    assert (
+        error.with_option_names({"timeout_s": "--timeout"}).message
+        == "--timeout 0 s is not above 0"
+    )
+    assert error.with_option_names({"timeout_s": "--timeout"}).hint == "write --timeout 120"
+    assert value_error("seed", "is -1", "").with_option_names({}).message == "--seed is -1"
+    assert name_error("timing", "x", ["both"]).with_option_names({}).message == "unknown timing 'x'"
 
 
 def test_a_name_that_resembles_nothing_gets_the_known_ones_only() -> None:

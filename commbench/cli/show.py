@@ -34,12 +34,12 @@ def show(
     from commbench.errors import UsageError
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
-    from commbench.report.formats import TABLE, refuse_unknown_look, text_of
+    from commbench.report.formats import TABLE, format_run, require_format
     from commbench.results.run_folder import find_run
-    from commbench.runner.tasks import COMPLETE
+    from commbench.results.schema import COMPLETE
     from commbench.sweep import session as sweeping
 
-    refuse_unknown_look(format_, peak)
+    require_format(format_, peak)
     if folder := sweeping.find_sweep(run):
         if format_ != TABLE or any(said is not None for said in (peak, ranks, op, dtype)):
             raise UsageError(
@@ -49,7 +49,7 @@ def show(
         return
     path = find_run(run, print_status)
     opened = open_run(path, ImportHints(ranks, op, dtype))
-    print_result(text_of(opened, format_, peak))
+    print_result(format_run(opened, format_, peak))
     if (ended := opened.end) is None or ended.status != COMPLETE:
         if_cut_off = "" if ended else "if it was cut off, "
         print_status(f"{if_cut_off}`commbench run --resume {opened.path}` goes on with it")

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from commbench.errors import closest
+
 
 def told_of(error: Any) -> tuple[str, str]:
     """What is wrong, and what to do about it, of a usage error of Typer's Click."""
@@ -36,10 +38,8 @@ def _path(error: Any) -> str:
 
 def _closest(option: str, possibilities: Sequence[str]) -> str:
     """The one that is meant, if any: Click counts the dashes as alike too."""
-    import difflib
-
     names = {name.lstrip("-"): name for name in possibilities}
-    close = difflib.get_close_matches(option.lstrip("-"), list(names), n=1)
+    close = closest(option.lstrip("-"), names, similarity=0.6)
     return names[close[0]] if close else ""
 
 

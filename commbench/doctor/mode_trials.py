@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import CommbenchError, Interrupted
+from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, Plan
 
@@ -117,12 +118,8 @@ def _try(trial_plan: Plan, round_: int) -> Trial:
 
 
 def _launch(trial_plan: Plan) -> tuple[SizeResult, ...]:
-    from commbench.launch.temporary_run import run_in_temporary_folder
-
-    run, error = run_in_temporary_folder(trial_plan, "doctor")
-    if error:
-        raise error
-    return tuple(_make_size_result(row) for row in make_rows(run) if row.time) if run else ()
+    rows = make_rows(run_temporarily(trial_plan, "doctor"))
+    return tuple(_make_size_result(row) for row in rows if row.time)
 
 
 def _make_size_result(row: ResultRow) -> SizeResult:

@@ -27,7 +27,7 @@ from commbench.errors import (
 )
 from commbench.launch.exit_report import LaunchOutcome
 from commbench.launch.torch_internals import release_exit_barrier
-from commbench.worker.watchdog.delays import DELAYS, Delays
+from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT
 
 POLL_S = 0.02
@@ -45,9 +45,9 @@ class NodeExitProtocol:
     Threads of its own use the store: a call may never return where a link is cut.
     """
 
-    def __init__(self, node: int, nodes: int, delays: Delays = DELAYS) -> None:
+    def __init__(self, node: int, nodes: int, delays: Delays | None = None) -> None:
         self._node, self._nodes = node, nodes
-        self._delays = delays
+        self._delays = delays or read_delays()
         self._store: Any = None
         self._root_cause: CommbenchError | None = None
         self._lost_node: CommbenchError | None = None

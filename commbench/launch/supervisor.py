@@ -15,7 +15,7 @@ from pathlib import Path
 from commbench.errors import RankError
 from commbench.launch.exit_report import make_early_exit_error
 from commbench.spec.plan import Plan
-from commbench.worker.watchdog.delays import DELAYS
+from commbench.worker.watchdog.delays import read_delays
 from commbench.worker.watchdog.error_files import record_error
 from commbench.worker.watchdog.hang_analysis import STOPPED, allowed_s
 from commbench.worker.watchdog.rank_state import (
@@ -34,6 +34,7 @@ class RankSupervisor:
     def __init__(self, scratch_dir: Path, plan: Plan) -> None:
         self._scratch_dir = scratch_dir
         self._plan = plan
+        self._delays = read_delays()
         self._checked = time.monotonic()
         self._heartbeats: dict[int, tuple[int, float]] = {}
         """By rank: its number of heartbeats, and when that was seen first."""
@@ -43,9 +44,9 @@ class RankSupervisor:
     def check(self) -> None:
         """Check all ranks, once a second. Raises RankError for one that ended early with code 0."""
         now = time.monotonic()
-        if now - self._checked < DELAYS.heartbeat_s:
+        if now - self._checked < self._delays.heartbeat_s:
             return
-        is_late = now - self._checked > DELAYS.late_s  # this process was not scheduled either
+        is_late = now - self._checked > self._delays.late_s  # this process was not scheduled either
         self._checked = now
         for rank, state in read_states(self._scratch_dir).items():
             self._raise_if_exited(rank, state)
@@ -73,7 +74,7 @@ class RankSupervisor:
         self._missing.add(rank)
 
     def _has_stopped(self, state: RankState, silent_s: float) -> bool:
-        limit_s = allowed_s(self._plan.timeout_s, state.bytes) + DELAYS.supervisor_s
+        limit_s = allowed_s(self._plan.timeout_s, state.bytes) + self._delays.supervisor_s
         return bool(state.pid) and state.phase != DONE and silent_s > limit_s
 
     def _end(self, rank: int, state: RankState, silent_s: float) -> None:

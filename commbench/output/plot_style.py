@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
 from commbench.output.table import clean
+from commbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LONGEST_TITLE = 140
 LONGEST_TAG = 80
@@ -28,6 +33,17 @@ def tag(name: str, longest: int = LONGEST_TAG) -> str:
     blank in front."""
     shown = plain(name, longest)
     return f" {shown}" if shown.startswith("_") else shown
+
+
+def format_size_axis(axes: Axes) -> None:
+    """Ticks and label of a horizontal axis of sizes."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda size, _: format_bytes(round(size)))
+    axes.tick_params(axis="x", rotation=30)
+    axes.set_xlabel("size: the larger of what one rank sends and receives")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.table import clean
-from commbench.report.run_notes import ending_text
+from commbench.report.run_notes import run_end_text
 from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
@@ -45,7 +45,7 @@ def nccl_tests_text(run: Run) -> str:
         case = row.measurement.case
         tables.setdefault(case.key("placement", "size_bytes"), []).append(row)
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
-    ending = ending_text(run)
+    ending = run_end_text(run)
     return "\n\n".join([*texts, _comment(ending)] if ending else texts)
 
 

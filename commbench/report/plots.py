@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count, cycle
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError, UnavailableError
-from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
-from commbench.results.files import new_file
+from commbench.output.plot_style import (
+    COLOURS,
+    MARKERS,
+    format_size_axis,
+    plain,
+    quiet_about_glyphs,
+    tag,
+)
+from commbench.results.files import new_file, unused_path
 from commbench.results.schema import Run
-from commbench.units import GB, MICRO, format_bytes
+from commbench.units import GB, MICRO
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +37,7 @@ def has_curve(runs: list[Run]) -> bool:
 
 
 def draw(runs: list[Run], folder: Path) -> list[Path]:
-    """Draw all runs into `folder` as PNG files that did not exist before; their paths."""
+    """Draw all runs into new PNG files in `folder`; return their paths."""
     curves = _curves(runs)
     if not curves:
         raise UnavailableError(MORE_SIZES_NEEDED, "run with several sizes: --sizes 1K-64M")
@@ -38,7 +45,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     files = []
-    titles = [plain(title) for title in titles_of(runs)]
+    titles = [plain(title) for title in make_titles(runs)]
     if len(titles) > MOST_TITLES:
         titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
     for quantity, paint in (("busbw", _paint_busbw), ("time", _paint_time)):
@@ -54,13 +61,13 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
         styles = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
         for (name, curve), (colour, marker) in zip(curves.items(), styles, strict=False):
             paint(axes, tag(name), curve, colour, marker)
-        _dress(
+        _format_axes(
             axes,
             titles,
             _statistic(runs),
             log=any(max(_column(c, quantity)) > 0 for c in curves.values()),
         )
-        path = _free_path(folder, quantity)
+        path = unused_path(folder, quantity, ".png")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with new_file(path) as file, quiet_about_glyphs():
@@ -74,7 +81,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
 
 
 def _curves(runs: list[Run]) -> dict[str, Curve]:
-    """The curve of each line: size, time and its 10th and 90th percentile, busbw likewise."""
+    """For each line its points: size, time with 10th and 90th percentile, and the same of busbw."""
     rows: dict[str, list[ResultRow]] = {}
     names = [run.name for run in runs]
     for run in {run.path: run for run in runs}.values():
@@ -134,70 +141,63 @@ def _column(curve: Curve, name: str) -> list[float]:
 
 
 def _statistic(runs: list[Run]) -> str:
-    """What the curves show: our median, or what another tool reported."""
+    """The statistic that the curves show: our median, or what another tool reported."""
     reported = {m.reported.statistic for run in runs for m in run.measurements if m.reported}
     ours = any(m.batches for run in runs for m in run.measurements)
     own = ["median of the slowest rank; band: 10th to 90th percentile"] if ours else []
     return "\n".join([*own, *map(plain, sorted(reported)[:2])])
 
 
-def _dress(axes: Axes, titles: list[str], statistic: str, log: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
+def _format_axes(axes: Axes, titles: list[str], statistic: str, log: bool) -> None:
     axes.set_xscale("log", base=2)
     if log:  # one rank alone has no bus bandwidth: 0 everywhere
         axes.set_yscale("log")
     low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(round(size))))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    format_size_axis(axes)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlim(low, high)
-    axes.tick_params(axis="x", rotation=30)
     axes.grid(which="major", alpha=0.4)
     axes.grid(which="minor", alpha=0.15)
-    axes.set_xlabel("size: the larger of what one rank sends and receives")
     _place_legend(axes, statistic)
     axes.set_title("\n".join(titles), fontsize=10)
 
 
 def _legend_inches(curves: int) -> float:
-    """Height below the axes that a legend needs; none for a single curve, which leaves room."""
+    """Height that the legend needs below the axes; none for a single curve."""
     return 0.0 if curves < 2 else 0.3 + 0.17 * curves
 
 
 def _place_legend(axes: Axes, statistic: str) -> None:
-    """Where it hides no curve: of one curve in the axes, of several below them."""
-    words = {"title": statistic, "fontsize": 8, "title_fontsize": 8}
+    """Place the legend where it hides no curve: for one curve in the axes, else below them."""
+    style = {"title": statistic, "fontsize": 8, "title_fontsize": 8}
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) < 2:
-        axes.legend(**words)
+        axes.legend(**style)
     else:
-        axes.figure.legend(handles, labels, loc="lower center", frameon=False, **words)
+        axes.figure.legend(handles, labels, loc="lower center", frameon=False, **style)
 
 
-def titles_of(runs: list[Run]) -> list[str]:
-    """Where runs were measured and with what: a line for each place, in which nothing is said
-    twice."""
+def make_titles(runs: list[Run]) -> list[str]:
+    """A line for each machine on which runs were measured, without repetitions."""
     lines: dict[str, list[tuple[str, ...]]] = {}
     for run in runs:
-        place, *how = _title(run)
-        lines.setdefault(place, []).append(tuple(how))
+        machine, *settings = _title_parts(run)
+        lines.setdefault(machine, []).append(tuple(settings))
     return [
-        ", ".join([place, *(_either(part) for part in zip(*ways, strict=True) if any(part))])
-        for place, ways in lines.items()
+        ", ".join([machine, *(_join_parts(p) for p in zip(*settings, strict=True) if any(p))])
+        for machine, settings in lines.items()
     ]
 
 
-def _either(texts: Sequence[str]) -> str:
-    """Different texts in one, their common first words said once: `cpu mode quiet / plain`."""
+def _join_parts(texts: Sequence[str]) -> str:
+    """Different texts in one, with `cpu mode` only once: `cpu mode quiet / plain`."""
     first, *others = dict.fromkeys(text for text in texts if text)
     head = f"{CPU_MODE} " if first.startswith(f"{CPU_MODE} ") else ""
     return " / ".join([first, *(text.removeprefix(head) for text in others)])
 
 
-def _title(run: Run) -> tuple[str, ...]:
-    """Hosts and device, ranks, how they were run, and what to be warned of; empty for nothing."""
+def _title_parts(run: Run) -> tuple[str, ...]:
+    """Hosts and device, ranks, CPU mode, and a warning; the latter two may be empty."""
     plan, ranks = run.header.plan, run.header.ranks
     device = ranks[0].device if ranks else plan.device
     if plan.device == "cpu":
@@ -206,8 +206,3 @@ def _title(run: Run) -> tuple[str, ...]:
     where = f"{', '.join(run.header.hosts[:3]) or 'hosts unknown'} ({device})"
     mode = f"{CPU_MODE} {plan.cpu_mode}" if plan.device == "cpu" else ""
     return where, f"{plan.world_size} {plan.backend} ranks", mode, shared
-
-
-def _free_path(folder: Path, name: str) -> Path:
-    names = (f"{name}.png" if number == 1 else f"{name}-{number}.png" for number in count(1))
-    return next(path for path in map(folder.joinpath, names) if not path.exists())

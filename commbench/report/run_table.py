@@ -1,19 +1,21 @@
-"""Tables for people: a run, a plan, the operations, the facts; at most 100 columns wide."""
+"""The table of a run, at most 100 columns wide, with the notes under it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.output.paragraphs import list_some
 from commbench.output.table import BOLD, RED, clean, style, table
 from commbench.report.run_notes import (
-    both_ways_text,
-    ending_text,
+    interfaces_text,
+    peak_text,
+    run_end_text,
     slow_links_text,
+    timing_modes_text,
     warnings_text,
-    ways_text,
 )
 from commbench.results.schema import OK, Run
+from commbench.spec.links import Peak
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import (
     decimals_of_GBps,
@@ -23,16 +25,13 @@ from commbench.units import (
     format_time,
 )
 
-if TYPE_CHECKING:
-    from commbench.spec.links import Peak
-
 COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
 
 
 def run_text(run: Run, peak: Peak | None = None) -> str:
-    """A run: a table for each kind of case, one row per size, and what to be warned about.
+    """A run: a table for each kind of case, one row per size, and the notes.
 
-    With a peak, a column says which part of it the bus bandwidth is.
+    With a peak, a column shows the fraction of it that the bus bandwidth reached.
     """
     rows = make_rows(run)
     parts = [_head(run)]
@@ -42,31 +41,30 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
     for row in rows:
         kinds.setdefault(row.measurement.case.title, []).append(row)
     parts += [_kind_text(title, found, peak) for title, found in kinds.items()]
-    parts += [text for text in _below(run, rows, peak) if text]
+    parts += [text for text in _notes(run, rows, peak) if text]
     if run.resumed:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         parts.append(f"This run was cut off and resumed {times}.")
-    return "\n\n".join([*parts, ending] if (ending := ending_text(run)) else parts)
+    return "\n\n".join([*parts, ending] if (ending := run_end_text(run)) else parts)
 
 
-def _below(run: Run, rows: tuple[ResultRow, ...], peak: Peak | None) -> tuple[str, ...]:
+def _notes(run: Run, rows: tuple[ResultRow, ...], peak: Peak | None) -> tuple[str, ...]:
     header = run.header
-    found = (both_ways_text(rows), warnings_text(rows), slow_links_text(header), ways_text(header))
-    if not peak:
-        return found
-    from commbench.report.run_notes import peak_text
-
-    return (*found, peak_text(rows, peak))
+    return (
+        timing_modes_text(rows),
+        warnings_text(rows),
+        slow_links_text(header),
+        interfaces_text(header),
+        peak_text(rows, peak) if peak else "",
+    )
 
 
 def _head(run: Run) -> str:
     plan, hosts = run.header.plan, run.header.hosts
-    where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    where = list_some(hosts, 3) or "hosts unknown"
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
-    told = {m.reported.statistic for m in run.measurements if m.reported}
-    how = "; ".join(sorted(told)) or describe_timing(plan.timing).summary
-    if not where:
-        where = "hosts unknown"
+    statistics = {m.reported.statistic for m in run.measurements if m.reported}
+    how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
     line = (
         f"{plan.world_size} {plan.backend} ranks on {where}, {plan.device}, "
         f"cpu mode {plan.cpu_mode}; {how}{launches}"
@@ -88,7 +86,7 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     cells = [_cells(row, decimals) for row in rows]
     if peak:
         columns = (*COLUMNS, "of\npeak")
-        cells = [(*found, _of(row, peak)) for found, row in zip(cells, rows, strict=True)]
+        cells = [(*found, _peak_cell(row, peak)) for found, row in zip(cells, rows, strict=True)]
     lines = table(columns, cells)
     head = len(lines) - len(rows)
     wrong = [row.measurement.status != OK and row.time is not None for row in rows]
@@ -98,10 +96,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body])
 
 
-def _of(row: ResultRow, peak: Peak) -> str:
-    from commbench.analysis.peak import share_of_peak
-
-    share = share_of_peak(row, peak)
+def _peak_cell(row: ResultRow, peak: Peak) -> str:
+    share = find_peak_fraction(row, peak)
     return format_percent(share.fraction) if share else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,6 +60,12 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     if most_bytes is not None and found.st_size > most_bytes:
         return f"it is larger than {most_bytes >> 20} MiB"
     return ""
+
+
+def unused_path(folder: Path, stem: str, suffix: str = "") -> Path:
+    """A path in the folder that does not exist: `stem`, else `stem-2` and so on."""
+    names = (f"{stem}-{number}" if number > 1 else stem for number in count(1))
+    return next(path for name in names if not (path := folder / f"{name}{suffix}").exists())
 
 
 @contextmanager

@@ -6,12 +6,18 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import RecordsError, UsageError
-from commbench.results.files import is_file, is_folder, path_exists, why_unreadable
+from commbench.errors import RecordsError, UsageError, closest
+from commbench.output.paragraphs import list_some
+from commbench.results.files import (
+    is_file,
+    is_folder,
+    path_exists,
+    unused_path,
+    why_unreadable,
+)
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
@@ -26,9 +32,7 @@ _LONGEST_HEADER = 1 << 24
 
 def new_folder(name: str) -> Path:
     """The path `results/<time>-<name>` of a folder that does not exist yet."""
-    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
-    return next(path for path in map(RESULTS.joinpath, names) if not path.exists())
+    return unused_path(RESULTS, f"{datetime.now():%Y%m%d-%H%M%S}-{name}")
 
 
 def create_folder(folder: Path) -> Path:
@@ -100,7 +104,8 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     labels = sorted({run.label for run in found})
     if len(labels) > 1:
         raise UsageError(
-            f"{text!r} is the beginning of several labels", f"which one: {_join_names(labels)}?"
+            f"{text!r} is the beginning of several labels",
+            f"which one: {list_some(labels, _MOST_NAMED)}?",
         )
     newest = max(found)
     if len(found) > 1:
@@ -136,22 +141,15 @@ def _read_opening(folder: Path) -> tuple[str, Path, str]:
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
-    import difflib
-
     if is_folder(path):
         return RecordsError(
             f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
-    close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    close = closest(text, names, most=3)
     hint = RUN_HINT
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     if path_exists(path):
         return RecordsError(f"cannot read {text}: {why_unreadable(path)}", hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)
-
-
-def _join_names(labels: list[str]) -> str:
-    more = len(labels) - _MOST_NAMED
-    return ", ".join(labels[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, closest
 from commbench.units import GB
 
 NODE = "node"
@@ -123,9 +123,7 @@ def find_link(text: str) -> Link:
     by_name = {name: link for link in links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
-    import difflib
-
-    close = difflib.get_close_matches(wanted, by_name, n=1, cutoff=0.5)
+    close = closest(wanted, by_name)
     guess = f"did you mean {close[0]}? " if close else ""
     raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
 

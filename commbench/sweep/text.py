@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isnan
-from textwrap import fill
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import Summary
+from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
-from commbench.report.run_notes import WIDTH, warnings_text
+from commbench.report.run_notes import warnings_text
 from commbench.sweep.nccl_selection import Selections, find_selection
 from commbench.sweep.nccl_tuning import NcclSelection
 from commbench.sweep.ranking import SizeRange, SweepPoint, make_points, make_ranges, rank_settings
@@ -40,7 +40,7 @@ def sweep_text(
         kinds.setdefault(point.kind, []).append(point)
     ranges = make_ranges(points)
     parts = [
-        fill(introduction, WIDTH),
+        fill(introduction),
         *(_kind_text(kind, of_kind, selections) for kind, of_kind in kinds.items()),
         _ranges_text(ranges),
         _crossovers_text(ranges),
@@ -98,7 +98,7 @@ def _ranges_text(ranges: Sequence[SizeRange]) -> str:
 
 
 def _indented(text: str) -> str:
-    return fill(clean(text), WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return fill(text, "  ", "    ")
 
 
 def _crossovers_text(ranges: Sequence[SizeRange]) -> str:
@@ -130,8 +130,7 @@ def _warnings_text(results: Sequence[SettingResult]) -> str:
 
     def where(found: Sequence[ResultRow]) -> str:
         concerned = list(dict.fromkeys(row.header.label for row in found))
-        more = len(concerned) - MOST_NAMED
-        shown = ", ".join(concerned[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        shown = list_some(concerned, MOST_NAMED)
         return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
 
     return warnings_text([row for r in results if r.run for row in make_rows(r.run)], where)

@@ -10,7 +10,7 @@ import pytest
 from synthetic_rows import batches
 
 from commbench.errors import RecordsError, UnavailableError
-from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve, titles_of
+from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve, make_titles
 from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
 from commbench.spec.plan import Plan
 
@@ -78,9 +78,9 @@ def test_a_title_says_nothing_twice() -> None:
         synthetic_run(1024, 4096, cpu_mode=mode, world_size=ranks)
         for mode, ranks in (("quiet", 2), ("plain", 2), ("plain", 4))
     )
-    place = titles_of([one])[0].removesuffix(", 2 gloo ranks, cpu mode quiet")
-    assert titles_of([one, one]) == titles_of([one])
-    assert titles_of([one, other, third]) == [
+    place = make_titles([one])[0].removesuffix(", 2 gloo ranks, cpu mode quiet")
+    assert make_titles([one, one]) == make_titles([one])
+    assert make_titles([one, other, third]) == [
         f"{place}, 2 gloo ranks / 4 gloo ranks, cpu mode quiet / plain"
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 from synthetic_rows import batches, plan, ranks, row
 
 from commbench.analysis.rows import ResultRow, make_row
-from commbench.report.run_notes import both_ways_text, warnings_text, ways_text
+from commbench.report.run_notes import interfaces_text, timing_modes_text, warnings_text
 from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
 
 MS = 1e-3
@@ -30,7 +30,7 @@ def test_both_ways_of_timing_stand_side_by_side_with_their_ratio() -> None:
         {0: 300e-6, 1: 2e-3, 2: 100e-6, 3: 1.6e-3, 4: 50e-6, 5: 40e-6},
         operations=("all_reduce", "barrier"), sizes=(1024, 1 << 20), timing="both",
     )  # fmt: skip
-    assert both_ways_text(rows) == (
+    assert timing_modes_text(rows) == (
         "  alone over back to back           size     alone  back to back  ratio\n"
         "  ─────────────────────────────────────────────────────────────────────\n"
         "  all_reduce float32 sum in_place  1 KiB  300.0 us      100.0 us   3.00\n"
@@ -41,10 +41,10 @@ def test_both_ways_of_timing_stand_side_by_side_with_their_ratio() -> None:
 
 def test_sizes_measured_one_way_only_are_not_compared() -> None:
     rows = rows_of_plan({0: 1e-3, 1: 2e-3, 3: 1e-3}, sizes=(64, 128), timing="both")
-    (line,) = both_ways_text(rows).splitlines()[2:]
+    (line,) = timing_modes_text(rows).splitlines()[2:]
     assert " ".join(line.split()) == "all_reduce float32 sum in_place 128 B 2.00 ms 1.00 ms 2.00"
-    assert both_ways_text(rows_of_plan({0: 1e-3, 1: 2e-3}, sizes=(64, 128))) == ""
-    assert both_ways_text(rows_of_plan({0: 1e-3}, sizes=(64, 128), timing="both")) == ""
+    assert timing_modes_text(rows_of_plan({0: 1e-3, 1: 2e-3}, sizes=(64, 128))) == ""
+    assert timing_modes_text(rows_of_plan({0: 1e-3}, sizes=(64, 128), timing="both")) == ""
 
 
 def waiting(share: float, size: int = 1024, **wishes: Any) -> ResultRow:
@@ -124,18 +124,18 @@ def header_of_hosts(*ways: tuple[str, str, str], **more: Any) -> RunHeader:
 
 def test_several_hosts_are_told_with_their_interfaces() -> None:
     alike = header_of_hosts(("n1", "eth0", "10.0.0.1"), ("n2", "eth0", "10.0.0.2"))
-    assert ways_text(alike) == "Hosts talk through eth0 of n1 (10.0.0.1), n2 (10.0.0.2)."
+    assert interfaces_text(alike) == "Hosts talk through eth0 of n1 (10.0.0.1), n2 (10.0.0.2)."
     differing = header_of_hosts(
         ("n1", "ib0", "10.0.0.1"), ("n2", "docker0", "172.17.0.1"), ("n3", "", "10.0.0.3")
     )
-    assert ways_text(differing) == (
+    assert interfaces_text(differing) == (
         "Hosts talk through an unknown interface of n3 (10.0.0.3); docker0 of n2 (172.17.0.1); "
         "ib0 of n1\n  (10.0.0.1)."
     )
     many = header_of_hosts(*((f"n{i}", "eth0", f"10.0.0.{i}") for i in range(10)))
-    assert "n7 (10.0.0.7) and 2 more." in " ".join(ways_text(many).split())
+    assert "n7 (10.0.0.7) and 2 more." in " ".join(interfaces_text(many).split())
 
 
 def test_one_host_and_unknown_addresses_are_not_told() -> None:
-    assert ways_text(header_of_hosts(("n1", "lo", "127.0.0.1"))) == ""
-    assert ways_text(header_of_hosts(("n1", "", ""), ("n2", "", ""))) == ""
+    assert interfaces_text(header_of_hosts(("n1", "lo", "127.0.0.1"))) == ""
+    assert interfaces_text(header_of_hosts(("n1", "", ""), ("n2", "", ""))) == ""

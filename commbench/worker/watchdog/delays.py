@@ -44,4 +44,6 @@ class Delays:
         return Delays(**{name: factor * seconds for name, seconds in asdict(self).items()})
 
 
-DELAYS = Delays().scaled(float(os.environ.get(SCALE, "1")))
+def read_delays() -> Delays:
+    """The delays of this process."""
+    return Delays().scaled(float(os.environ.get(SCALE, "1")))

@@ -20,7 +20,7 @@ from commbench.errors import RankError
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
-from commbench.worker.watchdog.delays import DELAYS, Delays
+from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT
 from commbench.worker.watchdog.hang_analysis import (
     Heartbeats,
@@ -90,7 +90,7 @@ class Watchdog:
         cases: Sequence[Case],
         timeout_s: float,
         report: ReportError,
-        delays: Delays = DELAYS,
+        delays: Delays,
     ) -> None:
         self.state = state
         self.local_pids: Mapping[int, int] = {}
@@ -232,16 +232,18 @@ def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iter
     """A watchdog of this rank, which records what it does in `watchdog.state`."""
     if rank_context.joined:
         block_sigterm()  # the threads that are started from now on inherit that
+    delays = read_delays()
     watchdog = Watchdog(
         open_state(rank_context.scratch_dir, rank_context.rank),
-        open_heartbeats(rank_context, DELAYS.store_s),
+        open_heartbeats(rank_context, delays.store_s),
         rank_context,
         plan.cases(),
         plan.timeout_s,
         report,
+        delays,
     )
     termination = (
-        TerminationThread(watchdog.on_sigterm, DELAYS.sigterm_s) if rank_context.joined else None
+        TerminationThread(watchdog.on_sigterm, delays.sigterm_s) if rank_context.joined else None
     )
     try:
         yield watchdog

@@ -1,0 +1,206 @@
+"""What commbench relies on in the internals of torch, held against the torch that is installed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import FileStore, HashStore
+from torch.distributed.elastic.agent.server import api as agent_api
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+from torch.distributed.elastic.utils import store as store_util
+
+from commbench.errors import RankError
+from commbench.launch import torch_internals
+from commbench.launch.torch_internals import (
+    EXIT_BARRIER,
+    AgentResult,
+    RankExit,
+    does_fork_keep_gpu,
+    make_launch_config,
+    release_exit_barrier,
+    run_agent,
+)
+
+RENDEZVOUS = "commbench-test"
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+class CountingRendezvous(RendezvousHandler):
+    """A rendezvous of one node that counts how often the agent asks for waiting nodes."""
+
+    third_call: Callable[[], None] | None = None
+    """What happens in the third call of `num_nodes_waiting`."""
+    calls = 0
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._folder = Path(parameters.endpoint)
+        type(self).calls = 0
+
+    def get_backend(self) -> str:
+        return RENDEZVOUS
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        store = FileStore(str(self._folder / "agent"), 1)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def num_nodes_waiting(self) -> int:
+        type(self).calls += 1
+        if self.calls == 3 and self.third_call:
+            type(self).third_call()
+        return 0
+
+    def get_run_id(self) -> str:
+        return "test"
+
+    def shutdown(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[Any]:
+    if RENDEZVOUS not in rendezvous_handler_registry._registry:
+        rendezvous_handler_registry.register(RENDEZVOUS, CountingRendezvous)
+    handlers = {n: signal.getsignal(n) for n in (1, 2, 3, 15)}
+    yield make_launch_config(
+        str(tmp_path / "logs"), 3, min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="test",
+        max_restarts=0, monitor_interval=0.02, start_method="fork", rdzv_backend=RENDEZVOUS,
+        rdzv_endpoint=str(tmp_path), rdzv_configs={},
+    )  # fmt: skip
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def in_rank_1(action: str) -> None:
+    """A rank that comes to grief if it is rank 1."""
+    if os.environ["RANK"] == "1":
+        exec(action)
+    time.sleep(0.2)
+
+
+@record
+def raises(action: str) -> None:
+    if os.environ["RANK"] == "1":
+        raise ValueError(action)
+
+
+@pytest.mark.parametrize(
+    ("action", "exit_code"),
+    [("pass", None), ("os._exit(9)", 9), ("os.kill(os.getpid(), 9)", -9)],
+)
+def test_the_agent_runs_ranks_and_tells_how_they_failed(
+    config: Any, action: str, exit_code: int | None
+) -> None:
+    began = int(time.time())
+    result = run_agent(config, in_rank_1, action)
+    if exit_code is None:
+        assert result == AgentResult({})
+        return
+    (failure,) = result.failures.values()
+    assert list(result.failures) == [1] and failure.exit_code == exit_code
+    assert failure.message == "" and began <= failure.timestamp <= time.time()
+
+
+def test_the_agent_tells_the_exception_of_a_rank(config: Any) -> None:
+    result = run_agent(config, raises, "lost")
+    assert result.failures[1].exit_code == 1
+    assert result.failures[1].message.split("\n")[0] == "ValueError: lost"
+
+
+def test_the_agent_ends_at_a_signal_with_its_number(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(CountingRendezvous, "third_call", send)
+    assert run_agent(config, time.sleep, 60) == AgentResult({}, signal.SIGTERM)
+
+
+def test_the_agent_asks_for_waiting_nodes_after_each_look_at_its_ranks(config: Any) -> None:
+    run_agent(config, time.sleep, 0.3)
+    assert CountingRendezvous.calls >= 5
+
+
+def test_an_error_of_the_rendezvous_ends_the_agent(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise RankError("rank 0 has ended")
+
+    monkeypatch.setattr(CountingRendezvous, "third_call", fail)
+    with pytest.raises(RankError, match="rank 0 has ended"):
+        run_agent(config, time.sleep, 0.5)
+
+
+def test_the_agent_looks_no_name_up_and_logs_nothing(
+    config: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lookups: list[str] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda name="": lookups.append(name) or "looked-up")
+    monkeypatch.setattr(socket, "gethostbyaddr", lambda name: lookups.append(name))
+    run_agent(config, in_rank_1, "os._exit(9)")
+    assert not lookups and not caplog.records
+    assert socket.getfqdn() == "looked-up" and logging.root.manager.disable == logging.NOTSET
+    with torch_internals._without_name_lookups():
+        assert agent_api._get_fq_hostname() == socket.gethostname()
+    assert "socket.getfqdn(" in inspect.getsource(agent_api)  # else the patch is of no use
+
+
+def test_the_exit_barrier_of_torch_ends_where_it_is_released() -> None:
+    assert EXIT_BARRIER == agent_api._TERMINAL_STATE_SYNC_ID
+    store = HashStore()
+    store.set_timeout(timedelta(seconds=10))
+    waiting = threading.Thread(
+        target=store_util.barrier, args=(store, 2), kwargs={"key_prefix": EXIT_BARRIER}
+    )
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    release_exit_barrier(store, 2)
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_ranks_have_as_long_to_end_as_the_launcher_says_where_torch_can(config: Any) -> None:
+    version = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+    known = "shutdown_timeout" in type(config).__dataclass_fields__
+    assert known == (version >= (2, 12))
+    assert not known or config.shutdown_timeout == 3
+
+
+def test_a_fork_keeps_the_gpu_where_nothing_has_used_it() -> None:
+    assert torch.cuda._is_in_bad_fork() is False
+    assert does_fork_keep_gpu() is not torch.cuda.is_initialized()
+
+
+def test_a_failure_without_a_message_or_a_time_is_taken() -> None:
+    class Failure:
+        exitcode, timestamp, message = -9, None, "Signal 9 (SIGKILL) received by PID 1"
+
+    assert torch_internals._make_rank_exit(Failure()) == RankExit(-9, 0, "")
