@@ -23,7 +23,8 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import communicator
-from commbench.worker.measure import GatheredSamples, time_block
+from commbench.worker.measure import time_batch
+from commbench.worker.reduction import slowest_durations_s
 from commbench.worker.timers import timer_for
 from commbench.worker.watchdog.watchdog import watching
 
@@ -50,18 +51,17 @@ def main() -> None:
         watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watchdog,
         communicator(plan, rank_context, watchdog) as comm,
     ):
-        comm.shares_clock = True
         cases = plan.cases()
         buffers = Arena(comm, cases).buffers(cases[0])
         buffers.receive.fill_(1)
         call = partial(OPERATIONS["all_reduce"].call, dist, buffers)
-        timer, strain = timer_for(comm), CpuCounters()
+        timer, counters = timer_for(comm), CpuCounters()
         found = []
         for pair in range(pairs + 1):
-            gathered = comm.gather(time_block(timer, strain, call, iterations, watchdog.state))
+            samples = time_batch(timer, counters, call, iterations, watchdog.state)
+            ours = slowest_durations_s(samples.durations, comm)
             theirs = plain_loop(buffers.receive, iterations)
             if rank_context.rank == 0 and pair:  # the first pair warms up
-                ours = GatheredSamples(torch.stack(gathered), 1, True).slowest_s
                 found.append([statistics.median(ours) * 1e6, theirs * 1e6])
         if rank_context.rank == 0:
             print(json.dumps(found))

@@ -27,7 +27,6 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -37,6 +36,8 @@ OTHER_PACKAGES = (
     "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.ticker", "xml.etree",
 )  # fmt: skip
 ENTRY_POINT = "commbench.__main__"
+READ_BY_COMMBENCH = "COMMBENCH_TEST_DELAY_SCALE"
+"""A variable that commbench reads when it is imported."""
 
 
 def serve(control: socket.socket) -> None:
@@ -120,6 +121,8 @@ def _become(request_file: int, *streams: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as Python opens them
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         for name, limits in request["limits"].items():
             resource.setrlimit(getattr(resource, name), limits)
@@ -144,22 +147,18 @@ def _become(request_file: int, *streams: int) -> NoReturn:
 def _run(program: str | None) -> None:
     """Run commbench as `python -m commbench` does; or a program, which is text as after `python -c`
     or names a file, and which imports commbench anew to change it."""
-    if program is None:
-        main = ModuleType("__main__")
-        main.__spec__ = importlib.util.find_spec(ENTRY_POINT)  # spawned ranks look for it
-        sys.modules["__main__"] = main
-        from commbench.cli.main import main as run_command_line
-
-        run_command_line()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "commbench"]:
-        del sys.modules[name]
-    if "\n" not in program and Path(program).is_file():
+    if program is not None or READ_BY_COMMBENCH in os.environ:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "commbench"]:
+            del sys.modules[name]
+    if program and "\n" not in program:
         runpy.run_path(program, run_name="__main__")
-    else:
-        main = ModuleType("__main__")
-        main.__spec__ = None
-        sys.modules["__main__"] = main
-        exec(compile(program, "<string>", "exec"), main.__dict__)
+        return
+    main = ModuleType("__main__")
+    # Spawned ranks look for it.
+    main.__spec__ = importlib.util.find_spec(ENTRY_POINT) if program is None else None
+    sys.modules["__main__"] = main
+    text = program or "from commbench.cli.main import main\nmain()\n"
+    exec(compile(text, "<string>", "exec"), main.__dict__)
 
 
 if __name__ == "__main__":

@@ -178,10 +178,10 @@ def _above_link(row: ResultRow) -> float | None:
     reduces; None where no link was named."""
     if not row.header.plan.peak:
         return None
-    from commbench.analysis.peak import share_of_peak
+    from commbench.analysis.peak import find_peak_fraction
     from commbench.spec.links import parse_peak
 
-    share = share_of_peak(row, parse_peak(row.header.plan.peak))
+    share = find_peak_fraction(row, parse_peak(row.header.plan.peak))
     return share.fraction / share.ceiling if share else None
 
 

@@ -1,9 +1,9 @@
-"""A bandwidth held against the speed of a link: what share of it, and by which bound.
+"""The fraction of a link's speed that a bandwidth needs, and the bound from which it follows.
 
-Whatever algorithm runs, factor x S bytes have to pass the link of some rank, one way, and
-factor(k) x S bytes the network of some node, for k nodes; only all ranks' blocks for one another
-(all_to_all) cannot be merged within a node, and each of its ranks adds its own. Where the network
-itself reduces (NVLS, SHARP) a rank moves S instead, which is less if the factor exceeds 1.
+With any algorithm, factor(n) x S bytes pass the link of some rank of n in one direction, and
+factor(k) x S bytes the network of some node of k. In all_to_all each rank of a node adds blocks of
+its own, which cannot be merged within the node. Where the network itself reduces (NVLS, SHARP), a
+rank moves S instead, which is less if the factor exceeds 1.
 Bounds: Chan et al. 2007; factors: nccl-tests, doc/PERFORMANCE.md.
 """
 
@@ -20,35 +20,35 @@ NODE_BOUND = "node bandwidth"
 
 
 class PeakFraction(NamedTuple):
-    """How much of a peak was needed."""
+    """The fraction of a peak that a measured bandwidth needs."""
 
     bound: str
-    """What was held against the peak: BUS_BOUND or NODE_BOUND."""
+    """What is compared with the peak: BUS_BOUND or NODE_BOUND."""
     factor: float
-    """Bytes that had to pass the link, over S."""
+    """The bytes that must pass the link, over S."""
     rate: float
-    """That many bytes over the time, in bytes/s: what the link had to carry at least."""
+    """Those bytes over the time, in bytes/s: the least that the link carried."""
     fraction: float
     """`rate` over the peak; 1 is all of it."""
     ceiling: float
-    """The largest fraction that can be: above 1 where a network that reduces moves less."""
+    """The largest possible fraction: above 1 where a network that reduces could move less."""
 
 
-def share_of_peak(row: ResultRow, peak: Peak) -> PeakFraction | None:
-    """The share of the peak that a row needed; None where `why_no_share` says why."""
-    if row.algbw is None or why_no_share(row, peak):
+def find_peak_fraction(row: ResultRow, peak: Peak) -> PeakFraction | None:
+    """The fraction of the peak that a row needed; None if `why_no_peak_fraction` says why."""
+    if row.algbw is None or why_no_peak_fraction(row, peak):
         return None
     case = row.measurement.case
     operation = OPERATIONS[case.operation]
-    return share(operation, case.ranks, row.header.num_nodes, row.algbw, peak)
+    return peak_fraction(operation, case.ranks, row.header.num_nodes, row.algbw, peak)
 
 
-def share(
+def peak_fraction(
     operation: Operation, ranks: int, nodes: int, algbw: float, peak: Peak
 ) -> PeakFraction | None:
-    """The share of the peak that `algbw` (bytes/s) needs; None without bandwidth.
+    """The fraction of the peak that `algbw` (bytes/s) needs; None for one without bandwidth.
 
-    A peak of a node is held against what nodes exchange, any other against the bus bandwidth.
+    The peak of a node is compared with what nodes exchange, any other with the bus bandwidth.
     """
     if operation.busbw_factor is None:
         return None
@@ -61,8 +61,8 @@ def share(
     return PeakFraction(bound, factor, rate, rate / peak.bytes_per_second, ceiling)
 
 
-def why_no_share(row: ResultRow, peak: Peak) -> str:
-    """Why a row cannot be held against the peak; empty if it can."""
+def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
+    """Why a row cannot be compared with the peak; empty if it can."""
     if row.busbw is None:
         return "it has no bandwidth"
     if row.measurement.case.ranks == 1:

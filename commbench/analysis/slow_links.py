@@ -1,4 +1,4 @@
-"""Which host's link is slower than the others'."""
+"""Finds the hosts whose links are slower than those of the others."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from commbench.analysis.statistics import median
 from commbench.results.schema import LinkProbe
 
 SLOWER = 1.6
-"""A probe that takes so many times as long as the usual one is slow: no scatter does that."""
+"""A probe that takes so many times as long as the usual one is slow; scatter is smaller."""
 
 
 class SlowLink(NamedTuple):
-    """A probe slower than the usual one, and the rank whose host both ends of slow probes share."""
+    """A slow probe, and the rank whose host is the likely cause."""
 
     probe: LinkProbe
     times: float
     """How many times as long as the usual probe it took."""
     culprit: int
-    """The sender; the host that both receives and sends slowly where there is one."""
+    """The host that both sends and receives slowly, where there is one; else the sender."""
 
 
-def slow_links(link_probes: Sequence[LinkProbe]) -> tuple[SlowLink, ...]:
-    """The slow probes, slowest first. The usual one is the median, for two probes the
-    faster."""
+def find_slow_links(link_probes: Sequence[LinkProbe]) -> tuple[SlowLink, ...]:
+    """The slow probes, slowest first. The usual probe is the median; of two probes, the faster."""
     if len(link_probes) < 2:
         return ()
     ordered = sorted(probe.seconds for probe in link_probes)

@@ -14,7 +14,7 @@ from commbench import __version__
 from commbench.cli.lazy_group import LazyGroup
 from commbench.cli.usage_errors import told_of
 from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
-from commbench.output.console import print_error, print_result
+from commbench.output.console import OutputClosedError, print_error, print_result
 
 app = typer.Typer(
     name="commbench",
@@ -65,16 +65,16 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         print_error("stopped by SIGINT", "")
         code = Interrupted("").exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `| head` does.
+    except (BrokenPipeError, OutputClosedError):
         _give_up_output()
         code = 128 + signal.SIGPIPE
     except CommbenchError as error:
         if isinstance(error, Interrupted):
             ignore_interruptions()
-        if os.environ.get("COMMBENCH_TRACEBACK") == "1":
+        if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
-        print_error(error.message, error.hint, error.details)
+        if error.is_reporter:
+            print_error(error.message, error.hint, error.details)
         code = error.exit_code
     except (OSError, MemoryError, ImportError) as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":

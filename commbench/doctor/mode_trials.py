@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import CommbenchError, Interrupted
+from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, Plan
 
@@ -115,17 +112,8 @@ def _try(what: Plan, round_: int) -> Trial:
 
 
 def _launch(what: Plan) -> tuple[SizeResult, ...]:
-    from commbench.launch.elastic import NodeConfig, launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
-
-    nodes = NodeConfig(ranks_per_node=what.world_size)
-    with TemporaryDirectory(prefix="commbench-doctor-") as place, _handlers_kept():
-        folder = create_folder(Path(place) / "run")
-        method, _ = start_method(what.device, nodes)
-        launch(LaunchTask(plan=what, label="doctor", folder=folder, silent=True), nodes, method)
-        return tuple(_point(row) for row in make_rows(read_run(folder)) if row.time)
+    rows = make_rows(run_temporarily(what, "doctor"))
+    return tuple(_point(row) for row in rows if row.time)
 
 
 def _point(row: ResultRow) -> SizeResult:
@@ -141,15 +129,3 @@ def _point(row: ResultRow) -> SizeResult:
         throttled_share=strain.throttled_share,
         stolen_share=strain.stolen_share,
     )
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """torchrun's agent leaves handlers of its own behind, which raise what nobody here expects."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.analysis.peak import share
+from commbench.analysis.peak import peak_fraction
 from commbench.output.table import table
 from commbench.spec.links import Link, Published, find_link, links, peak_of, published
 from commbench.spec.operations import OPERATIONS
@@ -13,7 +13,7 @@ from commbench.units import GB, format_percent
 
 def links_text() -> str:
     """Every link: name, speed one way, what it is, and the sources."""
-    sources = _Sources()
+    sources = _SourceNumbers()
     rows = [
         (
             link.name,
@@ -40,7 +40,7 @@ def links_text() -> str:
 
 
 def link_text(link: Link) -> str:
-    """One link in full, and what was published for it."""
+    """All about one link, and the bandwidths that were published for it."""
     lines = [
         link.name,
         f"  what it is   {link.what}",
@@ -54,8 +54,8 @@ def link_text(link: Link) -> str:
 
 
 def published_text(figures: Sequence[Published]) -> str:
-    """Published bus bandwidths, and the share of the link's speed that each needs."""
-    sources = _Sources()
+    """Published bus bandwidths, with the fraction of the link's speed that each needs."""
+    sources = _SourceNumbers()
     rows = [
         (
             figure.machine,
@@ -88,12 +88,12 @@ def _percent(figure: Published) -> str:
         return ""
     algbw = figure.busbw / operation.busbw_factor(figure.ranks)
     peak = peak_of(find_link(figure.link))
-    needed = share(operation, figure.ranks, figure.nodes, algbw, peak)
+    needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
     return format_percent(needed.fraction) if needed else ""
 
 
-class _Sources:
-    """Sources by number, in the order they were first named."""
+class _SourceNumbers:
+    """Numbers of sources, in the order in which they are first used."""
 
     def __init__(self) -> None:
         self._known: list[str] = []

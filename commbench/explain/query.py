@@ -1,4 +1,4 @@
-"""What a person asks of `commbench explain`, read and answered."""
+"""Answers `commbench explain`: finds the run, or makes a row of the call that the user quotes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
-from commbench.explain.row_text import explain
+from commbench.explain.row_text import explain_row
 from commbench.explain.run_text import explain_run
 from commbench.results.files import path_exists
 from commbench.results.journal_reader import read_run
@@ -25,7 +25,7 @@ from commbench.validation import choose
 
 
 class QuotedCall(NamedTuple):
-    """The options about a call that somebody timed; None where nothing was said."""
+    """The options that describe a call which the user timed; None where not given."""
 
     ranks: int | None
     size: str | None
@@ -36,26 +36,30 @@ class QuotedCall(NamedTuple):
 
 
 def answer(
-    what: str, quoted_call: QuotedCall, op: str | None, peak: str | None, say: Callable[[str], None]
+    what: str,
+    quoted_call: QuotedCall,
+    op: str | None,
+    peak: str | None,
+    notify: Callable[[str], None],
 ) -> str:
     """The explanation of a run, or of an operation's call.
 
-    A path comes first, then an operation, then a run's label. `say` is told which of several runs
-    of a label it is.
+    `what` is a path, else an operation, else a run's label. `notify` gets a message where the
+    newest of several runs of a label was chosen.
     """
-    against = parse_peak(peak) if peak is not None else None
-    found = None if path_exists(Path(what)) else _operation_or_run(what, say)
+    parsed_peak = parse_peak(peak) if peak is not None else None
+    found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
     if isinstance(found, Operation):
-        return _of_claim(found, quoted_call, op, against)
-    return _of_run(found or Path(what), quoted_call, op, against)
+        return _explain_call(found, quoted_call, op, parsed_peak)
+    return _explain_run(found or Path(what), quoted_call, op, parsed_peak)
 
 
-def _operation_or_run(what: str, say: Callable[[str], None]) -> Operation | Path:
+def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
     try:
         return find_operation(what)
     except UsageError as error:
         try:
-            return find_run(what, say)
+            return find_run(what, notify)
         except RecordsError:
             if "/" in what or what.endswith(".jsonl"):
                 raise
@@ -65,12 +69,12 @@ def _operation_or_run(what: str, say: Callable[[str], None]) -> Operation | Path
         ) from None
 
 
-def _of_claim(
+def _explain_call(
     operation: Operation, quoted_call: QuotedCall, op: str | None, peak: Peak | None
 ) -> str:
     if op is not None:
         raise UsageError(f"--op {op} is for a run, and {operation.name} is none", "leave --op out")
-    _refuse_missing(operation, quoted_call)
+    _require_options(operation, quoted_call)
     timing = DEFAULT_TIMING if quoted_call.timing is None else quoted_call.timing
     choose("timing", timing, TIMING_MODES)
     try:
@@ -85,26 +89,26 @@ def _of_claim(
         )
     except UsageError as error:
         raise error.with_option_names({"world_size": "--ranks"}) from None
-    return explain(row, peak)
+    return explain_row(row, peak)
 
 
-def _refuse_missing(operation: Operation, quoted_call: QuotedCall) -> None:
-    needed = {"--ranks": quoted_call.ranks, "--time": quoted_call.time}
-    idle = {"--size": quoted_call.size, "--dtype": quoted_call.dtype}
-    example = "--ranks 8 --time 120us"
+def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
+    """Raise UsageError where an option is missing, or has no meaning for the operation."""
+    ranks, size, time = quoted_call.ranks, quoted_call.size, quoted_call.time
     if operation.has_data:
-        needed, idle = (
-            {"--ranks": quoted_call.ranks, "--size": quoted_call.size, "--time": quoted_call.time},
-            {},
-        )
+        needed, unused = {"--ranks": ranks, "--size": size, "--time": time}, {}
         example = "--ranks 8 --size 1G --time 4.2ms"
+    else:
+        needed = {"--ranks": ranks, "--time": time}
+        unused = {"--size": size, "--dtype": quoted_call.dtype}
+        example = "--ranks 8 --time 120us"
     missing = [option for option, value in needed.items() if value is None]
     if missing:
         raise UsageError(
             f"{operation.name} cannot be explained without {', '.join(missing)}",
             f"write for example: commbench explain {operation.name} {example}",
         )
-    for option, value in idle.items():
+    for option, value in unused.items():
         if value is not None:
             raise UsageError(
                 f"{operation.name} moves no data, and {option} {value} says nothing of it",
@@ -112,7 +116,7 @@ def _refuse_missing(operation: Operation, quoted_call: QuotedCall) -> None:
             )
 
 
-def _of_run(path: Path, quoted_call: QuotedCall, op: str | None, peak: Peak | None) -> str:
+def _explain_run(path: Path, quoted_call: QuotedCall, op: str | None, peak: Peak | None) -> str:
     run = read_run(path)
     for option, value in quoted_call._asdict().items():
         if value is not None and option != "size":
@@ -135,9 +139,9 @@ def make_quoted_row(
     timing: str = DEFAULT_TIMING,
     nodes: int = 1,
 ) -> ResultRow:
-    """The row of one call that is said to take `seconds`; the size is rounded as a Plan does it.
+    """The row of one call that took `seconds`, by the user's word; a Plan rounds the size.
 
-    Raises UsageError for what cannot be, such as fewer bytes than ranks.
+    Raises UsageError for an impossible call, such as one of fewer bytes than ranks.
     """
     plan = Plan(
         operations=(operation.name,),

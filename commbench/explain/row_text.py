@@ -1,11 +1,16 @@
-"""A row in sentences: each formula with the row's own figures in it; at most 100 columns wide."""
+"""Explains one row: each formula with the row's own figures, in lines of at most 100 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from commbench.analysis.peak import (
+    NODE_BOUND,
+    PeakFraction,
+    find_peak_fraction,
+    why_no_peak_fraction,
+)
 from commbench.analysis.rows import ResultRow
-from commbench.explain.peak_text import held_against
 from commbench.output.paragraphs import Paragraph, exact, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import CUT_OFF
 from commbench.spec.dtypes import DTYPES
@@ -13,6 +18,9 @@ from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes, format_percent
+
+_ROUNDING = 0.005
+"""A fraction of a peak up to 1 + this is printed as 100 %."""
 
 _BUFFERS = {
     Extent.NOTHING: "nothing",
@@ -30,8 +38,8 @@ _STOPS = {
 }
 
 
-def explain(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
-    """Everything about a row; `where` says where it was measured, if it was."""
+def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
+    """Everything about a row; `where` describes where it was measured, if it was."""
     case = row.measurement.case
     operation = OPERATIONS[case.operation]
     kind = case.title_without("timing")
@@ -46,7 +54,7 @@ def explain(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
     if row.time:
         parts += _bandwidths(row, operation)
         parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
-        parts.append(Paragraph("peak", [*held_against(row, peak)]))
+        parts.append(Paragraph("peak", [*_peak(row, peak)]))
     return "\n\n".join((wrapped(title), paragraphs(parts)))
 
 
@@ -65,10 +73,10 @@ def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
     sent, received = _BUFFERS[operation.send], _BUFFERS[operation.receive]
     place = "; in place, they share memory" if case.placement == IN_PLACE else ""
     yield f"A rank's send buffer holds {sent}, its receive buffer {received}{place}."
-    asked = [size for size in row.header.plan.sizes if is_of_size(row, size)]
-    if asked and min(asked) != case.size_bytes:
+    requested = [size for size in row.header.plan.sizes if is_of_size(row, size)]
+    if requested and min(requested) != case.size_bytes:
         whole = f"{ranks} whole blocks" if operation.blocks else "whole elements"
-        yield f"{exact(min(asked))} bytes were asked for, and rounded down to {whole}."
+        yield f"{exact(min(requested))} bytes were asked for, and rounded down to {whole}."
 
 
 def _time(row: ResultRow) -> Iterator[str]:
@@ -97,18 +105,15 @@ def _interval(row: ResultRow) -> str:
 
 
 def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
-    factor_of, case, ranks = (
-        operation.busbw_factor,
-        row.measurement.case,
-        row.measurement.case.ranks,
-    )
+    factor_of, case = operation.busbw_factor, row.measurement.case
     algbw, busbw = row.algbw, row.busbw
     if factor_of is None or algbw is None or busbw is None or row.time is None:
         moved = "It has" if operation.has_data else "It moves no data, and has"
         yield Paragraph("busbw", [f"{moved} no bandwidth: the time is all there is."])
         return
-    factor = factor_of(ranks)
-    formula, filled = operation.busbw_formula, operation.busbw_formula.replace("n", str(ranks))
+    factor = factor_of(case.ranks)
+    formula = operation.busbw_formula
+    filled = formula.replace("n", str(case.ranks))
     product = f"{gbps(algbw)} x {factor:.5g} = {gbps(busbw)} GB/s"
     steps = f"algbw x {formula} = {gbps(algbw)} x {filled} = {product}"
     yield Paragraph(
@@ -120,11 +125,11 @@ def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
         ],
     )
     yield Paragraph(
-        "busbw", [steps if formula != "1" else f"algbw x 1 = {gbps(busbw)} GB/s", _why(row)]
+        "busbw", [steps if formula != "1" else f"algbw x 1 = {gbps(busbw)} GB/s", _why_busbw(row)]
     )
 
 
-def _why(row: ResultRow) -> str:
+def _why_busbw(row: ResultRow) -> str:
     operation = OPERATIONS[row.measurement.case.operation]
     ranks = row.measurement.case.ranks
     if ranks == 1 or operation.busbw_factor is None:
@@ -139,8 +144,65 @@ def _why(row: ResultRow) -> str:
     )
 
 
-def is_of_size(row: ResultRow, asked: int) -> bool:
-    """Whether the row's size is what `asked` bytes become, rounded down to whole blocks.
+def _peak(row: ResultRow, peak: Peak | None) -> Iterator[str]:
+    """The fraction of the peak that a row needed, its bound, and why it may exceed 100 %."""
+    if peak is None:
+        yield "None given. --peak 450GB/s, or a link of `commbench links`, holds busbw against it."
+        return
+    yield f"{peak.text}.{f' `commbench links {peak.name}` says more.' if peak.source else ''}"
+    found = find_peak_fraction(row, peak)
+    if found is None:
+        yield f"There is no percentage: {why_no_peak_fraction(row, peak)}."
+        return
+    yield _peak_fraction(row, peak, found)
+    least = found.factor * row.measurement.case.size_bytes
+    median = row.time.median if row.time else 0.0
+    yield (
+        f"Those bytes take {exact(least)} B / {gbps(peak.bytes_per_second)} GB/s = "
+        f"{seconds(least / peak.bytes_per_second)} at that speed; t is {seconds(median)}."
+    )
+    if found.fraction > 1 + _ROUNDING:
+        yield _above_peak(row, peak, found)
+
+
+def _peak_fraction(row: ResultRow, peak: Peak, found: PeakFraction) -> str:
+    percent = (
+        f"{gbps(found.rate)} / {gbps(peak.bytes_per_second)} = {format_percent(found.fraction)}"
+    )
+    if found.bound != NODE_BOUND:
+        return f"busbw / peak = {percent}, by the {found.bound} bound: some link carried busbw."
+    nodes = row.header.num_nodes
+    unless = ", unless the network itself reduces" if found.ceiling > 1 else ""
+    return (
+        f"{found.factor:.5g} x S have to enter or leave some of the {nodes} nodes, whichever "
+        f"algorithm runs{unless}. {found.factor:.5g} x algbw / peak = {percent}, by the "
+        f"{found.bound} bound."
+    )
+
+
+def _above_peak(row: ResultRow, peak: Peak, found: PeakFraction) -> str:
+    if found.ceiling > 1 and found.fraction <= found.ceiling + _ROUNDING:
+        return (
+            "More than 100 % is no error here. A network that itself reduces (NVLS, SHARP) moves "
+            f"about S each way, not {found.factor:.5g} x S, so that {found.ceiling:.5g} times the "
+            "peak is the limit. Of that limit it is algbw / peak = "
+            f"{format_percent(found.fraction / found.ceiling)}."
+        )
+    nodes = row.header.num_nodes
+    inside = (
+        " Or the peak is of the network between nodes, while most bytes stay within a node: then "
+        "say what a whole node has, such as --peak 400GB/s/node."
+        if nodes > 1 and not peak.of_node
+        else ""
+    )
+    return (
+        "More than 100 % cannot be. Is the peak that of one link among several, or of another "
+        f"link? Or is t not the time of the whole call?{inside}"
+    )
+
+
+def is_of_size(row: ResultRow, requested: int) -> bool:
+    """Whether the row's size is `requested` bytes rounded down to whole blocks.
 
     Blocks are whole elements, or as in nccl-tests multiples of 16 bytes.
     """
@@ -149,7 +211,7 @@ def is_of_size(row: ResultRow, asked: int) -> bool:
         return False
     element, ranks = DTYPES[case.dtype].size_bytes, case.ranks
     step = ranks * max(element, 16) if OPERATIONS[case.operation].blocks else element
-    return 0 <= asked - case.size_bytes < step
+    return 0 <= requested - case.size_bytes < step
 
 
 def _latency(operation: Operation, ranks: int) -> str:

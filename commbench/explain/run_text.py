@@ -1,14 +1,14 @@
-"""The rows of a run in sentences: all about one, or how to read the table and one of each kind."""
+"""Explains a run: chosen rows in full, else how to read the table and the largest of each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.analysis.peak import share_of_peak, why_no_share
+from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UsageError
-from commbench.explain.row_text import explain, is_of_size
-from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
+from commbench.explain.row_text import explain_row, is_of_size
+from commbench.output.paragraphs import Paragraph, gbps, list_some, paragraphs, seconds, wrapped
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS, Operation
@@ -34,14 +34,15 @@ def explain_run(
     peak: Peak | None = None,
 ) -> str:
     """The chosen rows in full; without a choice, the table and the largest size of each kind."""
-    kinds = _kinds(_chosen(run, operation, size_bytes))
+    rows = make_rows(run)
+    kinds = _group_by_kind(_choose(rows, run.name, operation, size_bytes))
     largest = [max(rows, key=_timed_size) for rows in kinds.values()]
-    of_one = f"--op {operation.name if operation else 'OP'}"
-    hidden = size_bytes is None and len(make_rows(run)) > len(kinds)
-    others = _others(run, of_one) if hidden else ""
-    if operation or size_bytes or len(make_rows(run)) == 1:
+    op = f"--op {operation.name if operation else 'OP'}"
+    hidden = size_bytes is None and len(rows) > len(kinds)
+    others = _how_to_choose(run, op) if hidden else ""
+    if operation or size_bytes or len(rows) == 1:
         where = _where(run.header)
-        return "\n\n\n".join(explain(row, peak, where) for row in largest) + others
+        return "\n\n\n".join(explain_row(row, peak, where) for row in largest) + others
     timings = dict.fromkeys(row.measurement.case.timing for row in largest)
     parts = [
         Paragraph("where", [_where(run.header)]),
@@ -55,26 +56,28 @@ def explain_run(
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
 
 
-def _chosen(run: Run, operation: Operation | None, size: int | None) -> list[ResultRow]:
-    rows = list(make_rows(run))
+def _choose(
+    rows: Sequence[ResultRow], name: str, operation: Operation | None, size: int | None
+) -> Sequence[ResultRow]:
+    """The rows of this operation and size; UsageError where the run `name` has none."""
     if not rows:
-        raise UsageError(f"{run.name} has no finished case yet", "wait, or name another run")
+        raise UsageError(f"{name} has no finished case yet", "wait, or name another run")
     names = dict.fromkeys(row.measurement.case.operation for row in rows)
     if operation:
         rows = [row for row in rows if row.measurement.case.operation == operation.name]
         if not rows:
-            raise UsageError(f"{run.name} has no {operation.name}", f"it has {', '.join(names)}")
+            raise UsageError(f"{name} has no {operation.name}", f"it has {', '.join(names)}")
     if size is None:
         return rows
     sizes = sorted({row.measurement.case.size_bytes for row in rows} - {0})
     rows = [row for row in rows if is_of_size(row, size)]
     if not rows:
         has = f"it has {format_sizes(tuple(sizes))}" if sizes else "nothing in it has a size"
-        raise UsageError(f"{run.name} has no row of {format_bytes(size)}", has)
+        raise UsageError(f"{name} has no row of {format_bytes(size)}", has)
     return rows
 
 
-def _kinds(rows: Sequence[ResultRow]) -> dict[tuple[str, str], list[ResultRow]]:
+def _group_by_kind(rows: Sequence[ResultRow]) -> dict[tuple[str, str], list[ResultRow]]:
     kinds: dict[tuple[str, str], list[ResultRow]] = {}
     for row in rows:
         case = row.measurement.case
@@ -86,25 +89,24 @@ def _timed_size(row: ResultRow) -> tuple[bool, int]:
     return row.time is not None, row.measurement.case.size_bytes
 
 
-def _others(run: Run, of_one: str) -> str:
-    """How to ask for the rows that are not shown."""
+def _how_to_choose(run: Run, op: str) -> str:
+    """The command that explains the rows that are not shown."""
     return "\n\n" + wrapped(
         "That is the largest size of each kind. For others, with everything about them: "
-        f"commbench explain {run.path} {of_one} --size SIZE"
+        f"commbench explain {run.path} {op} --size SIZE"
     )
 
 
 def _where(header: RunHeader) -> str:
     plan, facts = header.plan, header.environment
-    hosts = header.hosts
-    named = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    hosts = list_some(header.hosts, 3) or "an unknown host"
     models = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     device = ", ".join(model for model in models if model) or plan.device
     if plan.device == "cpu" and facts.get("processor"):
         device = str(facts["processor"])
     torch = f"torch {facts['torch']}, " if facts.get("torch") else ""
     return (
-        f"{plan.world_size} {plan.backend} ranks on {named or 'an unknown host'} ({device}), "
+        f"{plan.world_size} {plan.backend} ranks on {hosts} ({device}), "
         f"{torch}cpu mode {plan.cpu_mode}, {header.started}."
         f"{' Ranks share a GPU: no measure of performance.' if header.gpu_shared else ''}"
     )
@@ -126,14 +128,14 @@ def _compact(row: ResultRow, peak: Peak | None) -> str:
     busbw = "algbw" if formula == "1" else f"{product} (n = {ranks})"
     return (
         f"{case.title}: {operation.summary}. {size}, {took}. "
-        f"algbw = S / t = {gbps(row.algbw)} GB/s. busbw = {busbw}.{_percentage(row, peak)}"
+        f"algbw = S / t = {gbps(row.algbw)} GB/s. busbw = {busbw}.{_peak_sentence(row, peak)}"
     )
 
 
-def _percentage(row: ResultRow, peak: Peak | None) -> str:
+def _peak_sentence(row: ResultRow, peak: Peak | None) -> str:
     if peak is None:
         return ""
-    share = share_of_peak(row, peak)
-    if share is None:
-        return f" No percentage of {peak.name}: {why_no_share(row, peak)}."
-    return f" That is {format_percent(share.fraction)} of {peak.name} ({share.bound} bound)."
+    found = find_peak_fraction(row, peak)
+    if found is None:
+        return f" No percentage of {peak.name}: {why_no_peak_fraction(row, peak)}."
+    return f" That is {format_percent(found.fraction)} of {peak.name} ({found.bound} bound)."

@@ -15,9 +15,14 @@ LONGEST_LINE = 4000
 """Most characters of an error's message or hint."""
 
 
+class OutputClosedError(Exception):
+    """The reader of standard output has gone, as `| head` does. This is no OSError: for that one
+    Typer exits with 1, the code of a gate that says no."""
+
+
 def print_result(text: object, end: str = "\n") -> None:
     """Print a result on standard output."""
-    typer.echo(safe(str(text)) + end, nl=False)
+    _print(safe(str(text)) + end)
 
 
 def print_status(text: object) -> None:
@@ -27,7 +32,14 @@ def print_status(text: object) -> None:
 
 def print_workflow_command(line: str) -> None:
     """Print a workflow command for GitHub's runner; the caller has escaped text from files."""
-    typer.echo(line)
+    _print(f"{line}\n")
+
+
+def _print(text: str) -> None:
+    try:
+        typer.echo(text, nl=False)
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
 
 
 def print_error(message: str, hint: str, details: str = "") -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
-from commbench.analysis.peak import share_of_peak, why_no_share
+from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.slow_links import slow_links
+from commbench.analysis.slow_links import find_slow_links
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.schema import Run, RunHeader
@@ -79,7 +79,7 @@ def slow_links_text(header: RunHeader) -> str:
         return f"{hosts[rank]} (rank {rank})" if several and rank in hosts else f"rank {rank}"
 
     texts = []
-    for slow in slow_links(header.link_probes):
+    for slow in find_slow_links(header.link_probes):
         probe = slow.probe
         speed = format_GBps(probe.size_bytes / probe.seconds)
         text = (
@@ -127,12 +127,12 @@ def run_end_text(run: Run) -> str:
 
 def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
     """What the column `of peak` means, and why it may exceed 100 %."""
-    shares = [share for row in rows if (share := share_of_peak(row, peak))]
+    shares = [share for row in rows if (share := find_peak_fraction(row, peak))]
     texts = [f"Of peak: what the links had to carry, over {peak.text}"]
     if shares:
         texts[0] += f" ({shares[0].bound} bound)."
     elif rows:
-        texts[0] += f"; there are no shares: {why_no_share(rows[0], peak)}."
+        texts[0] += f"; there are no shares: {why_no_peak_fraction(rows[0], peak)}."
     if any(1 < share.fraction <= share.ceiling for share in shares):
         texts.append(
             "Above 100 % is no error here: a network that itself reduces (NVLS, SHARP) moves less "

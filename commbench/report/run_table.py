@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commbench.analysis.peak import share_of_peak
+from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import list_some
 from commbench.output.table import BOLD, RED, clean, style, table
@@ -97,7 +97,7 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
 
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:
-    share = share_of_peak(row, peak)
+    share = find_peak_fraction(row, peak)
     return format_percent(share.fraction) if share else ""
 
 

@@ -128,9 +128,12 @@ def _reduce_scatter(dist: Any, b: Any) -> None:
     scatter(b.receive, b.send, op=b.reduce_op, group=b.group)
 
 
+def _reduce(dist: Any, b: Any) -> None:
+    dist.reduce(b.receive, dst=b.global_root, op=b.reduce_op, group=b.group)
+
+
 def _ring_shift(dist: Any, b: Any) -> None:
-    # Peers are numbered in the world; the measured group is the world.
-    following, previous = (b.rank + 1) % b.ranks, (b.rank - 1) % b.ranks
+    following, previous = (b.global_ranks[(b.rank + step) % b.ranks] for step in (1, -1))
     transfers = [
         dist.P2POp(dist.isend, b.send, following, b.group),
         dist.P2POp(dist.irecv, b.receive, previous, b.group),
@@ -197,7 +200,7 @@ OPERATIONS: dict[str, Operation] = {
             summary="every rank gets the root's tensor",
             send=Extent.WHOLE,
             receive=Extent.WHOLE,
-            call=lambda dist, b: dist.broadcast(b.receive, src=b.root, group=b.group),
+            call=lambda dist, b: dist.broadcast(b.receive, src=b.global_root, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.root, block=0),
             busbw_factor=_one,
             busbw_formula="1",
@@ -224,7 +227,7 @@ OPERATIONS: dict[str, Operation] = {
             summary="the root gets all ranks' tensors reduced",
             send=Extent.WHOLE,
             receive=Extent.WHOLE,
-            call=lambda dist, b: dist.reduce(b.receive, dst=b.root, op=b.reduce_op, group=b.group),
+            call=_reduce,
             expected=_reduced_at_root,
             busbw_factor=_one,
             busbw_formula="1",
@@ -241,7 +244,7 @@ OPERATIONS: dict[str, Operation] = {
             send=Extent.BLOCK,
             receive=Extent.AT_ROOT,
             call=lambda dist, b: dist.gather(
-                b.send, b.receive_blocks, dst=b.root, group=b.group
+                b.send, b.receive_blocks, dst=b.global_root, group=b.group
             ),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_factor=_all_but_own,
@@ -257,7 +260,7 @@ OPERATIONS: dict[str, Operation] = {
             send=Extent.AT_ROOT,
             receive=Extent.BLOCK,
             call=lambda dist, b: dist.scatter(
-                b.receive, b.send_blocks, src=b.root, group=b.group
+                b.receive, b.send_blocks, src=b.global_root, group=b.group
             ),
             expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
             busbw_factor=_all_but_own,

@@ -6,6 +6,7 @@ touched yet cost nothing, and no case waits for fresh ones that an earlier case 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,17 @@ class Buffers:
     receive_blocks: list[torch.Tensor] | None
     reduce_op: Any
     root: int
+    """Rank of the root within the group, as the other ranks."""
     rank: int
     ranks: int
     group: Any
+    global_ranks: Sequence[int]
+    """The number of each rank in the default process group, as torch.distributed wants it."""
+
+    @property
+    def global_root(self) -> int:
+        """The root's number in the default process group."""
+        return self.global_ranks[self.root]
 
 
 class Arena:
@@ -72,6 +81,7 @@ class Arena:
             rank=comm.rank,
             ranks=comm.ranks,
             group=comm.group,
+            global_ranks=comm.global_ranks,
         )
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:

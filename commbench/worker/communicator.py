@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -28,41 +29,97 @@ from commbench.worker.watchdog.rank_state import JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 MESSAGE_BYTES = 4096
+_TAG = 1
+"""Of the messages that go up the tree."""
 LAZY = "TORCH_GLOO_LAZY_INIT"
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
 
 
 class Communicator:
-    """One rank's view of the group: `group` is measured, everything else is control."""
+    """One rank's view of the ranks that are measured.
 
-    def __init__(self, rank_context: RankContext, device: torch.device, control: Any) -> None:
-        self.rank = rank_context.rank
-        self.ranks = rank_context.world_size
+    `group` is the measured process group; it carries nothing but what is measured. All other
+    traffic goes over `control`, a gloo group of the same ranks. Ranks are numbered within the
+    group.
+    """
+
+    def __init__(
+        self, rank: int, ranks: int, device: torch.device, group: Any = None, control: Any = None
+    ) -> None:
+        self.rank = rank
+        self.ranks = ranks
         self.device = device
-        self.group = dist.group.WORLD
+        self.group = group
+        self.global_ranks: Sequence[int] = range(ranks)
+        """The number of each rank in the default process group, as torch.distributed wants it."""
         self.shares_clock = False
         """Whether all ranks run under one boot of one host, hence read the same clock."""
         self._control = control
+        self._parent, self._children = _binomial_tree(rank, ranks)
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything that was asked of it."""
+        """Wait until the device has finished everything that was queued on it."""
         if self.device.type != "cpu":
             torch.get_device_module(self.device).synchronize()
 
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Every rank's `tensor` (same shape and dtype everywhere), on rank 0; empty elsewhere."""
-        if self.rank:
-            dist.gather(tensor, dst=0, group=self._control)
-            return []
-        parts = [torch.empty_like(tensor) for _ in range(self.ranks)]
-        dist.gather(tensor, parts, dst=0, group=self._control)
-        return parts
-
-    def share(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Rank 0's `tensor`, on every rank."""
-        dist.broadcast(tensor, src=0, group=self._control)
+    def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
+        """The tensor of rank `source`, on every rank."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        self._control.broadcast([tensor], options).wait()
         return tensor
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank, on rank 0;
+        empty elsewhere."""
+        parts = [tensor.unsqueeze(0)]
+        for child, size in self._children:
+            part = torch.empty((size, *tensor.shape), dtype=tensor.dtype)
+            self._control.recv([part], child, _TAG).wait()
+            parts.append(part)
+        gathered = torch.cat(parts)
+        if self._parent is None:
+            return gathered
+        self._control.send([gathered], self._parent, _TAG).wait()
+        return gathered[:0]
+
+    def reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The maximum of each element over all ranks, on rank 0; a part of it elsewhere.
+
+        Along a binomial tree: a rank holds one more tensor, however many ranks there are.
+        """
+        result, part = tensor.clone(), torch.empty_like(tensor)
+        for child, _ in self._children:
+            self._control.recv([part], child, _TAG).wait()
+            torch.maximum(result, part, out=result)
+        if self._parent is not None:
+            self._control.send([result], self._parent, _TAG).wait()
+        return result
+
+    def all_reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The maximum of each element over all ranks, on every rank."""
+        return self.share(self.reduce_max(tensor))
+
+    def first_rank(self, flags: Sequence[bool]) -> list[int | None]:
+        """For each flag the lowest rank on which it is set, None where there is none; the same on
+        every rank. All ranks have equally many flags."""
+        if not flags:
+            return []
+        own = torch.tensor([flag * (self.ranks - self.rank) for flag in flags])
+        found = self.all_reduce_max(own).tolist()
+        return [self.ranks - number if number else None for number in found]
+
+    def share_value(self, value: Any, source: int = 0, message_bytes: int = MESSAGE_BYTES) -> Any:
+        """The JSON value of rank `source`, on every rank; at most `message_bytes` long."""
+        mine = value if self.rank == source else None
+        return _unpacked(self.share(_packed(mine, message_bytes), source))
+
+    def share_object(self, value: Any) -> Any:
+        """The object of rank 0, of any size, on every rank; by pickle, so only within a job."""
+        data = bytearray(b"" if self.rank else pickle.dumps(value))
+        size = int(self.share(torch.tensor(len(data))))
+        return pickle.loads(self.share(_as_bytes(data or bytearray(size))).numpy())
 
     def agree(
         self, part: Any, decide: Callable[[list[Any]], Any], message_bytes: int = MESSAGE_BYTES
@@ -83,10 +140,24 @@ class Communicator:
                     "message": error.message[: message_bytes // 4],
                     "hint": error.hint[: message_bytes // 4],
                 }
-        answer = _unpacked(self.share(_packed(answer, message_bytes)))
+        answer = self.share_value(answer, message_bytes=message_bytes)
         if "error" in answer:
             raise ERRORS_BY_NAME[answer["error"]](answer["message"], answer["hint"])
         return answer["decision"]
+
+
+def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
+    """The parent of a rank in the tree that gloo's broadcast from rank 0 uses too (None for rank
+    0), and each child with the number of ranks below and including it.
+
+    The subtree of a child consists of the ranks that follow it, so that parts arrive in order.
+    """
+    children, step = [], 1
+    while step < ranks and not rank & step:
+        if rank + step < ranks:
+            children.append((rank + step, min(step, ranks - rank - step)))
+        step *= 2
+    return (rank - step if rank else None), children
 
 
 @contextmanager
@@ -123,7 +194,13 @@ def communicator(
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
     try:
-        yield Communicator(rank_context, device, _control_group(timeout))
+        yield Communicator(
+            rank_context.rank,
+            rank_context.world_size,
+            device,
+            group=dist.group.WORLD,
+            control=_control_group(timeout),
+        )
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
@@ -157,18 +234,33 @@ def _publish_failure(
     return failure
 
 
-def _control_group(timeout: timedelta) -> Any:
-    """A gloo group that connects two ranks when they first talk: control only talks to rank 0 and
-    along a tree, and a full mesh of n^2 connections would cost more than the rest of a start."""
-    asked = os.environ.get(LAZY)
+@contextmanager
+def _lazy_gloo() -> Iterator[None]:
+    """While this is open, new gloo groups connect two ranks only when they first talk: control
+    traffic goes along trees, and a full mesh of n^2 connections would cost more than the rest of a
+    start."""
+    before = os.environ.get(LAZY)
     os.environ[LAZY] = "1"
     try:
-        return dist.new_group(backend="gloo", timeout=timeout)
+        yield
     finally:
-        if asked is None:
+        if before is None:
             del os.environ[LAZY]
         else:
-            os.environ[LAZY] = asked
+            os.environ[LAZY] = before
+
+
+def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
+    """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
+    nothing refers to it any more."""
+    with _lazy_gloo():
+        return dist.ProcessGroupGloo(store, rank, ranks, timeout)
+
+
+def _control_group(timeout: timedelta) -> Any:
+    """A gloo group of all ranks, which destroy_process_group ends."""
+    with _lazy_gloo():
+        return dist.new_group(backend="gloo", timeout=timeout)
 
 
 def _device(plan: Plan, rank_context: RankContext) -> torch.device:
@@ -213,7 +305,11 @@ def _packed(value: Any, message_bytes: int) -> torch.Tensor:
     data = json.dumps(value).encode()
     if len(data) > message_bytes:
         raise ValueError(f"a control message of {len(data)} bytes exceeds {message_bytes}")
-    return torch.frombuffer(bytearray(data.ljust(message_bytes)), dtype=torch.uint8)
+    return _as_bytes(bytearray(data.ljust(message_bytes)))
+
+
+def _as_bytes(data: bytearray) -> torch.Tensor:
+    return torch.frombuffer(data, dtype=torch.uint8)
 
 
 def _unpacked(tensor: torch.Tensor) -> Any:

@@ -1,10 +1,12 @@
-"""Rank 0 says what comes next, every rank does it: check a case, warm it up, time a block of it."""
+"""Rank 0 decides what comes next, and every rank does it: check a case, warm it up, or time a batch
+of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,10 +18,10 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import GatheredSamples, back_to_back, time_block
+from commbench.worker.measure import back_to_back, time_batch
 from commbench.worker.memory_check import is_out_of_memory, out_of_memory
-from commbench.worker.recorder import Recorder
-from commbench.worker.sampling import SampleRequest, SampleSchedule, schedule, visit_order
+from commbench.worker.reduction import reduce_batch, slowest_durations_s
+from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, fill_inputs, verify
@@ -33,9 +35,9 @@ from commbench.worker.watchdog.rank_state import (
     set_phase,
 )
 
-END, CHECK, TIME = 0, 1, 2
-CHECKED_TIMES = 4
-"""How often a check goes through the bytes of a case: fill, spoil, call, compare."""
+END, CHECK, WARM_UP, MEASURE = range(4)
+CHECK_PASSES = 4
+"""How often a check goes through the bytes of a case: fill, poison, call, compare."""
 
 
 class Command(NamedTuple):
@@ -45,6 +47,9 @@ class Command(NamedTuple):
     case: int = 0
     iterations: int = 0
     calls: int = 1
+    """Calls per iteration."""
+    sent_ns: int = 0
+    """When rank 0 sent it, by its own clock."""
 
 
 class CheckResult(NamedTuple):
@@ -52,14 +57,27 @@ class CheckResult(NamedTuple):
 
     failed: str = ""
     """Why the case cannot go on: on which rank memory ran out."""
-
     wrong: int | None = None
     first: WrongElement | None = None
+    """The first wrong element of the lowest rank that has any."""
     seconds: float = 0.0
+    """How long the call took on the slowest rank; 0 without a check."""
 
 
-Steps = Generator[Command, Any, None]
-"""Yields steps, is sent what came of each: CheckResult, or a GatheredSamples block."""
+class ResultSink(Protocol):
+    """What rank 0 hands its results to."""
+
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+        """Batches of a case from before this launch was resumed."""
+
+    def started(self, case: Case) -> None:
+        """A batch of a case starts."""
+
+    def batch_done(self, case: Case, batch: Batch) -> None:
+        """A batch of a case has ended."""
+
+    def finished(self, measurement: Measurement) -> None:
+        """A case has ended; its batches were handed over before."""
 
 
 def run_cases(
@@ -68,195 +86,215 @@ def run_cases(
     comm: Communicator,
     arena: Arena,
     timer: Timer,
-    recorder: Recorder | None,
-    launch: int,
-    row: StateBuffer,
+    scheduler: Scheduler | None,
+    state: StateBuffer,
 ) -> None:
-    """Measure the cases; rank 0 has a recorder, and every rank notes its position in its row."""
-    strain = CpuCounters()
-    shares_clock = timer.shares_clock and comm.shares_clock
-    steps = plan_steps(plan, cases, recorder, launch) if recorder else None
-    step = next(steps, Command(END)) if steps else Command(END)
+    """Measure the cases. Rank 0 has the scheduler; every rank notes in its state what it does."""
+    worker = _CaseRunner(plan, comm, arena, timer, state)
     while True:
-        row[STEP] += 1
-        set_phase(row, WAITING)
-        step = Command(*comm.share(torch.tensor(step)).tolist())
-        if step.what == END:
+        state[STEP] += 1
+        set_phase(state, WAITING)
+        command = Command(END)
+        if scheduler:
+            following = scheduler.next() or command
+            command = following._replace(sent_ns=time.perf_counter_ns())
+        command = Command(*comm.share(torch.tensor(command)).tolist())
+        if command.what == END:
             return
-        case = cases[step.case]
-        buffers = arena.buffers(case)
-        call = call_of(case, buffers)
-        came: Any
-        if step.what == CHECK:
-            set_phase(row, CHECKING, step.case, bytes_=CHECKED_TIMES * case.size_bytes)
-            came = _total(comm, _verdict(plan, case, buffers, call, comm))
-        else:
-            if arena.is_stale(case):
-                fill_inputs(case, buffers, salt(plan, case))
-            set_phase(row, MEASURING, step.case, step.iterations, _unseen_bytes(case, step, timer))
-            several = back_to_back(call, step.calls)
-            block = time_block(timer, strain, several, step.iterations, row)
-            set_phase(row, HANDING_IN, step.case)
-            gathered = comm.gather(block)
-            came = (
-                GatheredSamples(torch.stack(gathered), step.calls, shares_clock) if steps else None
-            )
-        arena.used_by(case)
-        if steps:
-            step = _send(steps, came)
+        result = worker.run(command, cases[command.case])
+        if scheduler:
+            scheduler.record(result)
 
 
-def _send(steps: Steps, came: Any) -> Command:
-    try:
-        return steps.send(came)
-    except StopIteration:
-        return Command(END)
+class Scheduler:
+    """Decides on rank 0 what all ranks do next, and hands the results on.
 
+    `next` gives a command, `record` takes what came of it: of CHECK a CheckResult, of WARM_UP the
+    slowest rank's durations in seconds, of MEASURE a Batch.
+    """
 
-def plan_steps(plan: Plan, cases: tuple[Case, ...], recorder: Recorder, launch: int) -> Steps:
-    """Rank 0's part: which case comes next, what it needs, and writing down what it gave."""
-    for case in cases:
-        if case.status not in (READY, FINISHED):
-            recorder.finished(Measurement(case=case, status=case.status, reason=case.reason))
-    unsettled = {
-        case.index: CaseProgress(plan, case, recorder.batches_before(case))
-        for case in cases
-        if case.status == READY
-    }
+    def __init__(self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int) -> None:
+        self._plan, self._sink, self._launch = plan, sink, launch
+        self._order = CaseOrder(plan.order, plan.seed + launch)
+        self._unfinished: dict[int, CaseProgress] = {}
+        for case in cases:
+            if case.status == READY:
+                self._unfinished[case.index] = CaseProgress(plan, case, sink.batches_before(case))
+            elif case.status != FINISHED:
+                sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
+        self._current: CaseProgress | None = None
+        """The case that is being measured until its batch has ended."""
 
-    def done(index: int) -> float:
-        block = unsettled[index].block
-        return block.done if block else 0.0
+    def next(self) -> Command | None:
+        """The next command for all ranks; None: everything is done."""
+        while True:
+            if self._current is None:
+                index = self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
+                if index is None:
+                    return None
+                self._current = self._unfinished[index]
+                self._sink.started(self._current.case)
+            if command := self._current.next():
+                return command
+            del self._unfinished[self._current.case.index]
+            self._sink.finished(self._current.measurement())
+            self._current = None
 
-    for index in visit_order(plan.order, plan.seed + launch, unsettled, done):
-        progress = unsettled[index]
-        recorder.started(progress.case)
-        if progress.schedule is None:
-            progress.begin((yield Command(CHECK, index)) if progress.needs_check else CheckResult())
-        # A case for which there is no memory ends here; the others go on.
-        while progress.block is not None:
-            block = progress.block
-            gathered = yield Command(TIME, index, block.iterations, block.calls)
-            if block.timed:
-                recorder.batch_done(progress.case, gathered.batch(progress.warmup, launch))
-            progress.take(gathered.slowest_s)
-            if block.timed:
-                break
-        if progress.block is None:
-            del unsettled[index]
-            recorder.finished(progress.measurement())
+    def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
+        """Take what came of the last command."""
+        current = self._current
+        assert current is not None
+        if isinstance(result, Batch):
+            batch = result._replace(warmup=current.warmup, launch=self._launch)
+            self._sink.batch_done(current.case, batch)
+        current.record(result)
+        if isinstance(result, Batch) and current.next():
+            self._current = None  # other cases have their turn first
 
 
 class CaseProgress:
-    """How far one case has come."""
+    """How far one case has come on rank 0."""
 
     def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
         self.case = case
-        self.schedule: SampleSchedule | None = None
-        self.block: SampleRequest | None = None
-        """What it needs next; None: nothing more."""
         self.warmup = 0
-        """Untimed calls since the last timed block."""
-        self.needs_check = plan.check and bool(case.dtype)
-        self._plan = plan
-        self._before = before
-        self._checked = CheckResult()
-        self._stop_reason = ""
+        """Untimed calls since the last batch."""
+        self._plan, self._before = plan, before
+        self._checked: CheckResult | None = None
+        self._schedule: SampleSchedule | None = None
+        self._request: SampleRequest | None = None
+        if not plan.check or not case.dtype:
+            self._record_check(CheckResult())
 
-    def begin(self, checked: CheckResult) -> None:
-        self._checked = checked
-        self.schedule = schedule(self._plan, self.case, checked.seconds, self._before)
-        if not checked.failed:
-            self._go_on(None)
+    @property
+    def progress(self) -> float:
+        """Which part of what the case needs has been measured, 0 to 1."""
+        return self._schedule.progress if self._schedule else 0.0
 
-    def take(self, durations: tuple[float, ...]) -> None:
-        """Go on after the block that took these durations."""
-        assert self.block is not None
-        self.warmup = 0 if self.block.timed else self.warmup + self.block.iterations
-        self._go_on(durations)
+    def next(self) -> Command | None:
+        """What all ranks do next for this case; None: nothing more."""
+        if self._checked is None:
+            return Command(CHECK, self.case.index)
+        if self._schedule is None:
+            return None
+        self._request = request = self._schedule.next()
+        if request is None:
+            return None
+        what = MEASURE if request.timed else WARM_UP
+        return Command(what, self.case.index, request.iterations, request.calls)
 
-    def _go_on(self, durations: tuple[float, ...] | None) -> None:
-        assert self.schedule is not None
-        try:
-            if durations is None:
-                self.block = next(self.schedule)
-            else:
-                self.block = self.schedule.send(durations)
-        except StopIteration as end:
-            self.block, self._stop_reason = None, end.value
+    def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
+        """Take what came of the last command."""
+        if isinstance(result, CheckResult):
+            self._record_check(result)
+            return
+        assert self._schedule is not None and self._request is not None
+        if isinstance(result, Batch):
+            self.warmup = 0
+            self._schedule.record(self._request, result.samples_s)
+        else:
+            self.warmup += len(result)
+            self._schedule.record(self._request, result)
 
     def measurement(self) -> Measurement:
-        first, failed = self._checked.first, self._checked.failed
-        if failed:
-            return Measurement(case=self.case, status=FAILED, reason=failed)
+        """What the case gave, without its batches."""
+        checked = self._checked or CheckResult()
+        if checked.failed:
+            return Measurement(case=self.case, status=FAILED, reason=checked.failed)
         return Measurement(
             case=self.case,
-            status=WRONG if first else OK,
-            reason=_describe(first) if first else "",
-            stop_reason=self._stop_reason,
-            wrong=self._checked.wrong,
-            first_wrong=first,
+            status=WRONG if checked.first else OK,
+            reason=_describe(checked.first) if checked.first else "",
+            stop_reason=self._schedule.stop_reason if self._schedule else "",
+            wrong=checked.wrong,
+            first_wrong=checked.first,
         )
 
-
-def _unseen_bytes(case: Case, step: Command, timer: Timer) -> int:
-    """What a rank moves in a block without its position showing it: an iteration's bytes where it
-    waits for each, all of them where it only queues them on a device."""
-    iterations = 1 if timer.shares_clock else step.iterations
-    return case.size_bytes * step.calls * iterations
+    def _record_check(self, checked: CheckResult) -> None:
+        self._checked = checked
+        if not checked.failed:  # without memory the case ends here; the others go on
+            self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._before)
 
 
-def call_of(case: Case, buffers: Buffers) -> Callable[[], object]:
-    """The call that performs the operation of a case once."""
+class _CaseRunner:
+    """Runs commands on one rank."""
+
+    def __init__(
+        self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
+    ) -> None:
+        self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
+        self._state = state
+        self._counters = CpuCounters()
+        self._shares_clock = timer.shares_clock and comm.shares_clock
+
+    def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
+        """Run a command, together with all other ranks; the result is valid on rank 0."""
+        buffers = self._arena.buffers(case)
+        call = make_call(case, buffers)
+        run = self._check if command.what == CHECK else self._time
+        result = run(command, case, buffers, call)
+        self._arena.used_by(case)
+        return result
+
+    def _check(
+        self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
+    ) -> CheckResult:
+        set_phase(self._state, CHECKING, command.case, bytes_=CHECK_PASSES * case.size_bytes)
+        offset, synchronize = seed_offset(self._plan, case), self._comm.synchronize
+        found: VerifyResult | str
+        try:
+            found = verify(case, buffers, offset, call, synchronize)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            found = out_of_memory(self._comm.rank, error)
+        return combine_checks(self._comm, found)
+
+    def _time(
+        self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
+    ) -> tuple[float, ...] | Batch:
+        if self._arena.is_stale(case):
+            fill_inputs(case, buffers, seed_offset(self._plan, case))
+        # Bytes that move without the rank's state showing it: those of one iteration where a rank
+        # waits for each, of all iterations where it only queues them on a device.
+        unseen = 1 if self._timer.shares_clock else command.iterations
+        bytes_ = case.size_bytes * command.calls * unseen
+        set_phase(self._state, MEASURING, command.case, command.iterations, bytes_)
+        calls = back_to_back(call, command.calls)
+        samples = time_batch(self._timer, self._counters, calls, command.iterations, self._state)
+        set_phase(self._state, HANDING_IN, command.case)
+        if command.what == WARM_UP:
+            return slowest_durations_s(samples.durations, self._comm, command.calls)
+        base_ns = command.sent_ns if self._shares_clock else None
+        return reduce_batch(samples, self._comm, command.calls, base_ns)
+
+
+def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
+    """The function that runs the operation of a case once."""
     return partial(OPERATIONS[case.operation].call, dist, buffers)
 
 
-def salt(plan: Plan, case: Case) -> int:
-    """Where the test data of a case begin, so that no case finds the last one's still there."""
+def seed_offset(plan: Plan, case: Case) -> int:
+    """Where the test data of a case begin, so that no case finds those of the last one."""
     return (plan.seed + 7919 * (case.index + 1)) % PERIOD
 
 
-def _verdict(
-    plan: Plan, case: Case, buffers: Buffers, call: Callable[[], object], comm: Communicator
-) -> VerifyResult | str:
-    """What checking the case found on this rank, or the words of an exhausted memory."""
-    try:
-        return verify(case, buffers, salt(plan, case), call, comm.synchronize)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return out_of_memory(comm.rank, error)
-
-
-def _total(comm: Communicator, verdict: VerifyResult | str) -> CheckResult:
-    """Wrong elements over all ranks, the first of the lowest rank that has any, and the seconds
-    of the slowest rank; or why it failed on the lowest rank where it did."""
-    part: dict[str, Any]
-
-    def add(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        failed = [part["failed"] for part in parts if "failed" in part]
-        if failed:
-            return {"failed": failed[0], "wrong": None, "first": None, "seconds": 0.0}
-        firsts = [part["first"] for part in parts if part["first"]]
-        return {
-            "failed": "",
-            "wrong": sum(part["wrong"] for part in parts),
-            "first": firsts[0] if firsts else None,
-            "seconds": max(part["seconds"] for part in parts),
-        }
-
-    if isinstance(verdict, str):
-        part = {"failed": verdict}
-    else:
-        first = verdict.first._asdict() if verdict.first else None
-        part = {"wrong": verdict.wrong, "first": first, "seconds": verdict.seconds}
-    total = comm.agree(part, add)
-    return CheckResult(
-        failed=total["failed"],
-        wrong=total["wrong"],
-        first=WrongElement(**total["first"]) if total["first"] else None,
-        seconds=total["seconds"],
-    )
+def combine_checks(comm: Communicator, found: VerifyResult | str) -> CheckResult:
+    """What all ranks found, or why the case failed on the lowest rank where it did."""
+    failed = isinstance(found, str)
+    result = VerifyResult(0, None, 0.0) if isinstance(found, str) else found
+    # One reduction for all: the larger the number, the lower the rank.
+    number = comm.ranks - comm.rank
+    codes = [failed * number, bool(result.wrong) * number, round(result.seconds * 1e9)]
+    failing, wrong_first, slowest_ns = comm.all_reduce_max(torch.tensor(codes)).tolist()
+    if failing:
+        return CheckResult(failed=comm.share_value(found if failed else "", comm.ranks - failing))
+    wrong, first = 0, None
+    if wrong_first:
+        wrong = int(comm.gather(torch.tensor(result.wrong)).sum())
+        own = result.first._asdict() if result.first else None
+        first = WrongElement(**comm.share_value(own, comm.ranks - wrong_first))
+    return CheckResult(wrong=wrong, first=first, seconds=slowest_ns * 1e-9)
 
 
 def _describe(first: WrongElement) -> str:

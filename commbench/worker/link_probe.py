@@ -30,9 +30,9 @@ def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe
         dist.barrier(group=comm.group)
         for sender, receiver in turn:
             if comm.rank == sender:
-                mine.append((sender, receiver, _send(comm, receiver)))
+                mine.append((sender, receiver, _send(comm, comm.global_ranks[receiver])))
             elif comm.rank == receiver:
-                _answer(comm, sender)
+                _answer(comm, comm.global_ranks[sender])
     found = torch.tensor(mine[0] if mine else (-1, -1, 0.0), dtype=torch.float64)
     return tuple(
         LinkProbe(int(part[0]), int(part[1]), HOP_BYTES, round(float(part[2]), 9))

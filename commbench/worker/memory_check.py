@@ -16,9 +16,10 @@ from commbench.units import format_memory
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import Communicator
 
-KEPT_FREE = 0.05
+RESERVED = 0.05
 """Share of what is free that is left to others, and to what backends allocate themselves."""
-MOST_WORDS = 200
+MAX_REASON = 200
+"""Characters of what an exception says."""
 
 
 def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
@@ -29,13 +30,13 @@ def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, .
     part = {"place": _place(comm.device), "free": free_bytes(comm.device)}
     reasons: dict[int, str] = {}
 
-    def judge(parts: list[dict[str, Any]]) -> None:
+    def decide(parts: list[dict[str, Any]]) -> None:
         for place, ranks in _sharing(parts).items():
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
                 reasons.update(_too_large(cases, place, ranks, min(known)))
 
-    comm.agree(part, judge)
+    comm.agree(part, decide)
     flags = torch.tensor([case.index in reasons for case in cases] or [False], dtype=torch.uint8)
     refused = comm.share(flags).tolist()
     return tuple(
@@ -66,9 +67,10 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
             if not is_out_of_memory(error) or not ready:
                 raise
             failure = out_of_memory(comm.rank, error)
-        failure = comm.agree(failure, lambda parts: next(filter(None, parts), ""))
-        if arena and not failure:
+        (failing_rank,) = comm.first_rank([bool(failure)])
+        if arena and failing_rank is None:
             return arena, cases
+        failure = comm.share_value(failure, failing_rank or 0)
         largest = max(case.size_bytes for case in ready)
         cases = tuple(
             case._replace(status=FAILED, reason=failure)
@@ -80,7 +82,7 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
 
 def out_of_memory(rank: int, error: BaseException) -> str:
     """Words for a rank's memory that ran out."""
-    return f"out of memory on rank {rank} ({first_line(error)[:MOST_WORDS]})"
+    return f"out of memory on rank {rank} ({first_line(error)[:MAX_REASON]})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -96,7 +98,7 @@ def _too_large(
     reasons = {}
     for case in cases:
         needed = sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
-        if needed > free * (1 - KEPT_FREE):
+        if needed > free * (1 - RESERVED):
             reasons[case.index] = (
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {place}"
             )

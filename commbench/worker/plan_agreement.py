@@ -46,11 +46,11 @@ def other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
 def refuse_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> None:
     """Raise UnavailableError on every rank: that `rank` has another plan than rank 0, and how."""
 
-    def judge(parts: list[Brief]) -> None:
+    def decide(parts: list[Brief]) -> None:
         told = "; ".join(differences(parts[0], parts[rank]))
         raise UnavailableError(f"rank {rank} on {host} has another plan: {told}", SAME_COMMAND)
 
-    comm.agree(in_brief(plan), judge, BRIEF_BYTES)
+    comm.agree(in_brief(plan), decide, BRIEF_BYTES)
 
 
 def in_brief(plan: Plan) -> Brief:

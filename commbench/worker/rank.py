@@ -1,11 +1,12 @@
-"""What a rank does from its first line to its last: settle, join, try, then case by case."""
+"""What a rank does from its first line to its last: join, meet the others, measure, leave."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -19,23 +20,26 @@ from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator, gpu_shared
 from commbench.worker.context import LaunchTask, RankContext
-from commbench.worker.coordinator import run_cases
+from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
 from commbench.worker.interfaces import way_of
 from commbench.worker.link_probe import probe_links
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.memory_check import allocate_arena, skip_oversized
 from commbench.worker.plan_agreement import other_plan, refuse_plan
 from commbench.worker.recorder import Recorder
-from commbench.worker.support_probe import _after_trials
+from commbench.worker.support_probe import mark_unsupported
 from commbench.worker.timers import timer_for
 from commbench.worker.watchdog.rank_state import (
     LEAVING,
     PROBING,
     TRYING,
+    StateBuffer,
     is_process_alive,
     set_phase,
 )
 from commbench.worker.watchdog.watchdog import ReportError, watching
+
+Sink = TypeVar("Sink", bound=ResultSink)
 
 
 class RankLocation(NamedTuple):
@@ -46,122 +50,176 @@ class RankLocation(NamedTuple):
     pid: int
 
 
+class GroupInfo(NamedTuple):
+    """What the ranks of a group learn of each other before they measure."""
+
+    ranks: tuple[RankInfo, ...]
+    """On rank 0; empty elsewhere."""
+    locations: tuple[RankLocation, ...]
+    num_nodes: int
+    shares_clock: bool
+    """Whether all ranks run under one boot of one host, hence read the same clock."""
+    gpu_shared: bool
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The first rank of each host."""
+        return tuple(sorted({location.first for location in self.locations}))
+
+
 def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -> None:
-    """Take part in a run as one rank; rank 0 writes the run folder, making it if need be.
+    """Take part in a run as one rank; rank 0 writes the run folder, and creates it if needed.
 
     `report` is called with the error where all ranks hang.
-    Raises CommbenchError: on every rank alike where the trouble concerns all.
+    Raises CommbenchError: on every rank alike where the error concerns all.
     """
     plan = task.plan
-    facts = {} if rank_context.rank else gather_facts()  # before this rank settles on a single core
+    facts = {} if rank_context.rank else gather_facts()  # before this rank keeps to a single core
     cores = apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
         watching(plan, rank_context, report) as watchdog,
         communicator(plan, rank_context, watchdog) as comm,
     ):
-        row = watchdog.state
-        header, places = _introduce(task, rank_context, comm, cores)
+        state = watchdog.state
+        group = introduce(task, rank_context, comm, cores)
         if rank_context.joined:
-            watchdog.local_pids = _local_pids(places, comm.rank)
-        set_phase(row, TRYING)
-        # Variables as the ranks have them: joining the others set some.
-        header = header._replace(environment=facts | {"variables": relevant_variables()})
+            watchdog.local_pids = _local_pids(group.locations, comm.rank)
+        set_phase(state, TRYING)
+        header = make_header(task, rank_context.launcher, group, facts)
         if task.began:
-            comm.agree(None, lambda _: _refuse_changes(task.began, header))
-        cases = skip_oversized(_after_trials(task.cases(), comm, row), comm)
-        arena, cases = allocate_arena(cases, comm)
-        if all(case.status != READY for case in cases):
-            raise _nothing_left(cases)
-        timer = timer_for(comm)
-        set_phase(row, PROBING)
-        header = header._replace(
-            overhead_s=loop_overhead_s(timer),
-            resolution_s=timer.resolution_s,
-            launch=task.launch,
-            resumed=task.finished is not None,
-            link_probes=probe_links(comm, tuple(sorted({place.first for place in places}))),
-        )
-        recorder = Recorder(task, header) if not comm.rank else None
-        run_cases(plan, cases, comm, arena, timer, recorder, task.launch, row)
+            comm.agree(None, lambda _: _require_unchanged(task.began, header))
+        recorder = measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
         if recorder:
             recorder.close()
-        set_phase(row, LEAVING)
+        set_phase(state, LEAVING)
 
 
-def _introduce(
-    task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: tuple[int, ...]
-) -> tuple[RunHeader, list[RankLocation]]:
-    """Tell rank 0 who this is; it refuses ranks with another plan, and opens the folder.
+def introduce(
+    task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: Sequence[int]
+) -> GroupInfo:
+    """Let the ranks get to know each other. Where all have the same plan, rank 0 creates the run
+    folder if needed. Raises UnavailableError on every rank where they are not to do the same."""
+    own = _own_part(task, rank_context, comm, cores)
+    ranks: tuple[RankInfo, ...] = ()
+    hosts: list[tuple[str, str]] = []
 
-    Gives the header, with all ranks on rank 0, and the place of every rank.
-    """
-    plan = task.plan
-    me = RankInfo(
-        rank=rank_context.rank,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        device=_device_name(comm.device),
-        cores=cores,
-        cpu_mode=plan.cpu_mode,
-        local_rank=rank_context.local_rank,
-        **way_of(plan.backend, rank_context)._asdict(),
-    )
-    part = {
-        "rank": me._asdict(),
-        "plan": plan.digest,
-        "journal": task.journal,
-        "commbench": __version__,
-        "boot_id": boot_id(),
-        "gpu_shared": gpu_shared(plan.device, rank_context),
-    }
-
-    def meet(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
+        nonlocal ranks, hosts
         if other := other_plan(parts):
             return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
-        ranks.extend(build(RankInfo, p["rank"]) for p in parts)
-        hosts.extend((p["rank"]["host"], p["boot_id"]) for p in parts)
+        ranks = tuple(build(RankInfo, part["rank"]) for part in parts)
+        hosts = [(part["rank"]["host"], part["boot_id"]) for part in parts]
         return {
-            "shares_clock": len({p["boot_id"] for p in parts}) == 1 and bool(part["boot_id"]),
-            "gpu_shared": any(p["gpu_shared"] for p in parts),
+            "num_nodes": len(set(hosts)),
+            "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
+            "gpu_shared": any(part["gpu_shared"] for part in parts),
         }
 
-    ranks: list[RankInfo] = []
-    hosts: list[tuple[str, str]] = []
-    agreed = comm.agree(part, meet)
+    agreed = comm.agree(own, decide)
     if "other_plan" in agreed:
-        refuse_plan(plan, comm, **agreed["other_plan"])
+        refuse_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
-    header = RunHeader(
-        plan=plan,
-        label=task.label,
-        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        launcher=rank_context.launcher,
-        ranks=tuple(ranks),
-        num_nodes=len(set(hosts)),
-        gpu_shared=agreed["gpu_shared"],
-        commbench=__version__,
+    return GroupInfo(ranks=ranks, locations=_share_locations(comm, hosts, ranks), **agreed)
+
+
+def _own_part(
+    task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: Sequence[int]
+) -> dict[str, Any]:
+    """What this rank tells rank 0 about itself."""
+    info = RankInfo(
+        rank=comm.rank,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        device=_device_name(comm.device),
+        cores=tuple(cores),
+        cpu_mode=task.plan.cpu_mode,
+        local_rank=rank_context.local_rank,
+        **way_of(task.plan.backend, rank_context)._asdict(),
     )
-    # Two numbers for each rank, whatever their number: messages that are agreed on are small.
-    first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    places = [(first_of[host], rank.pid) for host, rank in zip(hosts, ranks, strict=True)]
-    table = comm.share(torch.tensor(places or [(0, 0)] * comm.ranks, dtype=torch.int64))
-    return header, [RankLocation(*numbers) for numbers in table.tolist()]
-
-
-def _local_pids(places: list[RankLocation], rank: int) -> dict[int, int]:
-    """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
-    here = places[rank].first
     return {
-        other: place.pid
-        for other, place in enumerate(places)
-        if place.first == here and is_process_alive(place.pid)
+        "rank": info._asdict(),
+        "plan": task.plan.digest,
+        "journal": task.journal,
+        "commbench": __version__,
+        "boot_id": boot_id(),
+        "gpu_shared": gpu_shared(task.plan.device, rank_context),
     }
 
 
-def _refuse_changes(began: RunHeader | None, now: RunHeader) -> None:
-    """Raise UnavailableError where a run that is taken up again would mix two environments."""
+def _share_locations(
+    comm: Communicator, hosts: Sequence[tuple[str, str]], ranks: Sequence[RankInfo]
+) -> tuple[RankLocation, ...]:
+    """Where every rank is, on every rank; two numbers each, so that the message stays small."""
+    first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+    own = [(first_of[host], rank.pid) for host, rank in zip(hosts, ranks, strict=True)]
+    table = comm.share(torch.tensor(own or [(0, 0)] * comm.ranks, dtype=torch.int64))
+    return tuple(RankLocation(*numbers) for numbers in table.tolist())
+
+
+def make_header(
+    task: LaunchTask, launcher: str, group: GroupInfo, facts: dict[str, Any]
+) -> RunHeader:
+    """The header of the run, complete on rank 0 except for what is measured later."""
+    return RunHeader(
+        plan=task.plan,
+        label=task.label,
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        launcher=launcher,
+        # The variables as the ranks have them: joining the others set some.
+        environment=facts | {"variables": relevant_variables()},
+        ranks=group.ranks,
+        num_nodes=group.num_nodes,
+        gpu_shared=group.gpu_shared,
+        commbench=__version__,
+        launch=task.launch,
+        resumed=task.finished is not None,
+    )
+
+
+def measure_cases(
+    task: LaunchTask,
+    comm: Communicator,
+    state: StateBuffer,
+    header: RunHeader,
+    group: GroupInfo,
+    make_sink: Callable[[RunHeader], Sink],
+) -> Sink | None:
+    """Measure the cases of a task that can be measured. Rank 0 hands the results to the sink that
+    is made for them, and gets it back; None elsewhere.
+
+    Raises UnavailableError where nothing can be measured.
+    """
+    cases = skip_oversized(mark_unsupported(task.cases(), comm, state), comm)
+    arena, cases = allocate_arena(cases, comm)
+    if all(case.status != READY for case in cases):
+        raise _nothing_left(cases)
+    timer = timer_for(comm)
+    set_phase(state, PROBING)
+    header = header._replace(
+        overhead_s=loop_overhead_s(timer),
+        resolution_s=timer.resolution_s,
+        link_probes=probe_links(comm, group.leaders),
+    )
+    sink = None if comm.rank else make_sink(header)
+    scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
+    run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
+    return sink
+
+
+def _local_pids(locations: Sequence[RankLocation], rank: int) -> dict[int, int]:
+    """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
+    own_host = locations[rank].first
+    return {
+        other: location.pid
+        for other, location in enumerate(locations)
+        if location.first == own_host and is_process_alive(location.pid)
+    }
+
+
+def _require_unchanged(began: RunHeader | None, now: RunHeader) -> None:
+    """Raise UnavailableError where resuming a run would mix two environments."""
     from commbench.analysis.environment_diff import changes
 
     if began and (changed := changes(began, now)):

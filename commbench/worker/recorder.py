@@ -1,5 +1,4 @@
-"""Rank 0's pen: what each batch gave goes to the journal, each finished case also to results.csv
-and to who is watching."""
+"""Takes the results of a run on rank 0: into a run folder, or into memory."""
 
 from __future__ import annotations
 
@@ -10,18 +9,65 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.output.progress import NoProgress, progress_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
-from commbench.results.schema import OK, Batch, Measurement, RunEnd, RunHeader, worse_outcome
+from commbench.results.schema import (
+    OK,
+    Batch,
+    Measurement,
+    Run,
+    RunEnd,
+    RunHeader,
+    worse_outcome,
+)
 from commbench.spec.case import FINISHED, Case
 from commbench.units import format_GBps, format_time
 from commbench.worker.context import LaunchTask
 
 
+class RunCollector:
+    """Keeps the results of a run in memory."""
+
+    def __init__(self, header: RunHeader) -> None:
+        self._started = time.monotonic()
+        self._header = header
+        self._batches: dict[int, list[Batch]] = {}
+        self._measurements: list[Measurement] = []
+
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
+        """Nothing was measured before."""
+        return ()
+
+    def started(self, case: Case) -> None:
+        """A batch of a case starts."""
+
+    def batch_done(self, case: Case, batch: Batch) -> None:
+        """A batch of a case has ended."""
+        self._batches.setdefault(case.index, []).append(batch)
+
+    def finished(self, measurement: Measurement) -> None:
+        """A case has ended."""
+        batches = tuple(self._batches.pop(measurement.case.index, ()))
+        self._measurements.append(measurement._replace(batches=batches))
+
+    def run(self, path: str) -> Run:
+        """The complete run, its cases in the order of the plan."""
+        return Run(
+            path=path,
+            header=self._header,
+            measurements=tuple(sorted(self._measurements, key=lambda found: found.case.index)),
+            end=_complete(self._started),
+        )
+
+
 class Recorder:
-    """Writes a run folder while the run goes on. The folder exists; what earlier launches left in
-    it stays, and this launch's batches join theirs."""
+    """Writes a run folder while the run goes on: every batch to the journal, every finished case
+    also to results.csv and to the progress shown to people.
+
+    The folder exists. What earlier launches left in it stays, and the batches of this launch are
+    added to theirs.
+    """
 
     def __init__(self, task: LaunchTask, header: RunHeader) -> None:
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         folder = task.folder
         self._header, self._launch = header, header.launch
         earlier: tuple[Measurement, ...] = ()
@@ -35,41 +81,44 @@ class Recorder:
         self._journal.header(header)
         self._csv.add(*(make_row(self._header, m) for m in earlier))
         left = sum(case.status != FINISHED for case in task.cases())
-        self._watcher = NoProgress() if task.silent else progress_listener(left)
+        self._progress = NoProgress() if task.silent else progress_listener(left)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
-        """Batches to a case that this launch made before it was cut off."""
-        return tuple(v for v in self._batches.get(case.index, ()) if v.launch == self._launch)
+        """Batches of a case that this launch measured before it was cut off."""
+        batches = self._batches.get(case.index, ())
+        return tuple(batch for batch in batches if batch.launch == self._launch)
 
     def started(self, case: Case) -> None:
         """A batch of a case starts."""
-        self._watcher.started(case.name)
+        self._progress.started(case.name)
 
     def batch_done(self, case: Case, batch: Batch) -> None:
-        """A batch of a case has ended: write it down."""
+        """A batch of a case has ended."""
         self._journal.batch(case, batch)
         self._batches.setdefault(case.index, []).append(batch)
 
     def finished(self, measurement: Measurement) -> None:
-        """A case has ended: write it down."""
+        """A case has ended."""
         self._journal.measurement(measurement)
         index = measurement.case.index
         batches = tuple(self._batches.pop(index, ()))
         found = worse_outcome(self._outcomes.get(index), measurement)
         row = make_row(self._header, found._replace(batches=batches))
         self._csv.add(row)
-        self._watcher.finished(measurement.case.name, result_text(row))
+        self._progress.finished(measurement.case.name, result_text(row))
 
     def close(self) -> None:
         """All cases have ended."""
-        self._watcher.close()
-        self._journal.end(
-            RunEnd(status="complete", elapsed_s=round(time.monotonic() - self._began, 6))
-        )
+        self._progress.close()
+        self._journal.end(_complete(self._started))
+
+
+def _complete(started: float) -> RunEnd:
+    return RunEnd(status="complete", elapsed_s=round(time.monotonic() - started, 6))
 
 
 def result_text(row: ResultRow) -> str:
-    """What came of a case, in a few words: `42.1 us  0.05 GB/s`, or why there is no time."""
+    """The result of a case in a few words: `42.1 us  0.05 GB/s`, or why there is no time."""
     measurement = row.measurement
     words = []
     if row.time:

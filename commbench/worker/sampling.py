@@ -1,12 +1,13 @@
-"""How many iterations a case gets: until its median is known well enough, or its time is used up.
+"""How many iterations a case gets, and in which order cases are measured.
 
-Rank 0 follows a case's `schedule` and tells all ranks what comes next. Each timed block is one
-batch of the case; others are measured in between (see `visit_order`).
+Rank 0 follows a SampleSchedule for each case and a CaseOrder for all of them, and tells the other
+ranks what comes next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from random import Random
 from typing import NamedTuple
@@ -17,68 +18,150 @@ from commbench.spec.case import Case
 from commbench.spec.plan import SHUFFLED, Plan
 from commbench.spec.timing_modes import describe_timing
 
-FEWEST = 10
-FEWEST_SLOW = 8
-"""Fewest timed iterations; the second for operations that take longer than SLOW_S."""
-FEWEST_VISITS = 5
-FEWEST_VISITS_SLOW = 2
+MIN_ITERATIONS = 10
+MIN_BATCHES = 5
+MIN_ITERATIONS_SLOW = 8
+MIN_ITERATIONS_OVER_BUDGET = 6
+"""The fewest for which a distribution-free 95 % interval of the median exists: from the smallest to
+the largest sample, with probability 1 - 2^(1-n) (Le Boudec 2010)."""
+MIN_BATCHES_SLOW = 2
+"""Fewest timed iterations and batches of a case: usually, where an iteration takes longer than
+SLOW_S, and where that many iterations use up the budget of time."""
 SLOW_S = 5e-3
-MOST = 20_000
-VISIT_S = 20e-3
+MAX_ITERATIONS = 20_000
+BATCH_S = 20e-3
 """A batch lasts about this long: long against agreeing on what comes next."""
-FEWEST_PER_VISIT = 4
-WARMUP = 5
+MIN_BATCH_ITERATIONS = 4
+WARMUP_CALLS = 5
 WARMUP_S = 50e-3
-MOST_WARMUP = 200
-"""Warm-up goes on in blocks of WARMUP calls until their median no longer falls, for at most so long
-and so many. Calls too slow for that need none but the one whose result was checked."""
+MAX_WARMUP_CALLS = 200
+"""Warm-up goes on in blocks of WARMUP_CALLS until their median no longer falls, for at most that
+many seconds and calls. Calls too slow for that need none but the one whose result was checked."""
 STILL_FALLING = 0.95
 FASTER_THAN_S = 30e-3
-"""Calls faster than this get one untimed call on each return to their case."""
-FIXED_VISITS = 10
-FIXED_PER_VISIT = 10
+"""Calls faster than this get one untimed call each time their case is measured again."""
+FIXED_BATCHES = 10
+FIXED_ITERATIONS_PER_BATCH = 10
 
 
 class SampleRequest(NamedTuple):
-    """What all ranks do next: so many iterations of so many calls, recorded or to warm up."""
+    """What all ranks do next for a case."""
 
     iterations: int
     calls: int = 1
+    """Calls per iteration."""
     timed: bool = True
-    done: float = 0.0
-    """Which part of what the case needs has been measured before."""
+    """False: to warm up; nothing is recorded."""
 
 
-SampleSchedule = Generator[SampleRequest, Sequence[float], str]
-"""Yields blocks, is sent each block's durations in seconds per call (the slowest rank's of each
-iteration), returns why it stopped: `fixed` (as many as asked for), `precision`, `budget` (of time)
-or `cap` (of iterations)."""
+class WarmUp:
+    """The untimed calls before the first batch, in blocks, until their times no longer fall."""
+
+    def __init__(self, requested: int | None, checked_s: float) -> None:
+        self.estimate_s = checked_s
+        """About how long one call takes; 0 while nothing was run."""
+        self._requested = requested
+        self._has_reference = checked_s > 0
+        self._calls, self._spent_s = 0, 0.0
+        if requested is not None:
+            self.next_block = requested
+        else:
+            self.next_block = self._size_of_block() if self._has_reference else 1
+
+    next_block: int
+    """Calls of the next block; 0: the warm-up is over."""
+
+    def record(self, durations: Sequence[float]) -> None:
+        """Continue after the block that took these durations."""
+        before, self.estimate_s = self.estimate_s, median(sorted(durations))
+        if self._requested is not None:
+            self.next_block = 0
+            return
+        if self._has_reference:
+            self._calls += len(durations)
+            self._spent_s += sum(durations)
+            is_falling = self.estimate_s < STILL_FALLING * before
+        else:
+            self._has_reference = is_falling = True
+        self.next_block = self._size_of_block() if is_falling else 0
+
+    def _size_of_block(self) -> int:
+        if self._calls >= MAX_WARMUP_CALLS or self._spent_s >= WARMUP_S:
+            return 0
+        return min(WARMUP_CALLS, int((WARMUP_S - self._spent_s) / max(self.estimate_s, 1e-9)))
 
 
-def schedule(
-    plan: Plan, case: Case, checked_s: float = 0.0, before: Sequence[Batch] = ()
-) -> SampleSchedule:
-    """The blocks of one case, by the plan's rules and the limits above.
+class SampleSchedule:
+    """What one case still needs, by the rules of the plan and the limits above.
 
-    `checked_s` is how long the operation took whose result was checked; 0: there was none.
-    Batches that were made `before`, in a launch that is taken up again, count.
+    `next` says what to do, `record` takes the durations: seconds per call of the slowest rank.
     """
-    batches: list[Sequence[float]] = [batch.samples_s for batch in before]
-    if before and (reason := stop_reason(plan, batches, before[0].calls)):
-        return reason
-    estimate = yield from _warm_up(plan.warmup, checked_s)
-    calls = describe_timing(case.timing).calls_per_iteration(estimate)
-    if before:
-        calls = before[0].calls
-    while not (reason := stop_reason(plan, batches, calls)):
-        done = progress(plan, batches, calls)
-        if batches:
-            if plan.warmup != 0 and estimate < FASTER_THAN_S:
-                yield SampleRequest(1, timed=False, done=done)
-            estimate = median(sorted(chain.from_iterable(batches)))
-        iterations = _iterations(plan, batches, estimate, calls)
-        batches.append((yield SampleRequest(iterations, calls, done=done)))
-    return reason
+
+    def __init__(
+        self, plan: Plan, case: Case, checked_s: float = 0.0, before: Sequence[Batch] = ()
+    ) -> None:
+        """`checked_s` is how long the call took whose result was checked, 0 if there was none.
+        Batches that were made `before`, in a launch that is resumed, count."""
+        self.stop_reason = ""
+        """Why it stopped: `fixed` (as many iterations as requested), `precision`, `budget` (of
+        time) or `cap` (of iterations); empty while it goes on."""
+        self.progress = 0.0
+        """Which part of what the case needs has been measured, 0 to 1."""
+        self._plan, self._timing = plan, describe_timing(case.timing)
+        self._batches: list[Sequence[float]] = [batch.samples_s for batch in before]
+        self._calls = before[0].calls if before else 0
+        self._warm_up = WarmUp(plan.warmup, checked_s)
+        self._median_s = 0.0
+        self._needs_untimed_call = False
+        """Whether other cases came between, which calls this fast would notice."""
+        if before:
+            self._evaluate_batches()
+
+    def next(self) -> SampleRequest | None:
+        """What all ranks do next; None: the case has all it needs."""
+        if self.stop_reason:
+            return None
+        if self._warm_up.next_block:
+            return SampleRequest(self._warm_up.next_block, timed=False)
+        if self._needs_untimed_call:
+            return SampleRequest(1, timed=False)
+        if not self._calls:
+            self._calls = self._timing.calls_per_iteration(self._estimate_s)
+        return SampleRequest(self._next_iterations(), self._calls)
+
+    def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
+        """Continue after a request that took these durations."""
+        if request.timed:
+            is_fast = self._estimate_s < FASTER_THAN_S
+            self._needs_untimed_call = is_fast and self._plan.warmup != 0
+            self._batches.append(durations)
+            self._evaluate_batches()
+        elif self._warm_up.next_block:
+            self._warm_up.record(durations)
+        else:
+            self._needs_untimed_call = False
+
+    @property
+    def _estimate_s(self) -> float:
+        """About how long one call takes."""
+        return self._median_s if self._batches else self._warm_up.estimate_s
+
+    def _evaluate_batches(self) -> None:
+        self._median_s = median(sorted(chain.from_iterable(self._batches)))
+        self.stop_reason = stop_reason(self._plan, self._batches, self._calls)
+        self.progress = progress(self._plan, self._batches, self._calls)
+
+    def _next_iterations(self) -> int:
+        requested = self._plan.iterations
+        if requested is not None:
+            done = sum(map(len, self._batches))
+            batches = max(2, min(FIXED_BATCHES, requested // FIXED_ITERATIONS_PER_BATCH))
+            return min(-(-requested // batches), requested - done)
+        iteration_s = self._estimate_s * self._calls
+        fitting = int(min(MAX_ITERATIONS, BATCH_S / iteration_s)) if iteration_s else MAX_ITERATIONS
+        iterations, batches = _fewest(self._plan, iteration_s)
+        least = min(MIN_BATCH_ITERATIONS, -(-iterations // batches))
+        return max(least, min(fitting, MAX_ITERATIONS // MIN_BATCHES))
 
 
 def stop_reason(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> str:
@@ -90,7 +173,7 @@ def stop_reason(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) 
         return ""
     ordered = sorted(chain.from_iterable(batches))
     middle = median(ordered)
-    fewest, fewest_batches = _fewest(middle * calls)
+    fewest, fewest_batches = _fewest(plan, middle * calls)
     if number < fewest or len(batches) < fewest_batches:
         return ""
     low, high = median_ci(batches)
@@ -98,7 +181,7 @@ def stop_reason(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) 
         return "precision"
     if sum(ordered) * calls >= plan.budget_s:
         return "budget"
-    return "cap" if number >= MOST else ""
+    return "cap" if number >= MAX_ITERATIONS else ""
 
 
 def progress(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> float:
@@ -109,72 +192,56 @@ def progress(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> 
     if not number:
         return 0.0
     ordered = sorted(chain.from_iterable(batches))
-    fewest, fewest_batches = _fewest(median(ordered) * calls)
-    most = max(sum(ordered) * calls / plan.budget_s, number / MOST)
+    fewest, fewest_batches = _fewest(plan, median(ordered) * calls)
+    most = max(sum(ordered) * calls / plan.budget_s, number / MAX_ITERATIONS)
     return min(1.0, number / fewest, len(batches) / fewest_batches, most)
 
 
-def _fewest(lasts: float) -> tuple[int, int]:
-    """The fewest iterations and batches of a case whose iterations last so many seconds."""
-    return (FEWEST_SLOW, FEWEST_VISITS_SLOW) if lasts > SLOW_S else (FEWEST, FEWEST_VISITS)
+def _fewest(plan: Plan, iteration_s: float) -> tuple[int, int]:
+    """The fewest iterations and batches of a case whose iterations take this long."""
+    if iteration_s <= SLOW_S:
+        return MIN_ITERATIONS, MIN_BATCHES
+    if iteration_s * MIN_ITERATIONS_OVER_BUDGET >= plan.budget_s:
+        return MIN_ITERATIONS_OVER_BUDGET, MIN_BATCHES_SLOW
+    return MIN_ITERATIONS_SLOW, MIN_BATCHES_SLOW
 
 
-def _warm_up(
-    asked: int | None, checked_s: float
-) -> Generator[SampleRequest, Sequence[float], float]:
-    """Warm-up blocks; returns about how long one call takes, 0 when nothing was run."""
-    if asked is not None:
-        if not asked:
-            return checked_s
-        return median(sorted((yield SampleRequest(asked, timed=False))))
-    estimate = checked_s
-    if not estimate:
-        (estimate,) = yield SampleRequest(1, timed=False)
-    number, spent, falling = 0, 0.0, True
-    while falling and number < MOST_WARMUP and spent < WARMUP_S:
-        more = min(WARMUP, int((WARMUP_S - spent) / max(estimate, 1e-9)))
-        if not more:
-            break
-        durations = yield SampleRequest(more, timed=False)
-        number, spent = number + more, spent + sum(durations)
-        falling = median(sorted(durations)) < STILL_FALLING * estimate
-        estimate = median(sorted(durations))
-    return estimate
-
-
-def _iterations(plan: Plan, batches: Sequence[Sequence[float]], estimate: float, calls: int) -> int:
-    """Iterations of the next batch."""
-    done = sum(map(len, batches))
-    if plan.iterations is not None:
-        several = max(2, min(FIXED_VISITS, plan.iterations // FIXED_PER_VISIT))
-        return min(-(-plan.iterations // several), plan.iterations - done)
-    lasts = estimate * calls
-    fitting = int(min(MOST, VISIT_S / lasts)) if lasts else MOST
-    return max(FEWEST_PER_VISIT, min(fitting, MOST // FEWEST_VISITS))
-
-
-ABREAST = 0.1
+MAX_LEAD = 0.1
 """How much further than the last case others may be in a round. Most cases need ten batches."""
 
 
-def visit_order(
-    order: str, seed: int, unsettled: Collection[int], done: Callable[[int], float]
-) -> Iterator[int]:
-    """The case to batch next, again and again, until none is left in `unsettled`.
+class CaseOrder:
+    """Which case is measured next.
 
-    The caller takes a case out of `unsettled` when it is settled, and `done` tells which part of
-    what a case needs it has had. `shuffled`: rounds, each in a random order of its own that follows
-    from the seed. Cases that need few batches sit some rounds out, so that theirs are spread over
-    the run like those of the others. `ascending`: one case until it is settled.
+    `shuffled`: rounds, each in a random order of its own that follows from the seed. Cases that
+    need few batches are left out of some rounds, so that theirs are spread over the run like those
+    of the others. `ascending`: one case until it is finished.
     """
-    if order != SHUFFLED:
-        for case in sorted(unsettled):
-            while case in unsettled:
-                yield case
-        return
-    chance = Random(seed)
-    while unsettled:
-        last = min(map(done, unsettled))
-        round_ = [case for case in sorted(unsettled) if done(case) < last + ABREAST]
-        chance.shuffle(round_)
-        yield from round_
+
+    def __init__(self, order: str, seed: int) -> None:
+        self._is_shuffled = order == SHUFFLED
+        self._random = Random(seed)
+        self._round: deque[int] = deque()
+
+    def next(self, unfinished: Collection[int], progress: Callable[[int], float]) -> int | None:
+        """The case to measure next; None where none is unfinished. `progress` tells which part of
+        what a case needs has been measured."""
+        while unfinished:
+            if not self._round:
+                self._round.extend(self._next_round(unfinished, progress))
+            case = self._round[0]
+            if self._is_shuffled or case not in unfinished:
+                self._round.popleft()
+            if case in unfinished:
+                return case
+        return None
+
+    def _next_round(
+        self, unfinished: Collection[int], progress: Callable[[int], float]
+    ) -> list[int]:
+        if not self._is_shuffled:
+            return sorted(unfinished)
+        last = min(map(progress, unfinished))
+        chosen = [case for case in sorted(unfinished) if progress(case) < last + MAX_LEAD]
+        self._random.shuffle(chosen)
+        return chosen

@@ -1,4 +1,4 @@
-"""What a rank does from its first line to its last: settle, join, try, then case by case."""
+"""Which cases the backend supports: each kind is tried once before anything is measured."""
 
 from __future__ import annotations
 
@@ -6,51 +6,54 @@ from commbench.errors import RankError, first_line
 from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import Communicator
-from commbench.worker.coordinator import call_of
-from commbench.worker.watchdog.rank_state import (
-    ITERATION,
-    StateBuffer,
-)
+from commbench.worker.coordinator import make_call
+from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
-TRIAL_BYTES = 64 * 1024
-"""Most bytes of the control message that carries the outcome of all trials."""
+MAX_REASON = 200
+"""Characters of what a backend says."""
 
 
-def _after_trials(
-    cases: tuple[Case, ...], comm: Communicator, row: StateBuffer
+def mark_unsupported(
+    cases: tuple[Case, ...], comm: Communicator, state: StateBuffer
 ) -> tuple[Case, ...]:
-    """The cases, those marked unsupported whose kind the backend refuses when tried once.
+    """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
-    A trial moves one element per block; it also makes the connections.
+    A trial moves one element per block; it also makes the connections. Raises RankError where only
+    some ranks refuse.
     """
-    refusals: dict[str, str] = {}
     titles: dict[str, Case] = {}
     for case in cases:
         if case.status == READY:
             titles.setdefault(case.title, case)
+    reasons = {}
     for title, case in titles.items():
-        row[ITERATION] += 1
-        trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
-        try:
-            call_of(trial, Arena(comm, (trial,)).buffers(trial))()
-            comm.synchronize()
-        except (RuntimeError, ValueError, TypeError) as error:
-            refusals[title] = first_line(error)[:200]
-
-    def judge(parts: list[dict[str, str]]) -> dict[str, str]:
-        for title in titles:
-            refused = [rank for rank, part in enumerate(parts) if title in part]
-            if refused and len(refused) < len(parts):
-                raise RankError(
-                    f"{title} failed on rank {refused[0]} only: {parts[refused[0]][title]}",
-                    "see what differs on that rank: device, driver, versions",
-                )
-        return parts[0]
-
-    agreed = comm.agree(refusals, judge, TRIAL_BYTES)
+        state[ITERATION] += 1
+        reasons[title] = _try_once(case, comm)
+    refusing = comm.first_rank([bool(reason) for reason in reasons.values()])
+    accepting = comm.first_rank([not reason for reason in reasons.values()])
+    for title, refused, accepted in zip(reasons, refusing, accepting, strict=True):
+        if refused is None:
+            continue
+        reasons[title] = comm.share_value(reasons[title], refused)
+        if accepted is not None:
+            raise RankError(
+                f"{title} failed on rank {refused} only: {reasons[title]}",
+                "see what differs on that rank: device, driver, versions",
+            )
     return tuple(
-        case._replace(status=UNSUPPORTED, reason=agreed[case.title])
-        if case.status == READY and case.title in agreed
+        case._replace(status=UNSUPPORTED, reason=reasons[case.title])
+        if case.status == READY and reasons[case.title]
         else case
         for case in cases
     )
+
+
+def _try_once(case: Case, comm: Communicator) -> str:
+    """Why the backend refuses a kind of case; empty where it does not."""
+    trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
+    try:
+        make_call(trial, Arena(comm, (trial,)).buffers(trial))()
+        comm.synchronize()
+    except (RuntimeError, ValueError, TypeError) as error:
+        return first_line(error)[:MAX_REASON] or type(error).__name__
+    return ""

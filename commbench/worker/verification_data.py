@@ -1,8 +1,9 @@
 """Test data whose results are known in closed form, for every operation, dtype and reduce op.
 
-Data are periodic: element x of block b on rank r is row_r[(x + SHIFT_BLOCK*b + salt) mod PERIOD].
-So inputs and results of any size are one row of PERIOD elements each, repeated, and checking
-needs no second buffer. PERIOD is prime, so that blocks of any size land on different phases.
+Data are periodic: element x of block b on rank r is
+row_r[(x + SHIFT_BLOCK*b + seed_offset) mod PERIOD]. So inputs and results of any size are one row
+of PERIOD elements each, repeated, and checking needs no second buffer. PERIOD is prime, so that
+blocks of any size start at different phases.
 
 Reductions are exact in any order of summation: at each element only as many ranks contribute as
 the dtype can add without rounding (ReduceOp.contributors), chosen in turn, and the others hold
@@ -38,7 +39,7 @@ class VerificationData:
     case: Case
     rank: int
     ranks: int
-    salt: int
+    seed_offset: int
     device: torch.device
 
     def sent(self, block: int) -> torch.Tensor:
@@ -63,7 +64,7 @@ class VerificationData:
         return _reduced_rows(self.case.dtype, self.case.reduce_op, self.ranks).tolerance
 
     def _row(self, row: torch.Tensor, shift: int, block: int) -> torch.Tensor:
-        turned = row.roll(-((shift + SHIFT_BLOCK * block + self.salt) % PERIOD))
+        turned = row.roll(-((shift + SHIFT_BLOCK * block + self.seed_offset) % PERIOD))
         return turned.to(getattr(torch, self.case.dtype)).to(self.device)
 
 

@@ -35,7 +35,7 @@ class VerifyResult:
 def verify(
     case: Case,
     buffers: Buffers,
-    salt: int,
+    seed_offset: int,
     call: Callable[[], object],
     finish: Callable[[], object],
 ) -> VerifyResult:
@@ -43,8 +43,8 @@ def verify(
 
     `finish` waits until the device is done.
     """
-    pattern = VerificationData(case, buffers.rank, buffers.ranks, salt, buffers.send.device)
-    _spoil(buffers, pattern)
+    pattern = VerificationData(case, buffers.rank, buffers.ranks, seed_offset, buffers.send.device)
+    _poison(buffers, pattern)
     _send(buffers, pattern)
     began = time.perf_counter()
     call()
@@ -53,12 +53,11 @@ def verify(
     return VerifyResult(*inspect(buffers, pattern), seconds)
 
 
-def fill_inputs(case: Case, buffers: Buffers, salt: int) -> None:
+def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffer with the case's data."""
     if case.dtype:
-        _send(
-            buffers, VerificationData(case, buffers.rank, buffers.ranks, salt, buffers.send.device)
-        )
+        device = buffers.send.device
+        _send(buffers, VerificationData(case, buffers.rank, buffers.ranks, seed_offset, device))
 
 
 def _send(buffers: Buffers, pattern: VerificationData) -> None:
@@ -130,7 +129,7 @@ def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> to
     return ~((part.double() - expected.double()).abs() <= tolerance)
 
 
-def _spoil(buffers: Buffers, pattern: VerificationData) -> None:
+def _poison(buffers: Buffers, pattern: VerificationData) -> None:
     """Leave the complement of the result in the receive buffer, so that every element of it has to
     be written; needless where the data to send cover it."""
     covered = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from commbench.analysis.peak import BUS_BOUND, NODE_BOUND, share_of_peak, why_no_share
+from commbench.analysis.peak import BUS_BOUND, NODE_BOUND, find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
 from commbench.errors import UsageError
 from commbench.explain.query import make_quoted_row
@@ -45,8 +45,8 @@ PEAK, NODE_PEAK = parse_peak("2GB/s"), parse_peak("2GB/s/node")
 def test_the_share_is_what_some_link_or_some_node_had_to_move(
     name: str, by_rank: float, by_node: float
 ) -> None:
-    of_rank = share_of_peak(row(name, 8, 4), PEAK)
-    of_node = share_of_peak(row(name, 8, 4), NODE_PEAK)
+    of_rank = find_peak_fraction(row(name, 8, 4), PEAK)
+    of_node = find_peak_fraction(row(name, 8, 4), NODE_PEAK)
     assert of_rank is not None and of_node is not None
     assert (of_rank.bound, of_node.bound) == (BUS_BOUND, NODE_BOUND)
     assert (of_rank.factor, of_node.factor) == pytest.approx((by_rank, by_node))
@@ -57,11 +57,11 @@ def test_the_share_is_what_some_link_or_some_node_had_to_move(
 def test_only_where_a_factor_exceeds_1_can_a_reducing_network_beat_the_link() -> None:
     found = {}
     for name, operation in OPERATIONS.items():
-        share = share_of_peak(row(name, 8), PEAK) if operation.has_data else None
+        share = find_peak_fraction(row(name, 8), PEAK) if operation.has_data else None
         if share and share.ceiling != 1:
             found[name] = share.ceiling
     assert found == {"all_reduce": 1.75}
-    two = share_of_peak(row("all_reduce", 2), PEAK)
+    two = find_peak_fraction(row("all_reduce", 2), PEAK)
     assert two is not None and two.ceiling == 1
 
 
@@ -70,7 +70,7 @@ def test_eight_h100_with_nvls_exceed_their_links() -> None:
     claimed = make_quoted_row(
         OPERATIONS["all_reduce"], ranks=8, size_bytes=1 << 30, seconds=(1 << 30) / 274.3e9
     )
-    share = share_of_peak(claimed, parse_peak("h100"))
+    share = find_peak_fraction(claimed, parse_peak("h100"))
     assert share is not None
     assert share.rate == pytest.approx(480e9, rel=1e-4)
     assert share.fraction == pytest.approx(1.0667, abs=1e-4)
@@ -88,18 +88,18 @@ def test_eight_h100_with_nvls_exceed_their_links() -> None:
 def test_a_row_that_cannot_be_held_against_a_peak_says_why(
     name: str, ranks: int, peak: Peak, why: str
 ) -> None:
-    assert share_of_peak(row(name, ranks), peak) is None
-    assert why_no_share(row(name, ranks), peak) == why
+    assert find_peak_fraction(row(name, ranks), peak) is None
+    assert why_no_peak_fraction(row(name, ranks), peak) == why
 
 
 def test_ranks_that_share_a_gpu_have_no_share_and_a_barrier_has_no_bandwidth() -> None:
     two = row("all_reduce", 2)
     shared = replace(two, header=two.header._replace(gpu_shared=True))
-    assert share_of_peak(shared, PEAK) is None
-    assert why_no_share(shared, PEAK).startswith("ranks shared a GPU")
+    assert find_peak_fraction(shared, PEAK) is None
+    assert why_no_peak_fraction(shared, PEAK).startswith("ranks shared a GPU")
     barrier = make_quoted_row(OPERATIONS["barrier"], ranks=4, seconds=1e-5)
-    assert share_of_peak(barrier, PEAK) is None
-    assert why_no_share(barrier, PEAK) == "it has no bandwidth"
+    assert find_peak_fraction(barrier, PEAK) is None
+    assert why_no_peak_fraction(barrier, PEAK) == "it has no bandwidth"
 
 
 def test_a_claimed_size_is_rounded_as_a_plan_rounds_it() -> None:

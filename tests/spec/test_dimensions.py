@@ -9,7 +9,7 @@ from synthetic_rows import plan
 
 from commbench.analysis.columns import COLUMNS, INTEGERS, KEY, TEXTS
 from commbench.analysis.row_matching import case_of
-from commbench.runner.run_options import RunOptions
+from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.plan import Plan
@@ -18,9 +18,11 @@ from commbench.spec.plan import Plan
 def test_every_dimension_is_a_field_of_case_and_of_plan() -> None:
     assert {dimension.field for dimension in DIMENSIONS} <= set(Case._fields)
     assert {dimension.plan_field for dimension in DIMENSIONS} <= {f.name for f in fields(Plan)}
-    assert {dimension.plan_field for dimension in DIMENSIONS} <= {
-        f.name for f in fields(RunOptions)
-    }
+
+
+def test_the_option_of_a_dimension_is_the_one_that_sets_its_field_of_plan() -> None:
+    flags = {option.plan: option.flag for option in RUN_OPTIONS.values() if option.plan}
+    assert {d.plan_field: d.option for d in DIMENSIONS}.items() <= flags.items()
 
 
 def test_every_field_of_a_case_is_a_dimension_or_follows_from_them() -> None:

@@ -10,7 +10,6 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.context import RankContext
 
 RANKS, ROOT, COUNT = 3, 1, 100
 PLAN = Plan(
@@ -21,11 +20,7 @@ CASES = tuple(case for case in PLAN.cases() if case.status == READY)
 
 
 def arena(rank: int, cases: tuple[Case, ...] = CASES) -> Arena:
-    rank_context = RankContext(
-        rank=rank, world_size=RANKS, local_rank=rank, local_world_size=RANKS,
-        launcher="", meeting_point="",
-    )  # fmt: skip
-    return Arena(Communicator(rank_context, torch.device("cpu"), None), cases)
+    return Arena(Communicator(rank, RANKS, torch.device("cpu")), cases)
 
 
 def offset(buffers: Buffers) -> int:

@@ -25,13 +25,13 @@ COMBINATIONS = [
 
 
 def pattern(
-    dtype: str, reduction: str = "", rank: int = 0, ranks: int = 2, salt: int = 5
+    dtype: str, reduction: str = "", rank: int = 0, ranks: int = 2, seed_offset: int = 5
 ) -> VerificationData:
     case = Case(
         index=0, operation="synthetic", dtype=dtype, reduce_op=reduction, root=None,
         placement="out_of_place", timing="isolated", size_bytes=0, count=0,
     )  # fmt: skip
-    return VerificationData(case, rank, ranks, salt, CPU)
+    return VerificationData(case, rank, ranks, seed_offset, CPU)
 
 
 def exact(row: torch.Tensor) -> torch.Tensor:
@@ -190,11 +190,13 @@ def test_data_vary_and_are_small_whole_numbers(dtype: str) -> None:
     assert len(row.unique()) >= min(DTYPES[dtype].exact_limit, 200)
 
 
-def test_another_salt_turns_the_data() -> None:
-    for salt in (0, 1, PERIOD - 1):
-        unsalted = pattern("int32", salt=0).sent(0)
-        assert torch.equal(pattern("int32", salt=salt).sent(0), unsalted.roll(-salt))
-    assert not torch.equal(pattern("int32", salt=1).sent(0), pattern("int32", salt=2).sent(0))
+def test_another_seed_offset_turns_the_data() -> None:
+    def sent(seed_offset: int) -> torch.Tensor:
+        return pattern("int32", seed_offset=seed_offset).sent(0)
+
+    for seed_offset in (0, 1, PERIOD - 1):
+        assert torch.equal(sent(seed_offset), sent(0).roll(-seed_offset))
+    assert not torch.equal(sent(1), sent(2))
 
 
 def test_an_average_of_three_ranks_is_a_third_of_their_sum_to_the_last_digit() -> None:

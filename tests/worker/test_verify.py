@@ -19,7 +19,6 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.context import RankContext
 from commbench.worker.verification_data import PERIOD, VerificationData
 from commbench.worker.verify import CHUNK_PERIODS, compare, fill, inspect, verify
 
@@ -197,17 +196,7 @@ def test_comparing_64_mib_takes_less_than_16_mib_more() -> None:
 
 def ranks_of(case: Case, ranks: int) -> list[Buffers]:
     """The buffers of every rank, all in this process; there is no group."""
-    seats = (
-        RankContext(
-            rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks,
-            launcher="", meeting_point="",
-        )
-        for rank in range(ranks)
-    )  # fmt: skip
-    return [
-        Arena(Communicator(rank_context, CPU, None), (case,)).buffers(case)
-        for rank_context in seats
-    ]
+    return [Arena(Communicator(rank, ranks, CPU), (case,)).buffers(case) for rank in range(ranks)]
 
 
 def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> None:
@@ -245,9 +234,11 @@ def every_case(ranks: int, sizes: tuple[int, ...], dtype: str = "int32") -> Iter
     return (case for case in plan.cases() if case.status == READY)
 
 
-def run_by_hand(case: Case, ranks: int, salt: int) -> tuple[list[Buffers], list[VerificationData]]:
+def run_by_hand(
+    case: Case, ranks: int, seed_offset: int
+) -> tuple[list[Buffers], list[VerificationData]]:
     everyone = ranks_of(case, ranks)
-    patterns = [VerificationData(case, rank, ranks, salt, CPU) for rank in range(ranks)]
+    patterns = [VerificationData(case, rank, ranks, seed_offset, CPU) for rank in range(ranks)]
     for buffers, pattern in zip(everyone, patterns, strict=True):
         for number, part in enumerate(buffers.send_blocks or ()):
             fill(part, pattern.sent(number))
@@ -260,7 +251,7 @@ def run_by_hand(case: Case, ranks: int, salt: int) -> tuple[list[Buffers], list[
 def test_what_every_operation_must_do_is_what_its_closed_form_expects(ranks: int) -> None:
     names = set()
     for case in every_case(ranks, sizes=(4 * ranks, 4000, 70_001)):
-        everyone, patterns = run_by_hand(case, ranks, salt=case.index)
+        everyone, patterns = run_by_hand(case, ranks, seed_offset=case.index)
         for buffers, pattern in zip(everyone, patterns, strict=True):
             assert inspect(buffers, pattern) == (0, None), case.name
         names.add((case.operation, case.placement))
@@ -280,7 +271,7 @@ def test_a_wrong_element_on_any_rank_is_named_by_rank_element_and_values(
     rank = data.draw(st.integers(0, ranks - 1))
     if case.operation in ("gather", "reduce"):
         rank = ranks - 1  # nobody but the root gets anything
-    everyone, patterns = run_by_hand(case, ranks, salt=3)
+    everyone, patterns = run_by_hand(case, ranks, seed_offset=3)
     received = everyone[rank].receive
     element = data.draw(st.integers(0, received.numel() - 1))
     right = int(received[element])
@@ -296,7 +287,7 @@ def test_a_wrong_element_on_any_rank_is_named_by_rank_element_and_values(
 def test_what_a_rank_that_gets_nothing_holds_is_nobodys_business() -> None:
     for case in every_case(3, (4000,)):
         if case.operation == "reduce":
-            everyone, patterns = run_by_hand(case, 3, salt=0)
+            everyone, patterns = run_by_hand(case, 3, seed_offset=0)
             everyone[0].receive.zero_()
             assert inspect(everyone[0], patterns[0]) == (0, None)
 
@@ -318,7 +309,7 @@ def test_leftovers_of_the_last_check_are_never_taken_for_a_result() -> None:
     # Out of place, the receive buffer holds the right result of a check before.
     for case in every_case(2, (4096,)):
         if case.placement == "out_of_place":
-            everyone, _ = run_by_hand(case, 2, salt=11)
+            everyone, _ = run_by_hand(case, 2, seed_offset=11)
             for buffers in everyone:
                 if buffers.receive.numel():
                     assert verify(case, buffers, 11, lambda: None, lambda: None).wrong > 0

@@ -1,0 +1,202 @@
+"""Measures on a process group of the caller's own torchrun job: no launch, no second pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+from commbench.analysis.csv_file import ResultsCsv
+from commbench.analysis.rows import make_row
+from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, first_line
+from commbench.host.environment import gather_facts
+from commbench.results.journal import write_run
+from commbench.results.schema import Run
+from commbench.spec.dtypes import find_dtype
+from commbench.spec.operations import DEFAULT_OPERATION, find_operation
+from commbench.spec.plan import Plan
+from commbench.spec.reduce_ops import find_reduce_op
+from commbench.units import parse_sizes
+from commbench.worker.communicator import Communicator, gloo_group
+from commbench.worker.context import LaunchTask, RankContext
+from commbench.worker.rank import introduce, make_header, measure_cases
+from commbench.worker.recorder import RunCollector
+from commbench.worker.watchdog.rank_state import open_state
+
+LAUNCHER = "in process"
+CONTROL_TIMEOUT = timedelta(minutes=30)
+"""How long a rank waits for the others between measurements; torch's own default for gloo."""
+
+
+def measure(
+    op: str | Sequence[str] = DEFAULT_OPERATION,
+    sizes: str | int | Sequence[int] = "1K-64M",
+    *,
+    group: Any = None,
+    dtype: str | Sequence[str] = "float32",
+    reduce_op: str | Sequence[str] = "sum",
+    iters: int | None = None,
+    label: str = "",
+    output: str | Path | None = None,
+    **options: Any,
+) -> Run:
+    """Measure on an existing process group, from within the program that made it.
+
+    Every rank of the group calls this with the same arguments, and every rank gets the same Run,
+    with all samples. `group` is a ProcessGroup (also of `new_group` or of a DeviceMesh dimension,
+    `mesh.get_group("dp")`); None is the default group. The current CUDA device is measured where
+    the group has NCCL, otherwise the CPU.
+
+        dist.init_process_group("nccl")
+        run = commbench.measure(sizes="1M-1G", iters=20)
+        assert run.measurements[-1].status == "ok"
+
+    `op`, `dtype` and `reduce_op` are names or sequences of names; `sizes` is an expression such as
+    "1K-1G" or bytes; `iters` fixes the number of timed iterations. `options` are further fields of
+    a Plan: root, placement, warmup, precision, budget_s, timing, order, seed, check, rounding.
+    With `output` rank 0 of the group writes the run into that folder, which must not exist.
+
+    Nothing is initialised and nothing remains: the CPU mode and all variables stay as they are, and
+    the process group for control traffic and the buffers are freed. Ranks in the Run, and `root`,
+    are those of the group. Raises a CommbenchError on every rank alike; where a rank is lost, the
+    timeout of the group decides how long the others wait.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise UsageError(
+            "there is no process group to measure",
+            "call torch.distributed.init_process_group() first, or use commbench.run()",
+        )
+    if dist.get_rank(group) < 0:
+        raise UsageError(
+            "this rank is not in the process group",
+            "call measure() on the ranks of the group only",
+        )
+    backend, device = _find_backend(group)
+    plan = Plan(
+        operations=tuple(find_operation(name).name for name in _as_names(op)),
+        sizes=_as_sizes(sizes),
+        dtypes=tuple(find_dtype(name).name for name in _as_names(dtype)),
+        reduce_ops=tuple(find_reduce_op(name).name for name in _as_names(reduce_op)),
+        iterations=iters,
+        backend=backend,
+        device=device.type,
+        world_size=dist.get_world_size(group),
+        cpu_mode="plain",
+        **_plan_options(options),
+    )
+    task = LaunchTask(
+        plan=plan,
+        label=label or "-".join(plan.operations[:3]),
+        folder=Path(output) if output else Path(),
+        folder_exists=not output,
+    )
+    with _communicator(group, device) as comm:
+        return _measure_on(task, comm)
+
+
+def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
+    """The run of a task, on every rank."""
+    rank_context = RankContext(
+        rank=comm.rank,
+        world_size=comm.ranks,
+        local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+        local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        launcher=LAUNCHER,
+        meeting_point="env://",
+    )
+    cores = sorted(os.sched_getaffinity(0))
+    group = introduce(task, rank_context, comm, cores)
+    header = make_header(task, LAUNCHER, group, {} if comm.rank else gather_facts())
+    state = open_state(None, comm.rank)
+    collector = measure_cases(task, comm, state, header, group, RunCollector)
+    path = "" if task.folder_exists else str(task.folder)
+    run: Run = comm.share_object(collector.run(path) if collector else None)
+    if path:
+        comm.agree(None, lambda _: _write(task.folder, run))
+    return run
+
+
+def _write(folder: Path, run: Run) -> None:
+    """Write the folder of a run: its journal, and results.csv."""
+    write_run(folder, run)
+    ResultsCsv(folder).add(*(make_row(run.header, found) for found in run.measurements))
+
+
+@contextlib.contextmanager
+def _communicator(group: Any, device: torch.device) -> Iterator[Communicator]:
+    """A communicator of the ranks of a group, with a control group that ends with it.
+
+    The control group is not registered with torch.distributed: making it involves nobody but its
+    ranks, and group numbers, which have to be the same on all ranks of a job, stay as they are.
+    """
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    members = dist.get_process_group_ranks(group or dist.group.WORLD)
+    store = _get_default_store()
+    # Each rank counts its own calls on these ranks, so that all of them find the same new name.
+    name = "commbench/" + hashlib.sha256(repr(members).encode()).hexdigest()[:16]
+    number = store.add(f"{name}/calls of {rank}", 1)
+    control = None
+    try:
+        control = gloo_group(
+            dist.PrefixStore(f"{name}/{number}", store), rank, ranks, CONTROL_TIMEOUT
+        )
+        comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
+        comm.global_ranks = members
+        yield comm
+    except CommbenchError:
+        raise
+    except (RuntimeError, OSError) as error:
+        raise RankError(
+            f"measuring failed on rank {rank} ({socket.gethostname()}): {first_line(error)}",
+            "see what the other ranks say, and whether all of them called measure()",
+        ) from error
+    finally:
+        del control
+        if device.type != "cpu":
+            torch.get_device_module(device).empty_cache()
+
+
+def _find_backend(group: Any) -> tuple[str, torch.device]:
+    """The backend of a group that is measured, and its device."""
+    backends = dict(
+        part.split(":", 1) for part in dist.get_backend_config(group).split(",") if ":" in part
+    )
+    if "cuda" in backends and torch.cuda.is_available():
+        return backends["cuda"], torch.device("cuda", torch.cuda.current_device())
+    if "cpu" in backends:
+        return backends["cpu"], torch.device("cpu")
+    raise UnavailableError(
+        f"the process group has no backend for this host: {dist.get_backend_config(group)}",
+        "measure a group of the backend nccl with GPUs, or of gloo",
+    )
+
+
+def _as_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _as_sizes(value: str | int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return parse_sizes(value)
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _plan_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, all of them fields of a Plan. Raises UsageError for others."""
+    known = (
+        "root", "placement", "warmup", "precision", "budget_s", "timing", "order", "seed", "check",
+        "rounding",
+    )  # fmt: skip
+    for name in options:
+        if name not in known:
+            raise UsageError(f"measure() has no option {name!r}", f"known: {', '.join(known)}")
+    return options

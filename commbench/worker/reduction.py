@@ -1,0 +1,93 @@
+"""Reduces what all ranks measured in a batch to what is recorded of it.
+
+Nothing here grows with ranks times iterations. Of each iteration rank 0 gets maxima and minima over
+the ranks, along a tree in which every rank passes on as much as it holds itself. Of each rank it
+gets two medians. A batch of i iterations on n ranks costs rank 0 less than 100 i + 50 n bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from commbench.host.cpu_counters import FIELDS, UNKNOWN
+from commbench.results.schema import Batch
+from commbench.worker.communicator import Communicator
+from commbench.worker.measure import LocalSamples
+
+
+def slowest_durations_s(
+    durations: torch.Tensor, comm: Communicator, calls: int = 1
+) -> tuple[float, ...]:
+    """Of each iteration the slowest rank's duration in seconds per call; on rank 0."""
+    return _seconds(comm.reduce_max(durations), calls)
+
+
+def reduce_batch(
+    samples: LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None
+) -> Batch:
+    """What is recorded of a batch, on rank 0; all ranks of the group have to take part.
+
+    `base_ns` is a time before all starts, the same on every rank; None where ranks do not share a
+    clock, and the entries and exits of different ranks cannot be compared.
+    """
+    if base_ns is None:
+        reduced = comm.reduce_max(torch.cat([samples.durations, samples.counters]))
+        slowest, counted = reduced.split([len(samples.durations), len(FIELDS)])
+        skew: dict[str, Any] = {}
+        medians = comm.gather(torch.stack([_median(samples.durations)]))
+    else:
+        slowest, counted, behind, skew = _reduce_on_one_clock(samples, comm, calls, base_ns)
+        medians = comm.gather(torch.stack([_median(samples.durations), _median(behind)]))
+        skew["rank_behind_s"] = _seconds(medians[:, 1])
+    return Batch(
+        samples_s=_seconds(slowest, calls),
+        calls=calls,
+        rank_medians_s=_seconds(medians[:, 0], calls),
+        **_counters(counted.tolist()),
+        **skew,
+    )
+
+
+def _reduce_on_one_clock(
+    samples: LocalSamples, comm: Communicator, calls: int, base_ns: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+    """The slowest durations, the largest counters, how far this rank was behind the first one in
+    each iteration, and the skew of all ranks. One reduction: a minimum is the negative maximum of
+    negatives, and the latest start carries its rank in its lowest bits."""
+    durations, starts = samples.durations, samples.starts - base_ns
+    ends = starts + durations
+    bits = (comm.ranks - 1).bit_length()
+    # Of ranks that enter at once the lowest counts.
+    entries = (starts << bits) + (comm.ranks - 1 - comm.rank)
+    reduced = comm.all_reduce_max(
+        torch.cat([durations, -starts, -ends, ends, entries, samples.counters])
+    )
+    slowest, first_start, first_end, last_end, last_entry, counted = reduced.split(
+        [len(durations)] * 5 + [len(FIELDS)]
+    )
+    last_start = last_entry >> bits
+    last_rank = comm.ranks - 1 - (last_entry - (last_start << bits))
+    behind = torch.maximum(starts + first_start, ends + first_end)
+    return slowest, counted, behind, {
+        "last_in": tuple(torch.bincount(last_rank, minlength=comm.ranks).tolist()),
+        "entry_skew_s": _seconds(_median(last_start + first_start))[0],
+        "operation_s": _seconds(_median(last_end - last_start), calls)[0],
+    }  # fmt: skip
+
+
+def _counters(values: list[int]) -> dict[str, Any]:
+    return {
+        name: value if name == "switches" else None if value == UNKNOWN else value * 1e-9
+        for name, value in zip(FIELDS, values, strict=True)
+    }
+
+
+def _median(values: torch.Tensor) -> torch.Tensor:
+    return values.double().quantile(0.5)
+
+
+def _seconds(nanoseconds: torch.Tensor, calls: int = 1) -> tuple[float, ...]:
+    """Seconds per call, to the tenth of a nanosecond: clocks cannot tell less."""
+    return tuple(round(ns / calls * 1e-9, 10) for ns in nanoseconds.double().reshape(-1).tolist())

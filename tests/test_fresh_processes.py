@@ -1,0 +1,85 @@
+"""Each command once in a process that starts from nothing, as people start it. All other tests fork
+commands from a server that has imported everything, which must make no difference."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from commands import START_TIMEOUT_S, Ended, run_commbench, start_command
+from synthetic import steady, synthetic_run
+
+from commbench.cli.lazy_group import COMMANDS
+
+DATA = Path(__file__).parent / "data"
+LOG = str(DATA / "nccl-tests" / "nccl_allreduce.log")
+LINES = {
+    "": 2,
+    "shwo": 2,
+    "run --dry-run": 0,
+    "show a": 0,
+    "plot a": 0,
+    "compare a b": 0,
+    "check b --against a --junit report.xml": 1,
+    "explain a --size 1K": 0,
+    "export a --format json": 0,
+    f"import {LOG} --op all_reduce --output new": 0,
+    "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
+    "job slurm --nodes 2 --nproc-per-node 8": 0,
+    "smoke --junit absent/x.xml": 6,
+    "doctor --rounds 0": 2,
+    "links nvlink4": 0,
+    "ops": 0,
+    "env": 0,
+}
+
+
+def test_every_command_is_among_them() -> None:
+    assert {line.split(" ")[0] for line in LINES} == {"", "shwo", *COMMANDS}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_ends_and_prints_alike_from_nothing_and_forked(tmp_path: Path, line: str) -> None:
+    ended: list[Ended] = []
+    for name in ("fresh", "forked"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for run, seconds in (("a", 1e-4), ("b", 2e-4)):
+            synthetic_run(folder / run, run, lambda _, s=seconds: steady(s))
+        ended.append(run_commbench(folder, *line.split(), is_fresh=name == "fresh"))
+    fresh, forked = ended
+    assert fresh.code == LINES[line]
+    assert fresh[:3] == forked[:3]
+
+
+def test_a_run_leaves_everything_that_it_should(tmp_path: Path) -> None:
+    ended = run_commbench(tmp_path, "run", "--sizes", "1K,4K", "--iters", "3", is_fresh=True)
+    assert ended.code == 0, ended.err
+    assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
+    names = {path.name for path in ended.folder.iterdir()}
+    assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
+
+
+def test_a_run_that_is_interrupted_ends_with_the_code_of_its_signal(tmp_path: Path) -> None:
+    command = start_command(
+        tmp_path, "run", "--sizes", "1K-1M", "--iters", "3000", "--output", "run", is_fresh=True
+    )
+    journal, deadline = tmp_path / "run" / "run.jsonl", time.monotonic() + START_TIMEOUT_S
+    while not journal.exists():
+        assert command.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    command.send_signal(signal.SIGINT)
+    ended = command.finish()
+    assert (ended.code, ended.err.splitlines()[-2]) == (130, "error: stopped by SIGINT")
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path, is_fresh: bool) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        ended = start_command(tmp_path, "ops", is_fresh=is_fresh, stdout=gone).finish()
+    assert (ended.code, ended.err) == (128 + signal.SIGPIPE, "")

@@ -1,0 +1,114 @@
+"""A torchrun job of four ranks that measures its own groups; test_in_process.py reads what it says.
+
+Each rank writes a line of JSON for each group: what it measured, and what it changed.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import init_device_mesh
+
+from commbench.errors import CommbenchError
+from commbench.worker.in_process import measure
+
+MIB = 1 << 20
+
+
+def process_state() -> dict[str, Any]:
+    """All that measuring could leave behind."""
+    return {
+        "environment": dict(os.environ),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "policy": os.sched_getscheduler(0),
+        "groups": len(distributed_c10d._world.pg_map),
+        "group_count": distributed_c10d._world.group_count,
+        "torch_threads": torch.get_num_threads(),
+        "python_threads": threading.active_count(),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "collects_garbage": gc.isenabled(),
+    }
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
+    pair = dist.new_group([1, 3])
+    out = Path(sys.argv[1])
+    groups = {"default": None, "pair": pair, "outer": mesh.get_group("outer"), "again": pair}
+    said: list[dict[str, Any]] = []
+    for name, group in groups.items():
+        if group is pair and rank not in (1, 3):
+            continue
+        dist.barrier(group)
+        before = process_state()
+        run = measure(
+            "all_reduce,broadcast,gather,send_recv,barrier", "4K,1M", group=group, iters=6, root=1,
+            output=out / "run" if name == "default" else None,
+        )  # fmt: skip
+        after = process_state()
+        deadline = time.monotonic() + 5
+        while after != before and time.monotonic() < deadline:
+            time.sleep(0.1)  # gloo closes its sockets in a thread of its own
+            after = process_state()
+        said.append({
+            "name": name,
+            "changed": {k: (before[k], after[k]) for k in before if before[k] != after[k]},
+            "run": hashlib.sha256(repr(run).encode()).hexdigest(),
+            "ranks": [info.rank for info in run.header.ranks],
+            "world_size": run.header.plan.world_size,
+            "launcher": run.header.launcher,
+            "rows": [
+                [m.case.operation, m.status, m.wrong, len(m.samples_s),
+                 len(m.batches[0].rank_behind_s)]
+                for m in run.measurements
+            ],
+            "end": run.end.status if run.end else "",
+        })  # fmt: skip
+    for _ in range(3):
+        measure(sizes="8M", iters=2)
+    resident = resident_mib()
+    for _ in range(5):
+        measure(sizes="8M", iters=2)
+    said.append({"name": "grown", "mib": resident_mib() - resident})
+    for name, wrong in {
+        "other plan": {"sizes": "1K" if rank else "2K"},
+        "unknown": {"op": "all_reduction"},
+        "option": {"launches": 3},
+        "folder": {"sizes": "1K", "iters": 1, "output": out / "run"},
+        "too large": {"sizes": "1024G"},
+        "not a member": {"group": pair, "sizes": "1K", "iters": 1},
+    }.items():
+        if name == "not a member" and rank in (1, 3):
+            continue
+        try:
+            measure(**wrong)
+        except CommbenchError as error:
+            said.append({"name": name, "error": type(error).__name__, "message": error.message})
+    # Groups that are made afterwards have the same names on all ranks.
+    last = dist.new_group([0, 1, 2])
+    if rank < 3:
+        dist.barrier(last)
+    (out / f"rank-{rank}.json").write_text(json.dumps(said))
+    dist.destroy_process_group()
+
+
+main()

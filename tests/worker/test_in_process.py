@@ -1,0 +1,104 @@
+"""measure() inside a torchrun job: the default group, a sub-group, a dimension of a DeviceMesh."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import START_TIMEOUT_S, clean_environment
+
+from commbench.errors import UsageError
+from commbench.results.journal_reader import read_run
+from commbench.worker.in_process import measure
+
+OPERATIONS = ["all_reduce", "broadcast", "gather", "send_recv"]
+MEMBERS = {"default": [0, 1, 2, 3], "pair": [1, 3], "again": [1, 3], "outer": [0, 1, 2, 3]}
+
+Said = list[dict[str, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("in_process")
+
+
+@pytest.fixture(scope="module")
+def said(folder: Path) -> Said:
+    """What each rank of the job says, by name."""
+    job = Path(__file__).with_name("measuring_job.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               "--nproc-per-node", "4", str(job), str(folder)]  # fmt: skip
+    ended = subprocess.run(
+        command, env=clean_environment(), capture_output=True, text=True, timeout=START_TIMEOUT_S
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
+    return [{line["name"]: line for line in of_rank} for of_rank in lines]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_operation_is_right_and_measured_as_often_as_requested(said: Said, name: str) -> None:
+    for rank in MEMBERS[name]:
+        found = said[rank][name]
+        ranks = found["world_size"]
+        assert ranks == (4 if name == "default" else 2)
+        assert found["ranks"] == list(range(ranks))
+        assert (found["launcher"], found["end"]) == ("in process", "complete")
+        expected = [[op, "ok", 0, 6, ranks] for op in OPERATIONS for _ in range(2)]
+        assert found["rows"] == [*expected, ["barrier", "ok", None, 6, ranks]]
+
+
+def test_every_rank_of_a_group_gets_the_same_run(said: Said) -> None:
+    for name, ranks in (("default", range(4)), ("pair", (1, 3)), ("again", (1, 3))):
+        assert len({said[rank][name]["run"] for rank in ranks}) == 1
+    # The groups of a dimension measure side by side: ranks 0 and 2, 1 and 3.
+    runs = [said[rank]["outer"]["run"] for rank in range(4)]
+    assert runs[0] == runs[2] != runs[1] == runs[3]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_nothing_is_left_behind(said: Said, name: str) -> None:
+    assert [said[rank][name]["changed"] for rank in MEMBERS[name]] == [{}] * len(MEMBERS[name])
+
+
+def test_memory_is_given_back(said: Said) -> None:
+    assert all(of_rank["grown"]["mib"] < 8 for of_rank in said)
+
+
+def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) -> None:
+    run = read_run(folder / "run")
+    assert len(run.measurements) == len(said[0]["default"]["rows"])
+    assert (folder / "run" / "results.csv").read_text().count("\n") == len(run.measurements) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("other plan", "UnavailableError", "has another plan: --sizes"),
+        ("unknown", "UsageError", "unknown operation 'all_reduction'"),
+        ("option", "UsageError", "measure() has no option 'launches'"),
+        ("folder", "RecordsError", ""),
+        ("too large", "UnavailableError", "nothing is left to measure"),
+    ],
+)
+def test_an_error_is_raised_on_every_rank_alike(
+    said: Said, name: str, error: str, words: str
+) -> None:
+    for of_rank in said:
+        assert of_rank[name]["error"] == error
+        assert words in of_rank[name]["message"]
+        assert name == "too large" or of_rank[name]["message"] == said[0][name]["message"]
+
+
+def test_a_rank_outside_of_the_group_is_told(said: Said) -> None:
+    for rank in (0, 2):
+        assert "this rank is not in the process group" in said[rank]["not a member"]["message"]
+
+
+def test_without_a_process_group_there_is_nothing_to_measure() -> None:
+    with pytest.raises(UsageError, match="no process group"):
+        measure(sizes="1K")
