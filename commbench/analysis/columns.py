@@ -8,6 +8,7 @@ from typing import Any
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
+from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.units import GB, MICRO
 
@@ -39,7 +40,9 @@ INTEGERS = (
 )  # fmt: skip
 
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
-NEEDED = (*KEY, *TIMES, "status")
+DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
+"""What a file means that is older than these dimensions, and lacks their columns."""
+NEEDED = (*(name for name in KEY if name not in DEFAULTS), *TIMES, "status")
 """Without these columns a file is not results.csv; others came later, or may be left out."""
 
 

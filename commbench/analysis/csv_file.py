@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from commbench.analysis.columns import (
     COLUMNS,
+    DEFAULTS,
     INTEGERS,
     NEEDED,
     TEXTS,
@@ -106,9 +107,11 @@ def _parse_lines(
     for number in {len(line) for line in lines} - {len(names)}:
         raise ValueError(f"it has {number} fields, the first line {len(names)}")
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))
-    absent = ("",) * len(lines)
     checked = dict.fromkeys((*columns, *NEEDED))
-    values = {name: _parse_column(name, texts.get(name, absent)) for name in checked}
+    for name in checked.keys() - texts.keys():
+        default = DEFAULTS.get(name)
+        texts[name] = ("" if default is None else str(default),) * len(lines)
+    values = {name: _parse_column(name, texts[name]) for name in checked}
     for time, low, high in zip(*(values[name] for name in TIMES), strict=True):
         if time is not None and not (low or 0) <= time <= (time if high is None else high):
             raise ValueError(f"time_us {time:g} lies outside its interval")
