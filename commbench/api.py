@@ -7,6 +7,7 @@ error.
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,24 +93,46 @@ def run_options(options: RunOptions, listener: RunListener) -> Run | None:
     return Run(*recorded) if recorded else None
 
 
-def _keywords(user: str) -> inspect.Signature:
-    """The options as keywords of a function, without those that it refuses."""
-    return inspect.Signature(
-        [
-            inspect.Parameter(
-                option.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=option.type,
-                default=False if option.name == "plots" else option.default,
-            )
-            for option in RUN_OPTIONS.values()
-            if not option.sets and user not in option.refused_by
-        ],
-        return_annotation=Run,
-    )
+def measure(*, group: Any = None, **options: Any) -> Run:
+    """Measure on a process group of the job that calls this, as started by torchrun.
+
+    Every rank of `group` (of the default group for None) calls this with the same options and gets
+    the same Run. The group may be one of `new_group` or of a DeviceMesh dimension. Nothing is
+    initialised, and nothing remains. The options are those of `commbench run` without those that
+    start ranks; with `output` rank 0 of the group also writes the run into that folder.
+
+    Raises CommbenchError on every rank alike, WrongResultError for wrong results.
+    """
+    parsed = replace(parse_options(options, "api", "measure"), cpu_mode="plain")
+    from commbench.runner.session import require_correct
+    from commbench.worker.in_process import measure_on_group
+
+    recorded = Run(*measure_on_group(parsed.plan, group, label=parsed.name, output=parsed.output))
+    require_correct(recorded)
+    return recorded
 
 
-run.__signature__ = _keywords("api")  # type: ignore[attr-defined]
+def _make_signature(*users: str, **others: Any) -> inspect.Signature:
+    """The options that these users take, as keywords; `others` are further ones."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(
+            option.name,
+            kind,
+            annotation=option.type,
+            default=False if option.name == "plots" else option.default,
+        )
+        for option in RUN_OPTIONS.values()
+        if not option.sets and option.refused_by.keys().isdisjoint(users)
+    ]
+    parameters += [inspect.Parameter(name, kind, default=other) for name, other in others.items()]
+    return inspect.Signature(parameters, return_annotation=Run)
+
+
+run.__signature__ = _make_signature("api")  # type: ignore[attr-defined]
+measure.__signature__ = _make_signature(  # type: ignore[attr-defined]
+    "api", "measure", group=None
+)
 
 
 def load(run: str | Path) -> Run:

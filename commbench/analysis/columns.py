@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
+from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.units import GB, MICRO
 
@@ -27,7 +28,7 @@ class Column(NamedTuple):
     unit: float = 1.0
     """What a number is divided by."""
     is_needed: bool = False
-    """Whether a file without it is not results.csv. Others came later, or may be left out."""
+    """Whether a file without it is not results.csv. Others may be left out, or came later."""
 
 
 def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
@@ -40,7 +41,7 @@ _DIMENSIONS = {
         dimension.field,
         lambda row, field=dimension.field: getattr(row.measurement.case, field),  # type: ignore[misc]
         INTEGER if dimension.is_integer else TEXT,
-        is_needed=True,
+        is_needed=dimension.field not in Case._field_defaults,
     )
     for dimension in DIMENSIONS
 }
@@ -101,6 +102,8 @@ INTEGERS = frozenset(column.name for column in COLUMNS.values() if column.kind =
 NEEDED = tuple(column.name for column in COLUMNS.values() if column.is_needed)
 KEY = tuple(_DIMENSIONS)
 """The columns in which two rows of two files agree if they measure the same case."""
+DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
+"""The values of those that an older file may lack."""
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
 
 
@@ -117,6 +120,8 @@ def _rounded(column: Column, value: Any) -> Any:
 
 def coerce(frame: DataFrame, columns: Collection[str] = COLUMNS) -> DataFrame:
     """The frame with these columns in this order and their types; those it lacks are empty."""
+    if missing := {name: value for name, value in DEFAULTS.items() if name not in frame}:
+        frame = frame.assign(**missing)
     settled: DataFrame = frame.reindex(columns=list(columns))
     for name in columns:
         settled[name] = _texts(settled[name]) if name in TEXTS else _numbers(settled[name], name)

@@ -189,7 +189,13 @@ class RunOptions:
     peak: str | None = _option(
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
     )
-    plots: bool = _option("", "Draw no plots.", default=True, flags=("--no-plots",))
+    plots: bool = _option(
+        "",
+        "Draw no plots.",
+        default=True,
+        flags=("--no-plots",),
+        refused_by={"measure": "call plot() of the run"},
+    )
     dry_run: bool = _option(
         "", "Print the plan, cases and memory; measure nothing.", default=False, refused_by={
             "resume": "leave it out: `commbench show` prints what there is",
@@ -199,7 +205,9 @@ class RunOptions:
     )  # fmt: skip
     verbose: bool = _option(
         "", "Say how ranks are started, and why.", default=False, flags=("--verbose", "-v"),
-        refused_by={"sweep": "a sweep runs quietly"},
+        refused_by={
+            "sweep": "a sweep runs quietly", "api": "leave it out: nothing is printed",
+        },
     )  # fmt: skip
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The Python names of the options that were given."""

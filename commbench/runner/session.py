@@ -62,14 +62,21 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     for line in _draw(run) if options.plots else ():
         listener.status(line)
     listener.status(f"results are in {run.path}")
+    require_correct(run)
+    return run
+
+
+def require_correct(run: Run) -> None:
+    """Raise WrongResultError, with the run, if any result was wrong."""
     wrong = [measurement for measurement in run.measurements if measurement.wrong]
     if wrong:
-        raise WrongResultError(
+        error = WrongResultError(
             f"{wrong[0].wrong} elements of {wrong[0].case.name} are wrong; {wrong[0].reason}"
             + (f" (and {len(wrong) - 1} more cases)" if wrong[1:] else ""),
             "do not trust these times, nor this machine's communication, before it is explained",
         )
-    return run
+        error.run = run
+        raise error
 
 
 def _draw(run: Run) -> list[str]:
