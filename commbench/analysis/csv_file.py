@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -40,7 +40,7 @@ _LINES_AT_ONCE = 128
 """More take longer: their fields do not fit into the processor's caches."""
 
 
-def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> list[Any]:
+def read_results(path: Path, columns: Collection[str] = COLUMNS) -> list[Any]:
     """The rows of a results.csv: named tuples of these columns. Numbers that are empty are None;
     columns that an older file lacks are empty.
 
@@ -95,7 +95,7 @@ def _read_rows(
 
 def _parse_line(path: Path, number: int, names: Sequence[str], line: Sequence[str]) -> None:
     try:
-        _parse_lines(names, COLUMNS, [line])
+        _parse_lines(names, tuple(COLUMNS), [line])
     except ValueError as error:
         raise _damaged(path, number, error) from None
 
@@ -207,5 +207,5 @@ class ResultsCsv:
 
 def _line(row: ResultRow) -> str:
     line = io.StringIO()
-    csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(columns_of(row))
+    csv.writer(line, lineterminator="\n").writerow(columns_of(row).values())
     return line.getvalue()

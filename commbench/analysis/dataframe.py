@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make_frame(
-    rows: Iterable[Sequence[Any]], columns: Sequence[str], texts: Sequence[str] = TEXTS
+    rows: Iterable[Sequence[Any]], columns: Sequence[str], texts: Collection[str] = TEXTS
 ) -> DataFrame:
     """A frame of these rows: INTEGERS as Int64, `texts` as string, other columns as Float64.
     None becomes `pandas.NA`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,17 +49,16 @@ class Format(NamedTuple):
     name: str
     recognises: Callable[[Path, bytes], bool]
     """Whether it is a file or folder of this kind, by its path and its first bytes."""
-    load: Callable[[Path, Sequence[str], ImportHints], LoadedRun]
+    load: Callable[[Path, Collection[str], ImportHints], LoadedRun]
     """Load these columns; what another tool's file does not tell is in the last argument."""
 
 
-def as_loaded_run(run: Run | LoadedRun, columns: Sequence[str] = COLUMNS) -> LoadedRun:
+def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
     """A run that was read or imported, with these columns of its rows; a LoadedRun as it is."""
     if isinstance(run, LoadedRun):
         return run
     make_row = row_type(tuple(columns))
-    values = map(columns_of, make_rows(run))
-    rows = [make_row(*(found[name] for name in columns)) for found in values]
+    rows = [make_row(**columns_of(row, columns)) for row in make_rows(run)]
     return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run)
 
 
@@ -69,7 +68,7 @@ def _is_journal(path: Path, head: bytes) -> bool:
     return path.name == JOURNAL or head.startswith(b'{"kind"')
 
 
-def _load_journal(path: Path, columns: Sequence[str], _: ImportHints) -> LoadedRun:
+def _load_journal(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
     return as_loaded_run(read_run(path), columns)
 
 
@@ -80,7 +79,7 @@ def _is_results(path: Path, head: bytes) -> bool:
     return path.name == RESULTS_CSV or (b"operation" in first and b"size_bytes" in first)
 
 
-def _load_results(path: Path, columns: Sequence[str], _: ImportHints) -> LoadedRun:
+def _load_results(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
     file = path / RESULTS_CSV if is_folder(path) else path
     rows = read_results(file, columns)
     labels = {row.label for row in rows} - {""} if "label" in columns else set()
@@ -88,7 +87,7 @@ def _load_results(path: Path, columns: Sequence[str], _: ImportHints) -> LoadedR
     return LoadedRun(labels.pop() if len(labels) == 1 else name, path, tuple(columns), rows)
 
 
-def _load_foreign(path: Path, columns: Sequence[str], hints: ImportHints) -> LoadedRun:
+def _load_foreign(path: Path, columns: Collection[str], hints: ImportHints) -> LoadedRun:
     return as_loaded_run(open_run(path, hints), columns)
 
 
@@ -103,7 +102,9 @@ READERS: tuple[Format, ...] = (
 _HEAD_BYTES = 4096
 
 
-def load(path: Path, columns: Sequence[str] = COLUMNS, hints: ImportHints = NO_HINTS) -> LoadedRun:
+def load(
+    path: Path, columns: Collection[str] = COLUMNS, hints: ImportHints = NO_HINTS
+) -> LoadedRun:
     """The results in a run folder, run.jsonl, results.csv or another tool's file.
 
     RecordsError says what is wrong; UsageError what `untold` has to add.
