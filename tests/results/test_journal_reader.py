@@ -184,6 +184,22 @@ def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(
         read_run(tmp_path)
 
 
+def test_a_case_without_its_ranks_is_one_of_all_ranks(lines: list[str], tmp_path: Path) -> None:
+    number = next(i for i, line in enumerate(lines) if json.loads(line)["kind"] == "case")
+    written = json.loads(lines[number])
+    assert written["case"].pop("ranks") == 2
+    for ranks, readable in ((None, True), (1, True), (2, True), (3, False), (-1, False)):
+        case = written["case"] | ({} if ranks is None else {"ranks": ranks})
+        lines[number] = json.dumps(written | {"case": case}) + "\n"
+        (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+        if readable:
+            found = read_run(tmp_path).measurements[case["index"]]
+            assert found.case.ranks == (2 if ranks is None else ranks)
+        else:
+            with pytest.raises(RecordsError, match=f"line {number + 1}, is damaged: "):
+                read_run(tmp_path)
+
+
 def test_a_journal_must_begin_with_its_header(lines: list[str], tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_text("".join(lines[1:]), encoding="utf-8")
     with pytest.raises(RecordsError, match="line 1, is damaged"):
