@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import Interrupted, RecordsError
 from commbench.results.files import why_unreadable
 from commbench.results.journal_reader import read_run
@@ -54,6 +55,8 @@ class SettingResult(NamedTuple):
     setting: Setting
     run: Run | None
     """All its complete rounds as launches of one run; None where no round is complete."""
+    rows: tuple[ResultRow, ...]
+    """The rows of that run."""
     failure: str
     """Why a round or a case has no result; empty where all have one."""
 
@@ -224,7 +227,7 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         elif run:
             failures = (m for m in run.measurements if m.status == FAILED)
             failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
-        found.append(SettingResult(setting, run, failure))
+        found.append(SettingResult(setting, run, make_rows(run) if run else (), failure))
     return tuple(found)
 
 
