@@ -83,15 +83,6 @@ def resume(folder: Path, options: SweepOptions) -> None:
     _run(_with_tolerance(read_sweep(folder), options), folder, options)
 
 
-def find_sweep(text: str) -> Path | None:
-    """The folder of a sweep that `text` names, as a path or under results/; None for no sweep."""
-    from commbench.results.files import is_file
-    from commbench.results.run_folder import RESULTS
-    from commbench.sweep.runner import DESCRIPTION
-
-    return next((f for f in (Path(text), RESULTS / text) if is_file(f / DESCRIPTION)), None)
-
-
 def show(folder: Path) -> None:
     """Print the results of a sweep so far; run and draw nothing."""
     from commbench.sweep.ranking import make_points
