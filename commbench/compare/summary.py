@@ -21,7 +21,7 @@ from commbench.compare.ratio import (
 from commbench.units import (
     GB,
     MICRO,
-    decimals_of_GBps,
+    choose_decimals,
     format_bytes,
     format_GBps,
     format_ratio,
@@ -92,7 +92,7 @@ def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow
 def lines_of(rows: Sequence[ComparedRow]) -> list[TableLine]:
     """The rows of a kind as cells under HEADINGS."""
     decimals = [
-        decimals_of_GBps(b * GB for row in side if (b := row.busbw_GBps) is not None)
+        choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
         for side in ([row.a for row in rows], [row.b for row in rows])
     ]
     return [TableLine(_cells(row, decimals), row.verdict) for row in rows]

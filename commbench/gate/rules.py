@@ -14,7 +14,7 @@ from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import find_operation
 from commbench.units import LARGEST_SIZE, format_size, parse_size
-from commbench.validation import brief, is_modest
+from commbench.validation import brief, is_within_limits
 
 
 class Rule(NamedTuple):
@@ -124,7 +124,7 @@ def as_text(key: str, value: Any) -> str:
     """A value as the text of an option; a number has no unit."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and is_modest(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_within_limits(value):
         return repr(value)
     raise UsageError(f"{key} is {brief(value)}", "write it as text, in quotation marks")
 
