@@ -107,7 +107,7 @@ def _give_up_output() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit, without Python's finalization if torch was imported: that takes as long as a small run."""
+    """Exit. If torch was imported, skip Python's finalization, as slow as a small run."""
     if "torch" in sys.modules:
         sys.stdout.flush()
         sys.stderr.flush()
