@@ -151,11 +151,11 @@ def _read_cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
 
 def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     """What uses the cores while this process sleeps for WATCH_S."""
-    processes, began = read_processes(host), time.monotonic()
+    processes, start = read_processes(host), time.monotonic()
     ticks = read_cpu_ticks(usable, host)
     time.sleep(WATCH_S)
     use = measure_use(ticks, read_cpu_ticks(usable, host))
-    elapsed = time.monotonic() - began
+    elapsed = time.monotonic() - start
     pressure = re.search(r"some avg10=([\d.]+)", read_text(host / "proc/pressure/cpu") or "")
     return {
         "busy_share": use.busy_share if use else None,
@@ -178,11 +178,11 @@ def _read_clock(host: Path) -> dict[str, Any]:
 
 
 def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
-    """The least step of a clock in ns, and the time that reading it from Python takes; both in
-    seconds.
+    """The least step of a clock that returns nanoseconds, and how long a reading of it takes; both
+    in seconds.
 
-    The step is None where all readings are equal. The time is the median over CLOCK_PARTS, so that
-    an interruption does not count.
+    The step is None where all readings are equal. The time of a reading is the median over
+    CLOCK_PARTS, so that an interruption does not count.
     """
     costs, steps = [], []
     for _ in range(CLOCK_PARTS):
