@@ -21,7 +21,6 @@ import json
 import os
 import pkgutil
 import resource
-import runpy
 import selectors
 import signal
 import socket
@@ -145,14 +144,11 @@ def _become(request_file: int, *streams: int) -> NoReturn:
 
 
 def _run(program: str | None) -> None:
-    """Run commbench as `python -m commbench` does; or a program, which is text as after `python -c`
-    or names a file, and which imports commbench anew to change it."""
+    """Run commbench as `python -m commbench` does; or the text of a program as `python -c` does,
+    which imports commbench anew to change it."""
     if program is not None or READ_BY_COMMBENCH in os.environ:
         for name in [name for name in sys.modules if name.partition(".")[0] == "commbench"]:
             del sys.modules[name]
-    if program and "\n" not in program:
-        runpy.run_path(program, run_name="__main__")
-        return
     main = ModuleType("__main__")
     # Spawned ranks look for it.
     main.__spec__ = importlib.util.find_spec(ENTRY_POINT) if program is None else None
