@@ -1,6 +1,54 @@
 """commbench measures the collectives of torch.distributed.
 
-Nothing is imported here: `commbench --help` must start at once.
+`commbench.run`, `measure`, `load`, `compare` and `check` are described in docs/python.md. They are
+imported when they are first used: `import commbench` and `commbench --help` start at once.
 """
 
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from commbench.api import Run as Run
+    from commbench.api import load as load
+    from commbench.api import measure as measure
+    from commbench.api import run as run
+    from commbench.errors import CommbenchError as CommbenchError
+    from commbench.spec.plan import Plan as Plan
+
 __version__ = "0.1.0"
+
+_MODULES = {
+    "run": "commbench.api",
+    "measure": "commbench.api",
+    "load": "commbench.api",
+    "Run": "commbench.api",
+    "Plan": "commbench.spec.plan",
+    "CommbenchError": "commbench.errors",
+}
+"""Where each public name is defined."""
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _MODULES:
+        raise AttributeError(f"module 'commbench' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]
+
+
+class _Package(ModuleType):
+    """Keeps `commbench.compare` the function when the folder of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _MODULES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

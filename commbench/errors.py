@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class CommbenchError(Exception):
@@ -26,6 +27,10 @@ class CommbenchError(Exception):
     """
 
     exit_code = 2
+    is_reporter = True
+    """Whether this process reports it. Of several ranks with the same error, one does."""
+    run: Any = None
+    """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
 
     def __init__(self, message: str, hint: str = "", details: str = "") -> None:
         super().__init__(message)

@@ -5,7 +5,7 @@ scripts/faults [--faults N] [--soak N] [--seed N] [--nodes N] [KIND...]
 Each fault is one run with real ranks in which something happens to a rank or to a launcher; every
 third run has two nodes, which are launchers on this host. Of each run it is checked that it ended
 in time and with the right code, that no process and no file in memory was left, that no finished
-case was lost, that its folder can be read, and that each launcher named the guilty rank. The soak
+case was lost, that its folder can be read, and that each launcher named the culprit. The soak
 is one launcher that makes N launches in a row. Exit code 1 if anything was not as promised; each
 such run is printed with the command that repeats it.
 """
@@ -39,27 +39,27 @@ STRUCK = "struck"
 TIMEOUT_S = 4
 ENDS_WITHIN_S = 10.0
 HANGS_FOR_S = TIMEOUT_S + 5.0
-"""What --timeout allows, the next beat of a watchdog, and listening to the others."""
+"""What --timeout allows, the next heartbeat of a watchdog, and its diagnosis."""
 RUN = ["--sizes", "1K-16K", "--iters", "100", "--no-plots", "--output", "run",
        "--timeout", str(TIMEOUT_S)]  # fmt: skip
 
 
 class Fault(NamedTuple):
-    """One kind of trouble."""
+    """One kind of fault."""
 
     codes: tuple[int, ...]
-    """With what the launcher may end."""
+    """The exit codes with which the launcher may end."""
     inside: str = ""
-    """Python that the guilty rank runs; empty: a signal from outside."""
+    """Python code that the culprit runs; empty for a signal from outside."""
     phase: str = "call"
-    """Where it does: `start`, `call`, `check`, `gather`."""
+    """When it does: `start`, `call`, `after` a call, `check`, `checked`, `gather`."""
     to_rank: int = 0
     """The signal that a rank gets."""
     to_launcher: tuple[int, ...] = ()
     """The signals that the launcher gets, 0.1 s apart."""
     hangs: bool = False
     named: bool = True
-    """There is a guilty rank, and it has to be named."""
+    """There is a culprit, and it has to be named."""
 
 
 DIES, HANGS = (4,), (4,)
@@ -106,12 +106,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, help="of every run; else 1 or 2")
     parser.add_argument("--soak", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     bad = 0
-    if asked.faults:
-        bad += break_runs(asked.kinds or list(FAULTS), asked.faults, asked.seed, asked.nodes)
-    if asked.soak:
-        bad += soak(asked.soak)
+    if options.faults:
+        bad += break_runs(
+            options.kinds or list(FAULTS), options.faults, options.seed, options.nodes
+        )
+    if options.soak:
+        bad += soak(options.soak)
     sys.exit(1 if bad else 0)
 
 
@@ -149,7 +151,7 @@ class Trial(NamedTuple):
     """One run: the launchers of its nodes, which share this host, and what is to happen to it."""
 
     fault: Fault
-    guilty: int
+    culprit: int
     """The rank that the fault is about."""
     per_node: int
     struck: int
@@ -163,8 +165,8 @@ class Trial(NamedTuple):
         return self.per_node * len(self.launchers)
 
 
-class Told(NamedTuple):
-    """What a launcher left."""
+class NodeEnd(NamedTuple):
+    """How a launcher ended."""
 
     code: int
     err: str
@@ -188,7 +190,7 @@ def one_run(
             with suppress(ProcessLookupError):  # it has just ended
                 strike(trial)
         limit = ENDS_WITHIN_S + HANGS_FOR_S * fault.hangs + 60.0 * bool(fault.inside)
-        told = [finish(launcher, began + limit) for launcher in trial.launchers]
+        ends = [finish(launcher, began + limit) for launcher in trial.launchers]
     except subprocess.TimeoutExpired:
         return [f"it hung; {hanging(trial)}"], time.monotonic() - began
     finally:
@@ -197,25 +199,27 @@ def one_run(
     for note in folder.glob(f"*/{STRUCK}"):
         began = float(note.read_text())
     took = 0.0 if fault.codes in ((0,), (5,)) else ended - began
-    if all(one.code == 0 for one in told) and fault.codes != (0,):
+    if all(one.code == 0 for one in ends) and fault.codes != (0,):
         return None, 0.0
     wrong = []
     if took > ENDS_WITHIN_S + HANGS_FOR_S * fault.hangs:
         wrong.append(f"it ended {took:.1f} s after the fault")
-    for node, one in enumerate(told):
-        wrong += complaints(trial, node, one, told[0])
-    wrong += what_is_left(trial, told)
+    for node, one in enumerate(ends):
+        wrong += complaints(trial, node, one, ends[0])
+    wrong += what_is_left(trial, ends)
     if wrong:
-        words = [f"node {n}: {' | '.join(one.err.splitlines()[-3:])}" for n, one in enumerate(told)]
-        wrong.append(f"of {trial.ranks} ranks on {len(told)} nodes; it said: {'; '.join(words)}")
+        words = [f"node {n}: {' | '.join(one.err.splitlines()[-3:])}" for n, one in enumerate(ends)]
+        wrong.append(
+            f"of {trial.ranks} ranks on {len(ends)} nodes; they printed: {'; '.join(words)}"
+        )
     return wrong, took
 
 
 def start(fault: Fault, random: Random, nodes: int, folder: Path) -> Trial:
     """Start the launchers of a run, each in a folder `node<N>` of its own."""
     per_node = random.choice((1, 2)) if nodes > 1 else random.choice((2, 2, 3))
-    guilty = random.randrange(nodes * per_node)
-    spec = {"code": fault.inside, "phase": fault.phase, "rank": guilty,
+    culprit = random.randrange(nodes * per_node)
+    spec = {"code": fault.inside, "phase": fault.phase, "rank": culprit,
             "at": random.randrange(2, 400) if fault.phase == "call" else 2}  # fmt: skip
     mark = f"{os.getpid()}-{random.random()}"
     words = [sys.executable, __file__, "run", *RUN, "--nproc-per-node", str(per_node)]
@@ -232,11 +236,11 @@ def start(fault: Fault, random: Random, nodes: int, folder: Path) -> Trial:
             env=os.environ | {MARK: mark, SPEC: json.dumps(spec)}, start_new_session=True,
         )  # fmt: skip
         launchers.append(launcher)
-    return Trial(fault, guilty, per_node, guilty // per_node, folder, mark, launchers)
+    return Trial(fault, culprit, per_node, culprit // per_node, folder, mark, launchers)
 
 
 def hanging(trial: Trial) -> str:
-    """Which nodes are still there, and what each said; ends them."""
+    """Which nodes still run, and what each printed; ends them."""
     words = []
     for node, launcher in enumerate(trial.launchers):
         there = "is there" if launcher.poll() is None else f"ended with {launcher.returncode}"
@@ -244,12 +248,12 @@ def hanging(trial: Trial) -> str:
         words.append(
             f"node {node} {there}: {' | '.join(launcher.communicate()[1].splitlines()[-3:])}"
         )
-    return f"rank {trial.guilty} of {trial.ranks}; {'; '.join(words)}"
+    return f"rank {trial.culprit} of {trial.ranks}; {'; '.join(words)}"
 
 
-def finish(launcher: subprocess.Popen[str], deadline: float) -> Told:
+def finish(launcher: subprocess.Popen[str], deadline: float) -> NodeEnd:
     _, err = launcher.communicate(timeout=max(0.1, deadline - time.monotonic()))
-    return Told(launcher.returncode, err)
+    return NodeEnd(launcher.returncode, err)
 
 
 def free_port() -> int:
@@ -258,7 +262,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def complaints(trial: Trial, node: int, told: Told, first: Told) -> list[str]:
+def complaints(trial: Trial, node: int, end: NodeEnd, first: NodeEnd) -> list[str]:
     """What is not as promised with how a node ended; `first` is what node 0 left."""
     fault, wrong = trial.fault, []
     codes = fault.codes
@@ -267,23 +271,23 @@ def complaints(trial: Trial, node: int, told: Told, first: Told) -> list[str]:
         codes = (*DIES, 0) if all_done else DIES  # its ranks lose the others
     if node and fault.codes == (5,):
         codes = (0,)  # node 0 tells of results
-    if told.code not in codes:
-        wrong.append(f"node {node}: exit code {told.code} instead of {codes[0]}")
-    if told.code in (0, -signal.SIGKILL):
+    if end.code not in codes:
+        wrong.append(f"node {node}: exit code {end.code} instead of {codes[0]}")
+    if end.code in (0, -signal.SIGKILL):
         return wrong
-    errors = [line for line in told.err.splitlines() if line.startswith("error: ")]
-    if len(errors) != 1 or not told.err.splitlines()[-1].startswith("hint: "):
+    errors = [line for line in end.err.splitlines() if line.startswith("error: ")]
+    if len(errors) != 1 or not end.err.splitlines()[-1].startswith("hint: "):
         return [*wrong, f"node {node}: it did not end with two lines"]
-    who = rf"\brank {trial.guilty}\b" if fault.named else ""
+    who = rf"\brank {trial.culprit}\b" if fault.named else ""
     if node != trial.struck and fault.to_launcher:
         lowest = trial.struck * trial.per_node
         who = rf"\bnode {trial.struck}\b|\branks? {lowest}\b"
     if not re.search(who, errors[0]):
-        wrong.append(f"node {node}: who is guilty was not named")
+        wrong.append(f"node {node}: the culprit was not named")
     return wrong
 
 
-def what_is_left(trial: Trial, told: list[Told]) -> list[str]:
+def what_is_left(trial: Trial, ends: list[NodeEnd]) -> list[str]:
     """Processes, files in memory, and finished cases that are not where they should be."""
     wrong = []
     deadline = time.monotonic() + ENDS_WITHIN_S
@@ -291,10 +295,10 @@ def what_is_left(trial: Trial, told: list[Told]) -> list[str]:
         time.sleep(0.1)
     if left:
         wrong.append(f"{len(left)} processes were left")
-    for launcher, one in zip(trial.launchers, told, strict=True):
+    for launcher, one in zip(trial.launchers, ends, strict=True):
         if one.code != -signal.SIGKILL and list(scratch_dirs_of(launcher)):
             wrong.append("files are left in /dev/shm")
-    run, first = trial.folder / "node0" / "run", told[0]
+    run, first = trial.folder / "node0" / "run", ends[0]
     finished = re.findall(r"^\[\d+/\d+\] (\S.*?)  ", first.err, re.MULTILINE)
     if run.exists() or finished:
         wrong += lost(run, finished, first.code)
@@ -302,7 +306,7 @@ def what_is_left(trial: Trial, told: list[Told]) -> list[str]:
 
 
 def lost(run: Path, finished: list[str], code: int) -> list[str]:
-    """What is missing in a run folder of the cases that were told to be finished."""
+    """What is missing in a run folder of the cases that were printed as finished."""
     try:
         found = read_run(run)
     except CommbenchError as error:
@@ -325,7 +329,7 @@ def strike(trial: Trial) -> None:
     """Send the fault's signals."""
     launcher = trial.launchers[trial.struck]
     if trial.fault.to_rank:
-        os.kill(pid_of(launcher, trial.guilty), trial.fault.to_rank)
+        os.kill(pid_of(launcher, trial.culprit), trial.fault.to_rank)
     for number in trial.fault.to_launcher:
         launcher.send_signal(number)
         time.sleep(0.1)
@@ -336,7 +340,7 @@ def scratch_dirs_of(launcher: subprocess.Popen[str]) -> Iterator[Path]:
 
 
 def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
-    """The process of a rank, as it has noted it."""
+    """The process of a rank, as it has recorded it."""
     for scratch_dir in scratch_dirs_of(launcher):
         state = (scratch_dir / f"state-{rank}").read_bytes()
         return memoryview(state).cast("q")[0]
@@ -344,7 +348,7 @@ def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
 
 
 def wait_for_ranks(trial: Trial) -> None:
-    """Return when all ranks have noted their process."""
+    """Return when all ranks have recorded their process."""
     while all(launcher.poll() is None for launcher in trial.launchers):
         scratch_dirs = [
             scratch_dir for launcher in trial.launchers for scratch_dir in scratch_dirs_of(launcher)
@@ -391,7 +395,7 @@ def run_with_fault(spec: dict[str, Any]) -> None:
 
 
 def plant(spec: dict[str, Any]) -> None:
-    """Make the guilty rank run the fault's code when it gets to its place."""
+    """Make the culprit run the fault's code when it comes to the fault's phase."""
     from commbench.spec.operations import OPERATIONS
     from commbench.worker import communicator, coordinator, entrypoint
 

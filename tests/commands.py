@@ -23,6 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from commbench.worker.watchdog.delays import SCALE
+
 START_TIMEOUT_S = 120
 """Longer than any of these commands takes; a hang fails the test instead of blocking it."""
 
@@ -30,6 +32,9 @@ READ_AT_START = re.compile("PYTHON|OMP_|OPENBLAS_|MKL_|TORCH_|LD_|MALLOC_|LC_|LA
 """Variables that Python, torch and other libraries read once, when they start."""
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
+
+SHORT_DELAYS = {SCALE: "0.25"}
+"""Variables with which failures are detected in a quarter of the usual time."""
 
 Limits = Mapping[str, tuple[int, int]]
 """Resource limits by their names in `resource`, each soft and hard."""
@@ -228,15 +233,15 @@ def run_commbench(folder: Path, *arguments: str, is_fresh: bool = False, **varia
     return start_command(folder, *arguments, *output, is_fresh=is_fresh, **variables).finish()
 
 
-def run_program(folder: Path, program: str, *arguments: str) -> Ended:
+def run_program(folder: Path, program: str, *arguments: str, **variables: str) -> Ended:
     """Run a program that changes something, then runs `commbench run ARGUMENTS`.
 
     Ranks are forked from it, and find the change.
     """
-    return run_program_as(folder, program, "run", *arguments, "--output", "run")
+    return run_program_as(folder, program, "run", *arguments, "--output", "run", **variables)
 
 
-def run_program_as(folder: Path, program: str, *arguments: str) -> Ended:
+def run_program_as(folder: Path, program: str, *arguments: str, **variables: str) -> Ended:
     """Run a program that changes something, then runs `commbench ARGUMENTS`."""
     text = program + "\nfrom commbench.cli.main import main\nmain()\n"
-    return start_command(folder, *arguments, program=text).finish()
+    return start_command(folder, *arguments, program=text, **variables).finish()

@@ -15,7 +15,9 @@ def commbench(tmp_path: Path) -> Commbench:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Commbench:
-    return lambda text, *arguments: run_program(tmp_path, text, *arguments)
+    return lambda text, *arguments, **variables: run_program(
+        tmp_path, text, *arguments, **variables
+    )
 
 
 def pytest_sessionfinish() -> None:

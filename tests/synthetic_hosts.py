@@ -9,7 +9,7 @@ from commbench.doctor.checkup import DoctorOptions, DoctorReport, OtherLoad
 from commbench.doctor.host_bandwidth import HostBandwidth
 from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_trials import SIZES, SizeResult, Trial
-from commbench.doctor.sample_range import spread
+from commbench.doctor.sample_range import make_range
 
 SOUND = HostFacts(
     host="example",
@@ -42,10 +42,10 @@ def facts(**other: Any) -> HostFacts:
 
 def ceilings(**other: Any) -> HostBandwidth:
     usual = HostBandwidth(
-        loopback=spread([4e9, 5e9, 6e9]),
-        round_trip=spread([20e-6]),
-        copy_one=spread([10e9]),
-        copy_all=spread([30e9]),
+        loopback=make_range([4e9, 5e9, 6e9]),
+        round_trip=make_range([20e-6]),
+        copy_one=make_range([10e9]),
+        copy_all=make_range([30e9]),
         cores=4,
         undisturbed=False,
     )

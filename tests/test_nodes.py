@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import START_TIMEOUT_S, Command, Ended, start_command
+from commands import SHORT_DELAYS, START_TIMEOUT_S, Command, Ended, start_command
 from test_launch import ITERATION, crash, free_port
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
@@ -27,7 +27,7 @@ def start(
     return start_command(
         own, "run", "--no-plots", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank",
         str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), *arguments,
-        program=program,
+        program=program, **SHORT_DELAYS,
     )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def stop(self):
     healthy(self)
 Watchdog.stop = stop
 """
-"""A program in which rank 1 comes to grief when all is done."""
+"""A program in which rank 1 exits with code 9 when everything is measured."""
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
 def start_long(where: Path) -> list[Command]:
     """Two nodes that have begun to measure."""
     port = free_port()
-    asked = ["--sizes", "1K-1M", "--iters", "3000", "--output", "run"]
+    asked = ["--sizes", "1K-1M", "--iters", "1000", "--output", "run"]
     nodes = [start(where, node, port, *asked) for node in range(2)]
     journal = where / "node0" / "run" / JOURNAL
     while not journal.exists() or '"kind": "batch"' not in journal.read_text():

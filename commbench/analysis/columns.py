@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
+from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.units import GB, MICRO
 
@@ -42,12 +43,16 @@ INTEGERS = (
 )  # fmt: skip
 
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
-NEEDED = (*KEY, *TIMES, "status")
+DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
+"""What a file means that is older than these dimensions, and lacks their columns."""
+NEEDED = (*(name for name in KEY if name not in DEFAULTS), *TIMES, "status")
 """Without these columns a file is not results.csv; others came later, or may be left out."""
 
 
 def coerce(frame: DataFrame, columns: Sequence[str] = COLUMNS) -> DataFrame:
     """The frame with these columns in this order and their types; those it lacks are empty."""
+    if missing := {name: value for name, value in DEFAULTS.items() if name not in frame}:
+        frame = frame.assign(**missing)
     settled: DataFrame = frame.reindex(columns=list(columns))
     for name in columns:
         settled[name] = _texts(settled[name]) if name in TEXTS else _numbers(settled[name], name)

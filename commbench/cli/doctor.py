@@ -30,18 +30,18 @@ def doctor(
     commbench doctor --seconds 180 --rounds 6 --nproc-per-node 4
     commbench doctor --json > doctor.json
     """
-    began = time.monotonic()
+    start = time.monotonic()
     from commbench.doctor.checkup import DoctorOptions, examine
     from commbench.doctor.json_output import doctor_json
     from commbench.doctor.text import doctor_text
     from commbench.launch.process_setup import import_torch
     from commbench.output.console import print_result, print_status
 
-    request = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
+    options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
     import_torch()
-    checkup = examine(request, began, print_status)
-    text = json.dumps(doctor_json(checkup), indent=1) if as_json else doctor_text(checkup)
+    report = examine(options, start, print_status)
+    text = json.dumps(doctor_json(report), indent=1) if as_json else doctor_text(report)
     if text:
         print_result(text)
-    if checkup.trouble:
-        raise checkup.trouble
+    if report.trouble:
+        raise report.trouble

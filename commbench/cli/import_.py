@@ -47,10 +47,10 @@ def import_(
     from commbench.report.run_table import run_text
     from commbench.results.journal import write_run
     from commbench.results.run_folder import create_folder, new_folder
-    from commbench.runner.run_options import refuse_bad_label
+    from commbench.runner.option import require_label
 
     if label is not None:
-        refuse_bad_label(label)
+        require_label(label)
     run = import_run(file, ImportHints(ranks, op, dtype))
     run = run._replace(header=run.header._replace(label=label or run.header.label))
     folder = create_folder(output or new_folder(label or "imported"))

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from commbench.errors import UsageError
-from commbench.jobs.job import Job, variables_of
-from commbench.spec.backends import BACKENDS
-
-if TYPE_CHECKING:
-    from commbench.runner.run_options import RunOptions
+from commbench.jobs.job import Job, parse_variables
 
 job = typer.Typer(
     add_completion=False,
@@ -85,18 +80,17 @@ def slurm(
     commbench job slurm --nodes 2 --nproc-per-node 4 --setup 'source venv/bin/activate' \\
         --output job.sh -- --op all_gather
     """
-
     from commbench.jobs.slurm import SlurmOptions, batch_script
 
-    wishes = SlurmOptions(
+    options = SlurmOptions(
         partition=partition, account=account, time=time, cpus_per_task=cpus_per_task,
         exclusive=exclusive, container=container, setup=tuple(setup or ()),
     )  # fmt: skip
-    asked = job_of(
+    job = make_job(
         context.args, nodes=nodes, ranks_per_node=nproc_per_node, gpus_per_node=gpus_per_node,
         variables=env or (),
     )  # fmt: skip
-    _give(batch_script(asked, wishes), output)
+    _write(batch_script(job, options), output)
 
 
 @job.command(context_settings=AFTER_DASHES, options_metavar=f"[OPTIONS] {OPTIONS_OF_RUN}")
@@ -149,22 +143,21 @@ def kubernetes(
     commbench job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1 \\
         --kind pytorchjob --output job.yaml -- --backend gloo
     """
+    from commbench.jobs.kubernetes import KubernetesOptions, manifest, parse_resources
 
-    from commbench.jobs.kubernetes import KubernetesOptions, manifest, resources_of
-
-    wishes = KubernetesOptions(
+    options = KubernetesOptions(
         image=image, kind=kind, name=name, namespace=namespace, claim=claim, runtime=runtime,
-        resources=resources_of(resource or []),
+        resources=parse_resources(resource or []),
     )  # fmt: skip
-    asked = job_of(
+    job = make_job(
         context.args, nodes=nodes, ranks_per_node=nproc_per_node, gpus_per_node=gpus_per_node,
         variables=env or (),
     )  # fmt: skip
-    _give(manifest(asked, wishes), output)
+    _write(manifest(job, options), output)
 
 
-def _give(text: str, output: Path | None) -> None:
-    """Print it, or write it where nothing is yet."""
+def _write(text: str, output: Path | None) -> None:
+    """Print a text, or write it to a file that does not exist yet."""
     from commbench.output.console import print_result
 
     if output is None:
@@ -176,7 +169,7 @@ def _give(text: str, output: Path | None) -> None:
     print_result(output)
 
 
-def job_of(
+def make_job(
     words: Sequence[str],
     *,
     nodes: int,
@@ -184,55 +177,29 @@ def job_of(
     gpus_per_node: int | None,
     variables: Sequence[str],
 ) -> Job:
-    """The job that runs `commbench run WORDS`; refuses what that would refuse on every rank."""
-    from commbench.cli.lazy_group import command
-    from commbench.runner.run_options import request_of
+    """The job that runs `commbench run WORDS`.
 
-    said: dict[str, Any] = command("run").make_context("commbench run", list(words)).params
-    _refuse_what_the_job_says(said)
-    request = request_of(said)
-    job = Job(
-        title=request.name,
-        words=tuple(words),
-        output=None if request.output is None else str(request.output),
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        gpus_per_node=_gpus(request, ranks_per_node) if gpus_per_node is None else gpus_per_node,
-        variables=variables_of(list(variables)),
-    )
-    _refuse_in_vain(request, job.nodes * job.ranks_per_node)
-    return job
-
-
-def _refuse_what_the_job_says(said: dict[str, Any]) -> None:
-    for option, wrong, why in (
-        ("--nnodes", said["nnodes"] != 1, "say --nodes before the --"),
-        ("--node-rank", said["node_rank"], "leave it out: the cluster numbers the nodes"),
-        ("--nproc-per-node", said["nproc_per_node"] is not None, "say it before the --"),
-        ("--master-addr", said["master_addr"], "leave it out: the ranks find each other"),
-        ("--master-port", said["master_port"], "leave it out: the ranks find each other"),
-        ("--launcher", said["launcher"] != "agent", "leave it out: the cluster starts the ranks"),
-        ("--launches", said["launches"] > 1, "submit the job several times"),
-        ("--dry-run", said["dry_run"], "leave it out: nothing is measured here"),
-    ):
-        if wrong:
-            raise UsageError(f"{option} after the -- does not go with a job", why)
-
-
-def _device(request: RunOptions) -> str:
-    """The device type that the request names or its backend implies; cpu where nothing does."""
-    known = BACKENDS.get(request.backend or "")
-    return request.device or (known.devices[0] if known else "cpu")
-
-
-def _gpus(request: RunOptions, ranks_per_node: int) -> int:
-    return 0 if _device(request) == "cpu" else ranks_per_node
-
-
-def _refuse_in_vain(request: RunOptions, world_size: int) -> None:
-    """Refuse what is known to be impossible now, not after a time in the queue."""
+    Raises the error that every rank would raise, and that of options which the job sets itself.
+    """
+    from commbench.cli.run_parameters import parse_words
+    from commbench.spec.backends import BACKENDS
     from commbench.spec.plan import require_ready_case
 
-    plan = request.plan(request.backend or "gloo", _device(request), world_size)
-    if request.backend:
+    options = parse_words(words, "job")
+    backend = BACKENDS.get(options.backend or "")
+    device = options.device or (backend.devices[0] if backend else "cpu")
+    if gpus_per_node is None:
+        gpus_per_node = 0 if device == "cpu" else ranks_per_node
+    job = Job(
+        title=options.name,
+        words=tuple(words),
+        output=None if options.output is None else str(options.output),
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=gpus_per_node,
+        variables=parse_variables(variables),
+    )
+    plan = options.plan(options.backend or "gloo", device, nodes * ranks_per_node)
+    if options.backend:
         require_ready_case(plan)
+    return job

@@ -71,9 +71,10 @@ def main() -> NoReturn:
     except CommbenchError as error:
         if isinstance(error, Interrupted):
             ignore_interruptions()
-        if os.environ.get("COMMBENCH_TRACEBACK") == "1":
+        if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
-        print_error(error.message, error.hint, error.details)
+        if error.is_reporter:
+            print_error(error.message, error.hint, error.details)
         code = error.exit_code
     except (OSError, MemoryError, ImportError) as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":

@@ -6,18 +6,15 @@ from typing import Annotated
 
 import typer
 
+from commbench.report.formats import FORMAT_HELP, PEAK_HELP
+
 Format = Annotated[
     str,
-    typer.Option("--format", metavar="HOW", help="table, or nccl-tests: as its scripts read."),
+    typer.Option("--format", metavar="HOW", help=FORMAT_HELP),
 ]
 Peak = Annotated[
     str | None,
-    typer.Option(
-        "--peak",
-        metavar="SPEED",
-        help="Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of "
-        "`commbench links`.",
-    ),
+    typer.Option("--peak", metavar="SPEED", help=PEAK_HELP),
 ]
 
 

@@ -36,7 +36,7 @@ def show(
     from commbench.output.console import print_result, print_status
     from commbench.report.formats import TABLE, format_run, require_format
     from commbench.results.run_folder import find_run
-    from commbench.runner.tasks import COMPLETE
+    from commbench.results.schema import COMPLETE
     from commbench.sweep import session as sweeping
 
     require_format(format_, peak)

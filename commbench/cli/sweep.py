@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from commbench.errors import UsageError
-from commbench.runner.run_options import RunOptions
+from commbench.cli.run_parameters import parse_words
+from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
 from commbench.sweep.settings import Setting
 
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -30,8 +30,7 @@ def sweep(
         typer.Option(
             "--vary",
             metavar="OPTION=V,V",
-            help="Option of `commbench run` to try values of: nproc-per-node, dtype, backend, "
-            "cpu-mode, timing, placement.",
+            help=f"Option of `commbench run` to try values of: {', '.join(VARIED_OPTIONS)}.",
         ),
     ] = None,
     rounds: Annotated[
@@ -82,24 +81,10 @@ def sweep(
         variables=tuple(env or ()), options=tuple(vary or ()), rounds=rounds, tolerance=tolerance,
         label=label, output=output, export=export, force=force, others=tuple(context.args),
     )  # fmt: skip
-    session.resume(resume, options) if resume else session.start(options, _request)
+    session.resume(resume, options) if resume else session.start(options, _parse_run_options)
 
 
-def _request(others: tuple[str, ...], setting: Setting) -> RunOptions:
-    """What `commbench run` would be asked under a setting; refused as it would refuse it."""
-    from commbench.cli.lazy_group import command
-    from commbench.runner.run_options import request_of
-
-    words = [*others, *(f"--{name}={value}" for name, value in setting.options)]
-    said: dict[str, Any] = command("run").make_context("commbench run", words).params
-    request = request_of(said)
-    for option, wrong, why in (
-        ("--nnodes", request.num_nodes > 1, "on several nodes, run each setting there"),
-        ("--launches", request.launches > 1, "rounds are launches: say --rounds"),
-        ("--dry-run", said["dry_run"], "a sweep measures"),
-        ("--verbose", request.verbose, "a sweep runs quietly"),
-        ("--resume", said["resume"], "`commbench sweep --resume` takes the folder of a sweep"),
-    ):
-        if wrong:
-            raise UsageError(f"{option} does not go with a sweep", why)
-    return request
+def _parse_run_options(words: tuple[str, ...], setting: Setting) -> RunOptions:
+    """The options of `commbench run` under a setting."""
+    varied = [f"--{name}={value}" for name, value in setting.options]
+    return parse_words([*words, *varied], "sweep")

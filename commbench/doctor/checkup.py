@@ -1,4 +1,4 @@
-"""The whole check of a host, step by step; whatever ends it, what was found until then is kept."""
+"""The check of a host, step by step. What was found is kept, whatever ends the check early."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.doctor.cpu_usage import use_between
-from commbench.doctor.gpus import Gpu, read_gpus
-from commbench.doctor.host_bandwidth import HostBandwidth, measure_ceilings
-from commbench.doctor.host_facts import HostFacts, read_facts
-from commbench.doctor.mode_effects import ModeResult, compare
+from commbench.doctor.cpu_usage import measure_use
+from commbench.doctor.host_bandwidth import HostBandwidth, measure_host_bandwidth
+from commbench.doctor.host_facts import Gpu, HostFacts, read_facts, read_gpus
+from commbench.doctor.mode_effects import ModeResult, make_mode_results
 from commbench.doctor.mode_trials import Trial, try_modes
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
 from commbench.host.procfs import read_cpu_ticks
@@ -22,7 +21,7 @@ LONGEST_S = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """What was asked for; refuses what makes no sense (UsageError)."""
+    """The options of `commbench doctor`; raises UsageError for invalid values."""
 
     ranks: int
     rounds: int
@@ -41,15 +40,15 @@ class DoctorOptions:
 
 
 class OtherLoad(NamedTuple):
-    """What happened on the cores while modes were tried; shares of their time."""
+    """The use of the cores by others while modes were tried, as shares of their time."""
 
     others_share: float
-    """What other programs used. What the kernel does for the network is nobody's and left out."""
+    """Used by other programs. The kernel's work for the network belongs to none and is left out."""
     stolen_share: float
 
 
 class DoctorReport(NamedTuple):
-    """What is known so far; empty or None: not yet, or never."""
+    """What is known of the host; a part that was not reached is empty or None."""
 
     request: DoctorOptions
     facts: HostFacts | None = None
@@ -58,30 +57,34 @@ class DoctorReport(NamedTuple):
     trials: tuple[Trial, ...] = ()
     meanwhile: OtherLoad | None = None
     ended: CommbenchError | None = None
-    """What ended it before its time."""
+    """The error that ended the check early."""
 
     @property
-    def figures(self) -> tuple[ModeResult, ...]:
-        """Every mode and size that was measured."""
-        return compare(self.trials)
+    def results(self) -> tuple[ModeResult, ...]:
+        """The results of every mode and size that was measured."""
+        return make_mode_results(self.trials)
 
     @property
     def trouble(self) -> CommbenchError | None:
-        """What has to be told after everything else: what ended the check, a rank that died, or
+        """The error to raise after the report: what ended the check, that of a rank that died, or
         why no mode at all could be tried."""
         troubles = [trial.trouble for trial in self.trials if trial.trouble]
         deaths = [error for error in troubles if not isinstance(error, UnavailableError)]
-        hopeless = troubles if not any(trial.points for trial in self.trials) else []
-        return next(iter([*([self.ended] if self.ended else []), *deaths, *hopeless]), None)
+        refusals = troubles if not any(trial.points for trial in self.trials) else []
+        return next(iter([*([self.ended] if self.ended else []), *deaths, *refusals]), None)
 
 
-def examine(request: DoctorOptions, began: float, say: Callable[[str], None]) -> DoctorReport:
-    """Check this host; `began` is the monotonic time from which the seconds count. Never raises
-    what ends the check: it is in the answer."""
-    known = DoctorReport(request)
+def examine(
+    options: DoctorOptions, start: float, print_status: Callable[[str], None]
+) -> DoctorReport:
+    """Check this host; `start` is the monotonic time from which the seconds of the options count.
+
+    An error that ends the check is not raised but stands in the report.
+    """
+    known = DoctorReport(options)
     try:
-        for step in _steps(known, began + request.seconds, say):
-            known = step
+        for report in _run_steps(known, start + options.seconds, print_status):
+            known = report
     except (KeyboardInterrupt, Interrupted) as stopped:
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else 2
         message = str(stopped) or "stopped by SIGINT"
@@ -92,41 +95,43 @@ def examine(request: DoctorOptions, began: float, say: Callable[[str], None]) ->
     return known
 
 
-def _steps(
-    known: DoctorReport, deadline: float, say: Callable[[str], None]
+def _run_steps(
+    known: DoctorReport, deadline: float, print_status: Callable[[str], None]
 ) -> Iterator[DoctorReport]:
-    """The check, richer with each step."""
+    """Run the check; yields the report after each step."""
     from commbench.launch.devices import choose_target, detect_capabilities
 
-    request = known.request
+    options = known.request
     facts = read_facts()
     yield (known := known._replace(facts=facts, gpus=read_gpus(facts.cores)))
-    say("measuring loopback and memory")
-    yield (known := known._replace(ceilings=measure_ceilings(facts, request.seconds)))
-    choose_target(detect_capabilities(), "gloo", "cpu", request.ranks)
-    watch = _Watch(facts.cores)
-    for trial in try_modes(request.ranks, request.rounds, request.seed, deadline, say):
-        known = known._replace(trials=(*known.trials, trial), meanwhile=watch.meanwhile())
+    print_status("measuring loopback and memory")
+    yield (known := known._replace(ceilings=measure_host_bandwidth(facts, options.seconds)))
+    choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
+    load = _LoadMeter(facts.cores)
+    trials = try_modes(options.ranks, options.rounds, options.seed, deadline, print_status)
+    for trial in trials:
+        known = known._replace(trials=(*known.trials, trial), meanwhile=load.read())
         yield known
 
 
-class _Watch:
-    """Remembers when trials began: what the cores had done, and this process with its ranks."""
+class _LoadMeter:
+    """Measures from now on how much of the cores others than this process and its ranks use."""
 
     def __init__(self, cores: Sequence[int]) -> None:
         self._cores, self._ticks = cores, read_cpu_ticks(cores)
-        self._began, self._own = time.monotonic(), _own_s()
+        self._start, self._own_s = time.monotonic(), _read_own_s()
 
-    def meanwhile(self) -> OtherLoad | None:
-        """What happened since; None where the kernel does not tell."""
-        use = use_between(self._ticks, read_cpu_ticks(self._cores))
+    def read(self) -> OtherLoad | None:
+        """The load so far; None where the kernel does not count it."""
+        use = measure_use(self._ticks, read_cpu_ticks(self._cores))
         if use is None:
             return None
-        own = (_own_s() - self._own) / ((time.monotonic() - self._began) * len(self._cores))
+        elapsed = time.monotonic() - self._start
+        own = (_read_own_s() - self._own_s) / (elapsed * len(self._cores))
         return OtherLoad(max(0.0, use.programs_share - own), use.stolen_share)
 
 
-def _own_s() -> float:
-    """Processor time of this process and of those it has waited for."""
+def _read_own_s() -> float:
+    """Processor time of this process and of its children that have ended, in seconds."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in used)

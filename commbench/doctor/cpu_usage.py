@@ -1,4 +1,4 @@
-"""Who uses the cores: shares of their time from /proc/stat, and processes from /proc/PID/stat."""
+"""The use of the cores: shares of their time from /proc/stat, and processes from /proc/PID/stat."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from commbench.host.procfs import HOST, CpuTicks, read_text
 
 NOTEWORTHY_CORES = 0.05
 MOST_NAMED = 3
+USER, SYSTEM, STARTED = 11, 12, 19
+"""Fields 14, 15 and 22 of /proc/PID/stat, counted after the name; proc(5)."""
 
 
 class Process(NamedTuple):
@@ -22,15 +24,15 @@ class Process(NamedTuple):
 
 
 class CpuUse(NamedTuple):
-    """What happened on some cores in a while, as shares of their time."""
+    """The use of some cores between two readings, as shares of their time."""
 
     busy_share: float
     stolen_share: float
     programs_share: float
 
 
-def use_between(before: CpuTicks | None, after: CpuTicks | None) -> CpuUse | None:
-    """Shares of the time between two readings; None where nothing can be told."""
+def measure_use(before: CpuTicks | None, after: CpuTicks | None) -> CpuUse | None:
+    """The use between two readings; None where one is missing or no time has passed."""
     if before is None or after is None:
         return None
     passed = CpuTicks(*(max(0, b - a) for a, b in zip(before, after, strict=True)))
@@ -41,7 +43,7 @@ def use_between(before: CpuTicks | None, after: CpuTicks | None) -> CpuUse | Non
 
 
 def read_processes(host: Path = HOST) -> dict[tuple[int, int], Process]:
-    """Every process that can be seen, but this one, by its number and when it started."""
+    """All visible processes except this one, by process id and start time in clock ticks."""
     found = {}
     for folder in host.glob("proc/[0-9]*"):
         line = read_text(folder / "stat")
@@ -55,16 +57,12 @@ def read_processes(host: Path = HOST) -> dict[tuple[int, int], Process]:
     return found
 
 
-USER, SYSTEM, STARTED = 11, 12, 19
-"""Fields 14, 15 and 22 of /proc/PID/stat, counted after the name; proc(5)."""
-
-
-def busiest(
+def find_busiest(
     before: Mapping[tuple[int, int], Process],
     after: Mapping[tuple[int, int], Process],
     elapsed_s: float,
 ) -> tuple[tuple[str, float], ...]:
-    """The names of the programs that used most meanwhile, each with how many cores it kept."""
+    """The programs that used most between two readings, with the number of cores that each used."""
     spent: Counter[str] = Counter()
     for key, process in after.items():
         spent[process.name] += process.ticks - (before[key].ticks if key in before else 0)

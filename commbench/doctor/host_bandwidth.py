@@ -1,24 +1,45 @@
-"""What this host can move at most: ceilings that no bandwidth of gloo on it can exceed."""
+"""What this host can move at most: TCP over the loopback interface, and copies of memory.
+
+gloo's ranks on one host use the loopback, so no bandwidth of gloo can exceed it, and no transfer
+between processes can exceed the rate at which memory is copied.
+"""
 
 from __future__ import annotations
 
+import mmap
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from commbench.doctor import loopback
 from commbench.doctor.host_facts import HostFacts
-from commbench.doctor.memory_copy import copy_rate
-from commbench.doctor.sample_range import SampleRange
+from commbench.doctor.parallel import run_parallel
+from commbench.doctor.sample_range import SampleRange, make_range
+from commbench.host.cgroup import read_free_bytes
 
 REPEATS = 5
 STREAM_S = 0.5
 TRIP_S = 0.1
 COPY_S = 0.2
-"""Seconds of one repeat where there is a minute for the whole check."""
+"""Seconds of one repeat of each, if the whole check takes a minute."""
 A_MINUTE_S = 60.0
+WRITE_BYTES = 4 << 20
+READ_BYTES = 1 << 20
+CONNECT_TIMEOUT_S = 10.0
+WARMUP_PART = 0.2
+"""Share of the time of one repeat; TCP opens its windows meanwhile."""
+SMALLEST_BYTES = 16 << 20
+UNKNOWN_CACHE_BYTES = 64 << 20
+BEYOND_CACHE = 2
+"""A buffer's size over its share of the last-level cache."""
+PAGE_BYTES = 4096
+MOST_MEMORY = 0.25
+"""Share of the free memory for all buffers together."""
 
 
 class HostBandwidth(NamedTuple):
-    """Medians over the repeats, with the least and the largest; None: could not be measured."""
+    """Ranges over the repeats; None where a rate could not be measured."""
 
     loopback: SampleRange | None
     """Bytes per second, one way, between two processes."""
@@ -29,21 +50,139 @@ class HostBandwidth(NamedTuple):
     copy_all: SampleRange | None
     """Bytes per second that all cores copy together."""
     cores: int
-    """So many are all."""
+    """The number of all cores."""
     undisturbed: bool
-    """Whether the first three were measured before all other work on their cores."""
+    """Whether the first three were measured under SCHED_FIFO, ahead of other work."""
 
 
-def measure_ceilings(facts: HostFacts, seconds: float) -> HostBandwidth:
-    """Measure them, in a twelfth of the seconds that there are for the whole check."""
+def measure_host_bandwidth(facts: HostFacts, seconds: float) -> HostBandwidth:
+    """Measure in a twelfth of the seconds that the whole check takes."""
     scale = min(1.0, seconds / A_MINUTE_S)
     cores = len(facts.cores)
     sharing = facts.cache_cores or cores
     return HostBandwidth(
-        loopback=loopback.bandwidth(REPEATS, scale * STREAM_S),
-        round_trip=loopback.round_trip(REPEATS, scale * TRIP_S),
-        copy_one=copy_rate(1, facts.cache_bytes, 1, REPEATS, scale * COPY_S),
-        copy_all=copy_rate(cores, facts.cache_bytes, sharing, REPEATS, scale * COPY_S),
+        loopback=measure_loopback(REPEATS, scale * STREAM_S),
+        round_trip=measure_round_trip(REPEATS, scale * TRIP_S),
+        copy_one=measure_copy_rate(1, facts.cache_bytes, 1, REPEATS, scale * COPY_S),
+        copy_all=measure_copy_rate(cores, facts.cache_bytes, sharing, REPEATS, scale * COPY_S),
         cores=cores,
         undisturbed=facts.fifo_permitted is True,
     )
+
+
+def measure_loopback(repeats: int, seconds: float) -> SampleRange | None:
+    """Bytes per second that loopback TCP carries one way, in `repeats` of `seconds` each; None
+    where there is no loopback."""
+    buffer = bytearray(READ_BYTES)
+    return _measure_pair(_send_stream, partial(_receive_stream, buffer=buffer), repeats, seconds)
+
+
+def measure_round_trip(repeats: int, seconds: float) -> SampleRange | None:
+    """Seconds for one byte to go there and one to come back; a repeat gives its median."""
+    return _measure_pair(_send_back, _measure_trips, repeats, seconds)
+
+
+def _measure_pair(
+    far: Callable[[socket.socket], object],
+    near: Callable[[socket.socket, float], float],
+    repeats: int,
+    seconds: float,
+) -> SampleRange | None:
+    """What the near end of a connection measures in each repeat while the far end answers."""
+
+    def serve(ready: Callable[[], None]) -> list[float]:
+        with _prepare(server.accept()[0]) as peer:
+            ready()
+            near(peer, WARMUP_PART * seconds)
+            return [near(peer, seconds) for _ in range(repeats)]
+
+    def connect(ready: Callable[[], None]) -> list[float]:
+        with _prepare(socket.create_connection(server.getsockname(), CONNECT_TIMEOUT_S)) as peer:
+            ready()
+            far(peer)
+        return []
+
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(CONNECT_TIMEOUT_S)
+            found = run_parallel([serve, connect], realtime=True)[0]
+    except OSError:
+        return None
+    return make_range(found) if found else None
+
+
+def _prepare(peer: socket.socket) -> socket.socket:
+    peer.settimeout(CONNECT_TIMEOUT_S)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return peer
+
+
+def _receive_stream(peer: socket.socket, seconds: float, buffer: bytearray) -> float:
+    received, began = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < seconds or not received:
+        received += _require_bytes(peer.recv_into(buffer))
+    return received / elapsed
+
+
+def _measure_trips(peer: socket.socket, seconds: float) -> float:
+    taken: list[float] = []
+    began = now = time.perf_counter()
+    while now - began < seconds or not taken:
+        peer.sendall(b"?")
+        _require_bytes(len(peer.recv(1)))
+        before, now = now, time.perf_counter()
+        taken.append(now - before)
+    return make_range(taken).median
+
+
+def _require_bytes(number: int) -> int:
+    if not number:
+        raise ConnectionError("the other process is gone")
+    return number
+
+
+def _send_stream(peer: socket.socket) -> None:
+    chunk = bytes(WRITE_BYTES)
+    while True:
+        peer.sendall(chunk)
+
+
+def _send_back(peer: socket.socket) -> None:
+    while byte := peer.recv(1):
+        peer.sendall(byte)
+
+
+def measure_copy_rate(
+    cores: int, cache_bytes: int | None, sharing: int, repeats: int, seconds: float
+) -> SampleRange | None:
+    """Bytes per second that `cores` processes copy at once; None where there is too little memory.
+
+    A byte that is copied is read once and written once. Buffers exceed the last-level cache of
+    `cache_bytes`, which `sharing` of the processes share.
+    """
+    part = -(-(cache_bytes or UNKNOWN_CACHE_BYTES) // sharing)
+    size = max(SMALLEST_BYTES, BEYOND_CACHE * part)
+    if 2 * size * cores > MOST_MEMORY * (read_free_bytes() or 0):
+        return None
+    try:
+        # Under SCHED_FIFO on a single core only, so that the host can go on working on the others.
+        found = run_parallel([partial(_copy, size, repeats, seconds)] * cores, realtime=cores == 1)
+    except OSError:
+        return None
+    return make_range([sum(rates) for rates in zip(*found, strict=True)])
+
+
+def _copy(size: int, repeats: int, seconds: float, ready: Callable[[], None]) -> list[float]:
+    source, target = (memoryview(mmap.mmap(-1, size)) for _ in range(2))
+    for offset in range(0, size, PAGE_BYTES):
+        source[offset] = target[offset] = 1  # the kernel allocates the page
+    ready()
+    return [_measure_rate(source, target, seconds) for _ in range(repeats)]
+
+
+def _measure_rate(source: memoryview, target: memoryview, seconds: float) -> float:
+    copied, began = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < seconds or not copied:
+        target[:] = source  # one memcpy of the C library
+        copied += len(source)
+    return copied / elapsed

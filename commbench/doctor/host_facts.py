@@ -1,17 +1,23 @@
-"""What this host is and does right now: everything found, nothing guessed; None is not known."""
+"""Facts of this host, its load at present, its clock, its scheduler and its GPUs.
+
+Everything is read or measured, and nothing is guessed.
+"""
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.doctor.clock import clock_facts
-from commbench.doctor.cpu_usage import busiest, read_processes, use_between
-from commbench.doctor.scheduler import scheduler_facts
+from commbench.doctor.cpu_usage import find_busiest, measure_use, read_processes
+from commbench.errors import CommbenchError
 from commbench.host.cgroup import read_cpu_limit
+from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import host_facts
 from commbench.host.procfs import (
     HOST,
@@ -23,24 +29,36 @@ from commbench.host.procfs import (
     read_text,
 )
 
-LOOK_S = 0.5
-"""For so long it is watched what uses the cores."""
+WATCH_S = 0.5
+"""Seconds for which the use of the cores is watched."""
 CPU = Path("sys/devices/system/cpu")
+CLOCK_PARTS = 10
+CLOCK_READINGS = 2000
+"""Readings in each part."""
+SLICES = (
+    "sys/kernel/debug/sched/base_slice_ns",
+    "sys/kernel/debug/sched/min_granularity_ns",
+    "proc/sys/kernel/sched_min_granularity_ns",
+)
+"""Files with the shortest time slice, in kernels of different age; the first two need root."""
+VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+DISPLAYS = ("0x0300", "0x0302", "0x0380")
+"""PCI classes: VGA controller, 3D controller, other display controller."""
 
 
 class HostFacts(NamedTuple):
-    """What is known of the host. Shares are of the time of the cores that may be used."""
+    """What is known of the host; None is not known. Shares are of the time of the usable cores."""
 
     host: str
     cores: tuple[int, ...]
-    """Cores that this process may use."""
+    """Cores that this process may use, here called usable."""
     host_cores: int
     processor: str | None = None
     virtual: bool | None = None
     machine: str | None = None
     kernel: str | None = None
     physical_cores: int | None = None
-    """Of the cores that may be used, those that do not share their parts with another one."""
+    """Of the usable cores, without those that are a second hardware thread of another."""
     simultaneous_threads: bool | None = None
     cpu_limit: float | None = None
     """Processors that the control group allows."""
@@ -56,33 +74,33 @@ class HostFacts(NamedTuple):
     fifo_permitted: bool | None = None
     batch_permitted: bool | None = None
     realtime_share: float | None = None
-    """Share of each second that realtime work may have."""
+    """Share of each second that realtime tasks may use."""
     tick_hz: int | None = None
     slice_s: float | None = None
-    """The least time for which the scheduler lets a task run."""
+    """The shortest time for which the scheduler lets a task run."""
     load: tuple[float, ...] = ()
-    """Tasks that ran or wanted to, on average over 1, 5 and 15 minutes."""
+    """Tasks that ran or were ready to, on average over 1, 5 and 15 minutes."""
     busy_share: float | None = None
     stolen_share: float | None = None
     waiting_share: float | None = None
     """Share of the last 10 s in which some task of the host waited for a processor."""
     busiest: tuple[tuple[str, float], ...] = ()
-    """Programs that ran meanwhile, and how many cores each used."""
+    """Programs that ran during WATCH_S, and how many cores each used."""
     cache_bytes: int | None = None
     """The last-level cache of the first core."""
     cache_cores: int | None = None
-    """How many of the cores share it."""
+    """How many of the usable cores share it."""
     loopback_mtu: int | None = None
 
     @property
     def ranks_fit(self) -> int:
-        """How many ranks have a processor each: cores that share no parts, within the limit."""
+        """How many ranks can have a physical core each, within the processor limit."""
         most = self.physical_cores or len(self.cores)
         return max(1, min(most, int(self.cpu_limit)) if self.cpu_limit else most)
 
 
 def read_facts(host: Path = HOST) -> HostFacts:
-    """Everything that can be found, in a little more than LOOK_S."""
+    """Read everything that can be found; takes a little more than WATCH_S."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
     limit = read_cpu_limit(host)
     own = host_facts()
@@ -97,11 +115,11 @@ def read_facts(host: Path = HOST) -> HostFacts:
         "throttled_share": limit.throttled_share,
         "load": os.getloadavg(),
     }
-    known |= _processors(host, usable) | clock_facts(host) | scheduler_facts(host)
-    return HostFacts(**known | _now(host, usable))
+    known |= _read_processors(host, usable) | _read_clock(host) | _read_scheduler(host)
+    return HostFacts(**known | _read_load(host, usable))
 
 
-def _processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
+def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     folders = [host / CPU / f"cpu{core}" for core in usable]
     siblings = {read_text(folder / "topology/thread_siblings_list") for folder in folders}
     governors = {read_text(folder / "cpufreq/scaling_governor") for folder in folders}
@@ -114,11 +132,11 @@ def _processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
         "frequency_driver": read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
         "loopback_mtu": read_number(host / "sys/class/net/lo/mtu"),
-    } | _cache(folders[0] / "cache", usable)
+    } | _read_cache(folders[0] / "cache", usable)
 
 
-def _cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
-    """The largest level among the caches of a core."""
+def _read_cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
+    """The last-level cache of a core, from its folder of caches."""
     levels = [(read_number(cache / "level"), cache) for cache in folder.glob("index*")]
     known = [(level, cache) for level, cache in levels if level]
     if not known:
@@ -131,17 +149,136 @@ def _cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _now(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
-    """What uses the cores while this process sleeps."""
+def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
+    """What uses the cores while this process sleeps for WATCH_S."""
     processes, began = read_processes(host), time.monotonic()
     ticks = read_cpu_ticks(usable, host)
-    time.sleep(LOOK_S)
-    use = use_between(ticks, read_cpu_ticks(usable, host))
+    time.sleep(WATCH_S)
+    use = measure_use(ticks, read_cpu_ticks(usable, host))
     elapsed = time.monotonic() - began
     pressure = re.search(r"some avg10=([\d.]+)", read_text(host / "proc/pressure/cpu") or "")
     return {
         "busy_share": use.busy_share if use else None,
         "stolen_share": use.stolen_share if use else None,
         "waiting_share": float(pressure[1]) / 100 if pressure else None,
-        "busiest": busiest(processes, read_processes(host), elapsed),
+        "busiest": find_busiest(processes, read_processes(host), elapsed),
     }
+
+
+def _read_clock(host: Path) -> dict[str, Any]:
+    """Facts of the monotonic clock, named by fields of HostFacts."""
+    folder = host / "sys/devices/system/clocksource/clocksource0"
+    step_s, read_s = measure_clock(time.perf_counter_ns)
+    return {
+        "clock_source": read_text(folder / "current_clocksource"),
+        "clock_sources": tuple((read_text(folder / "available_clocksource") or "").split()),
+        "clock_step_s": step_s,
+        "clock_read_s": read_s,
+    }
+
+
+def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
+    """The least step of a clock in ns, and the time that reading it from Python takes; both in
+    seconds.
+
+    The step is None where all readings are equal. The time is the median over CLOCK_PARTS, so that
+    an interruption does not count.
+    """
+    costs, steps = [], []
+    for _ in range(CLOCK_PARTS):
+        stamps = [clock() for _ in range(CLOCK_READINGS)]
+        costs.append((stamps[-1] - stamps[0]) / (CLOCK_READINGS - 1))
+        steps += [b - a for a, b in pairwise(stamps) if b > a]
+    return min(steps) * 1e-9 if steps else None, sorted(costs)[CLOCK_PARTS // 2] * 1e-9
+
+
+def _read_scheduler(host: Path) -> dict[str, Any]:
+    """Facts of the scheduler, named by fields of HostFacts."""
+    slices_ns = [found for path in SLICES if (found := read_number(host / path))]
+    budget = read_number(host / "proc/sys/kernel/sched_rt_runtime_us")
+    period = read_number(host / "proc/sys/kernel/sched_rt_period_us")
+    return {
+        "fifo_permitted": is_permitted("realtime"),
+        "batch_permitted": is_permitted("batch"),
+        "tick_hz": _read_tick_hz(host),
+        "slice_s": slices_ns[0] * 1e-9 if slices_ns else None,
+        "realtime_share": budget / period if budget and period and budget > 0 else None,
+    }
+
+
+def is_permitted(cpu_mode: str) -> bool:
+    """Whether a rank may use this cpu mode; tried in a forked process."""
+    child = os.fork()
+    if not child:
+        try:
+            apply_cpu_mode(cpu_mode, 0)
+        except (CommbenchError, OSError):
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _read_tick_hz(host: Path) -> int | None:
+    """Ticks of the scheduler per second, from the configuration of the kernel's build."""
+    try:
+        built = gzip.decompress((host / "proc/config.gz").read_bytes()).decode()
+    except (OSError, EOFError, ValueError):
+        built = read_text(host / f"boot/config-{os.uname().release}") or ""
+    found = re.search(r"^CONFIG_HZ=(\d+)$", built, re.M)
+    return int(found[1]) if found else None
+
+
+class Gpu(NamedTuple):
+    """A GPU as the PCI bus shows it."""
+
+    address: str
+    name: str
+    numa_node: int | None
+    link_width: int | None
+    """PCIe lanes in use; an idle GPU may lower their speed, but not their number."""
+    most_width: int | None
+    """PCIe lanes that it could use."""
+    link_speed: str | None
+    near_cores: int | None
+    """How many of the usable cores are on the GPU's NUMA node."""
+
+
+def read_gpus(usable: Sequence[int], host: Path = HOST) -> tuple[Gpu, ...]:
+    """The GPUs that have a driver, in the order of their addresses. Wakes and uses none."""
+    devices = sorted((host / "sys/bus/pci/devices").glob("*"))
+    return tuple(_read_gpu(device, usable, host) for device in devices if _is_gpu(device))
+
+
+def _is_gpu(device: Path) -> bool:
+    """Whether a device is a display controller with a driver that is not built into the processor.
+
+    Controllers for servers' consoles have other vendors; built-in ones are on the first bus.
+    """
+    kind, vendor = read_text(device / "class") or "", read_text(device / "vendor")
+    is_built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
+    has_driver = (device / "driver").exists()
+    return kind[:6] in DISPLAYS and vendor in VENDORS and has_driver and not is_built_in
+
+
+def _read_gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
+    node = read_number(device / "numa_node")
+    near = read_text(device / "local_cpulist")
+    return Gpu(
+        address=device.name,
+        name=_read_model(device, host) or VENDORS[read_text(device / "vendor") or ""],
+        numa_node=node if node is not None and node >= 0 else None,
+        link_width=read_number(device / "current_link_width") or None,
+        most_width=read_number(device / "max_link_width") or None,
+        link_speed=read_text(device / "current_link_speed"),
+        near_cores=len(set(parse_cores(near)) & set(usable)) if near else None,
+    )
+
+
+def _read_model(device: Path, host: Path) -> str | None:
+    """The model, where NVIDIA's driver names it."""
+    lines = read_text(host / "proc/driver/nvidia/gpus" / device.name / "information") or ""
+    for line in lines.splitlines():
+        key, _, value = line.partition(":")
+        if key == "Model":
+            return value.strip()
+    return None

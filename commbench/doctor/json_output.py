@@ -1,4 +1,4 @@
-"""What the doctor found as plain JSON values, for tickets; what is not known is left out."""
+"""What the doctor found as plain JSON values; what is not known is left out."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 
 from commbench import __version__
 from commbench.doctor.checkup import DoctorOptions, DoctorReport
-from commbench.doctor.findings import findings_of
-from commbench.doctor.modes_text import sentences
+from commbench.doctor.findings import make_findings
+from commbench.doctor.modes_text import describe_modes
 from commbench.errors import CommbenchError
 
 
-def doctor_json(checkup: DoctorReport) -> dict[str, Any]:
+def doctor_json(report: DoctorReport) -> dict[str, Any]:
     """Everything that is known; seconds, bytes and bytes per second."""
-    known = {name: _plain(value) for name, value in checkup._asdict().items()}
+    known = {name: _plain(value) for name, value in report._asdict().items()}
     findings = [
         {
             "name": finding.name,
-            "figure": finding.figure(checkup),
+            "figure": finding.figure(report),
             "threshold": finding.threshold,
-            "message": finding.says(checkup),
-            "advice": finding.advises(checkup),
+            "message": finding.format_message(report),
+            "advice": finding.format_advice(report),
         }
-        for finding in findings_of(checkup)
+        for finding in make_findings(report)
     ]
     return {
         "commbench": __version__,
         **{name: value for name, value in known.items() if value is not None},
-        "ranks_fit": checkup.facts.ranks_fit if checkup.facts else None,
-        "modes": [_plain(figure) for figure in checkup.figures],
-        "sentences": sentences(checkup) if checkup.trials else [],
+        "ranks_fit": report.facts.ranks_fit if report.facts else None,
+        "modes": [_plain(result) for result in report.results],
+        "sentences": describe_modes(report) if report.trials else [],
         "findings": findings,
     }
 

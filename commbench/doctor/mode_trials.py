@@ -1,34 +1,31 @@
-"""Each cpu mode tried in real launches, in turn with the others, so that what drifts hits all."""
+"""Launches of a small run in every cpu mode, in rounds, so that a drift of the host affects all."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import CommbenchError, Interrupted
+from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, Plan
 
 PLAIN = "plain"
-"""What the others are held against: ranks that are left alone."""
+"""The cpu mode that the others are compared with: ranks without any setting."""
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 MOST_BUDGET_S = 0.2
 BUDGET_PART = 0.05
-"""Of a launch's share of the time, for each size: starting ranks, aligning and warming up take
-their parts too."""
+"""Share of a launch's time that is the budget of each size; starting ranks, aligning and warming up
+take time too."""
 LEAST_TIMEOUT_S = 30.0
 
 
 class SizeResult(NamedTuple):
-    """What one launch gave for one size."""
+    """The result of one launch for one size."""
 
     size_bytes: int
     iterations: int
@@ -50,43 +47,49 @@ class Trial(NamedTuple):
     points: tuple[SizeResult, ...] = ()
     elapsed_s: float = 0.0
     trouble: CommbenchError | None = None
-    """Why there are no points; the mode is not tried again."""
+    """Why it has no points; its mode is not tried again."""
 
 
-def itinerary(rounds: int, seed: int) -> list[tuple[int, str]]:
-    """Rounds and modes in the order of their launches: every round is shuffled, but the first one
-    begins with PLAIN, without which nothing can be compared."""
-    chance, order = Random(seed), []
+def order_trials(rounds: int, seed: int) -> list[tuple[int, str]]:
+    """Rounds, from 0, and modes in the order of their launches.
+
+    Every round has a random order. The first begins with PLAIN, without which nothing can be
+    compared.
+    """
+    generator, order = Random(seed), []
     for number in range(rounds):
         modes = list(MODES if number else MODES[1:])
-        chance.shuffle(modes)
+        generator.shuffle(modes)
         order += [(number, mode) for mode in ([] if number else [PLAIN]) + modes]
     return order
 
 
 def try_modes(
-    ranks: int, rounds: int, seed: int, deadline: float, say: Callable[[str], None]
+    ranks: int, rounds: int, seed: int, deadline: float, print_status: Callable[[str], None]
 ) -> Iterator[Trial]:
-    """Launch after launch, the first in any case, until all are done, or the next would end after
-    the deadline (monotonic) if it takes as long as the longest before it."""
-    order = itinerary(rounds, seed)
+    """Launch every mode in every round; the first launch is made in any case.
+
+    Ends early where the next launch would end after the deadline (monotonic), if it took as long as
+    the longest before it.
+    """
+    order = order_trials(rounds, seed)
     budget_s = min(MOST_BUDGET_S, BUDGET_PART * max(0.1, deadline - time.monotonic()) / len(order))
-    longest, hopeless = 0.0, set()
+    longest, refused = 0.0, set()
     for number, (round_, mode) in enumerate(order, start=1):
-        if mode in hopeless:
+        if mode in refused:
             continue
         if longest and time.monotonic() + longest > deadline:
             return
-        say(f"[{number}/{len(order)}] round {round_ + 1} of {rounds}, {mode}")
-        trial = _try(plan(ranks, mode, budget_s, seed + round_), round_)
+        print_status(f"[{number}/{len(order)}] round {round_ + 1} of {rounds}, {mode}")
+        trial = _try(make_plan(ranks, mode, budget_s, seed + round_), round_)
         longest = max(longest, trial.elapsed_s)
         if trial.trouble:
-            hopeless.add(mode)
+            refused.add(mode)
         yield trial
 
 
-def plan(ranks: int, mode: str, budget_s: float, seed: int) -> Plan:
-    """What is measured in a launch."""
+def make_plan(ranks: int, mode: str, budget_s: float, seed: int) -> Plan:
+    """The plan of one launch."""
     return Plan(
         operations=(DEFAULT_OPERATION,),
         sizes=SIZES,
@@ -101,55 +104,34 @@ def plan(ranks: int, mode: str, budget_s: float, seed: int) -> Plan:
     )
 
 
-def _try(what: Plan, round_: int) -> Trial:
-    began = time.monotonic()
+def _try(trial_plan: Plan, round_: int) -> Trial:
+    start = time.monotonic()
     points: tuple[SizeResult, ...] = ()
     trouble = None
     try:
-        points = _launch(what)
+        points = _launch(trial_plan)
     except Interrupted:
         raise
     except CommbenchError as error:
         trouble = error
-    return Trial(round_, what.cpu_mode, points, time.monotonic() - began, trouble)
+    return Trial(round_, trial_plan.cpu_mode, points, time.monotonic() - start, trouble)
 
 
-def _launch(what: Plan) -> tuple[SizeResult, ...]:
-    from commbench.launch.elastic import NodeConfig, launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
-
-    nodes = NodeConfig(ranks_per_node=what.world_size)
-    with TemporaryDirectory(prefix="commbench-doctor-") as place, _handlers_kept():
-        folder = create_folder(Path(place) / "run")
-        method, _ = start_method(what.device, nodes)
-        launch(LaunchTask(plan=what, label="doctor", folder=folder, silent=True), nodes, method)
-        return tuple(_point(row) for row in make_rows(read_run(folder)) if row.time)
+def _launch(trial_plan: Plan) -> tuple[SizeResult, ...]:
+    rows = make_rows(run_temporarily(trial_plan, "doctor"))
+    return tuple(_make_size_result(row) for row in rows if row.time)
 
 
-def _point(row: ResultRow) -> SizeResult:
+def _make_size_result(row: ResultRow) -> SizeResult:
     assert row.time is not None
-    strain = row.interference
+    interference = row.interference
     return SizeResult(
         size_bytes=row.measurement.case.size_bytes,
         iterations=row.time.iterations,
         time_s=row.time.median,
         busbw=row.busbw,
-        stalled_share=strain.stalled_share,
-        queued_share=strain.queued_share,
-        throttled_share=strain.throttled_share,
-        stolen_share=strain.stolen_share,
+        stalled_share=interference.stalled_share,
+        queued_share=interference.queued_share,
+        throttled_share=interference.throttled_share,
+        stolen_share=interference.stolen_share,
     )
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """torchrun's agent leaves handlers of its own behind, which raise what nobody here expects."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

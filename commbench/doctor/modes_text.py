@@ -1,4 +1,4 @@
-"""What each cpu mode would change on this host: a table, and a sentence for each mode."""
+"""What each cpu mode would change on this host, as a table and a sentence for each mode."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from commbench.doctor.mode_effects import (
     SMALL,
     ModeEffect,
     ModeResult,
-    effect,
-    stalls,
+    compare_modes,
+    compare_stalls,
 )
-from commbench.doctor.mode_trials import MODES, PLAIN, itinerary
+from commbench.doctor.mode_trials import MODES, PLAIN, order_trials
 from commbench.doctor.sample_range import BY_CHANCE, SampleRange
 from commbench.output.table import clean, table
 from commbench.units import format_bytes, format_share, format_time
@@ -28,28 +28,28 @@ HEADINGS = (
 ENOUGH_ROUNDS = next(n for n in range(1, 99) if 2 / comb(2 * n, n) <= BY_CHANCE)
 
 
-def modes_text(checkup: DoctorReport) -> str:
+def modes_text(report: DoctorReport) -> str:
     """The table of modes and sizes, and a line for each mode that could not be tried."""
-    rows = [_cells(figure) for figure in checkup.figures]
+    rows = [_make_cells(result) for result in report.results]
     lines = table(HEADINGS, rows, left="mode") if rows else []
-    for trial in checkup.trials:
+    for trial in report.trials:
         if trial.trouble:
             line = f"  {trial.mode}: no launch: {trial.trouble.message}"
             lines.append(fill(clean(line), 100, subsequent_indent="    "))
     return "\n".join(lines)
 
 
-def _cells(figure: ModeResult) -> tuple[str, ...]:
-    time, ratio = figure.time_s, figure.ratio
+def _make_cells(result: ModeResult) -> tuple[str, ...]:
+    time, ratio = result.time_s, result.ratio
     return (
-        figure.mode,
-        format_bytes(figure.size_bytes),
+        result.mode,
+        format_bytes(result.size_bytes),
         format_time(time.median),
         _range(time) if time.number > 1 else "",
         f"{ratio.median:.2f}" if ratio else "",
         f"{ratio.low:.2f} … {ratio.high:.2f}" if ratio and ratio.number > 1 else "",
-        _percent(figure.stalled_share),
-        _percent(figure.queued_share),
+        _percent(result.stalled_share),
+        _percent(result.queued_share),
         str(time.number),
     )
 
@@ -63,44 +63,41 @@ def _percent(share: float | None) -> str:
     return "" if share is None else format_share(share)
 
 
-def sentences(checkup: DoctorReport) -> list[str]:
-    """What each mode would change here, or that nothing can be told; and how sure that is."""
-    said = [_plain(checkup)] if any(f.mode == PLAIN for f in checkup.figures) else []
-    said += [_sentence(checkup, mode) for mode in MODES if mode in _seen(checkup) - {PLAIN}]
-    missing = [mode for mode in MODES if mode not in _seen(checkup)]
-    said += [f"Not tried, for the check ended before: {', '.join(missing)}."] if missing else []
-    return [*said, _sureness(checkup), *_cut_short(checkup)]
+def describe_modes(report: DoctorReport) -> list[str]:
+    """Sentences on what each mode would change here, and how sure that is."""
+    lines = [_describe_plain(report)] if any(f.mode == PLAIN for f in report.results) else []
+    tried = {trial.mode for trial in report.trials}
+    lines += [_describe_mode(report, mode) for mode in MODES if mode in tried - {PLAIN}]
+    missing = [mode for mode in MODES if mode not in tried]
+    lines += [f"Not tried, for the check ended before: {', '.join(missing)}."] if missing else []
+    return [*lines, _describe_confidence(report), *_describe_missing(report)]
 
 
-def _seen(checkup: DoctorReport) -> set[str]:
-    return {trial.mode for trial in checkup.trials}
-
-
-def _plain(checkup: DoctorReport) -> str:
-    shares = [f.stalled_share for f in checkup.figures if f.mode == PLAIN]
+def _describe_plain(report: DoctorReport) -> str:
+    shares = [f.stalled_share for f in report.results if f.mode == PLAIN]
     known = [share for share in shares if share is not None]
     stalled = f": up to {format_share(max(known))} of its iterations stall" if known else ""
     return f"plain is what ranks get that are left alone{stalled}."
 
 
-def _sentence(checkup: DoctorReport, mode: str) -> str:
-    trouble = next((t.trouble for t in checkup.trials if t.mode == mode and t.trouble), None)
+def _describe_mode(report: DoctorReport, mode: str) -> str:
+    trouble = next((t.trouble for t in report.trials if t.mode == mode and t.trouble), None)
     if trouble:
         return f"{mode} cannot be had here: {trouble.message}."
-    effects = [effect(checkup.trials, mode, sizes) for sizes in (SMALL, LARGE)]
-    told = [_effect_words(found) for found in effects if found]
-    if not told:
+    effects = [compare_modes(report.trials, mode, sizes) for sizes in (SMALL, LARGE)]
+    known = [_describe_effect(found) for found in effects if found]
+    if not known:
         return f"{mode} cannot be held against plain: no round has both."
-    found = stalls(checkup.trials, mode)
+    found = compare_stalls(report.trials, mode)
     more = (
         f"; {format_share(found.mode)} of iterations stall instead of {format_share(found.plain)}"
         if found
         else ""
     )
-    return f"{mode}: {'; '.join(told)}{more}."
+    return f"{mode}: {'; '.join(known)}{more}."
 
 
-def _effect_words(found: ModeEffect) -> str:
+def _describe_effect(found: ModeEffect) -> str:
     ratio, size = found.ratio, format_bytes(found.sizes[-1])
     what = f"up to {size}" if len(found.sizes) > 1 else f"at {size}"
     if found.verdict == FASTER:
@@ -126,9 +123,9 @@ def _digits(ratio: SampleRange) -> int:
     return 2 if ratio.low < 1 else 1 if ratio.median < 10 else 0
 
 
-def _sureness(checkup: DoctorReport) -> str:
-    """How often chance would make such differences."""
-    launches = {f.mode: f.time_s.number for f in checkup.figures}
+def _describe_confidence(report: DoctorReport) -> str:
+    """A sentence on how often chance alone makes such differences."""
+    launches = {f.mode: f.time_s.number for f in report.results}
     fewest = min(launches.values(), default=0)
     if fewest < ENOUGH_ROUNDS:
         return (
@@ -142,17 +139,17 @@ def _sureness(checkup: DoctorReport) -> str:
     )
 
 
-def _cut_short(checkup: DoctorReport) -> list[str]:
-    """What is missing because the time was up."""
-    hopeless = {trial.mode for trial in checkup.trials if trial.trouble}
-    request = checkup.request
-    order = [m for _, m in itinerary(request.rounds, request.seed) if m not in hopeless]
-    done = [trial for trial in checkup.trials if trial.points]
+def _describe_missing(report: DoctorReport) -> list[str]:
+    """A sentence on the launches that are missing because the time was up."""
+    refused = {trial.mode for trial in report.trials if trial.trouble}
+    options = report.request
+    order = [m for _, m in order_trials(options.rounds, options.seed) if m not in refused]
+    done = [trial for trial in report.trials if trial.points]
     missing = len(order) - len(done)
-    if missing <= 0 or not done or checkup.ended:
+    if missing <= 0 or not done or report.ended:
         return []
     each = sum(trial.elapsed_s for trial in done) / len(done)
-    needed = ceil((request.seconds + (missing + 1) * each) / 10) * 10
+    needed = ceil((options.seconds + (missing + 1) * each) / 10) * 10
     return [
         f"The time was up after {len(done)} of {len(order)} launches: --seconds {needed} is likely "
         "to do for all."

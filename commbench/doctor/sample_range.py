@@ -1,4 +1,4 @@
-"""Several values of one thing, and whether those of two things can be told apart."""
+"""The median and the range of a few values, and whether two sets of values differ."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from commbench.analysis.statistics import median
 
 BY_CHANCE = 0.1
-"""How often two sets of values may lie apart by chance alone, and still count as different."""
+"""Largest probability of two disjoint ranges by chance with which they count as different."""
 
 
 class SampleRange(NamedTuple):
-    """The middle of several values, the least, the largest, and how many they are."""
+    """Median, least and largest of several values, and their number."""
 
     median: float
     low: float
@@ -21,17 +21,17 @@ class SampleRange(NamedTuple):
     number: int
 
 
-def spread(values: Sequence[float]) -> SampleRange:
-    """The spread of at least one value."""
+def make_range(values: Sequence[float]) -> SampleRange:
+    """The range of at least one value."""
     ordered = sorted(values)
     return SampleRange(median(ordered), ordered[0], ordered[-1], len(ordered))
 
 
-def lie_apart(some: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether all of some lie beyond all of the others, and are enough to say that it is no chance.
+def is_disjoint(some: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether two ranges do not overlap, and hold enough values that chance does not explain it.
 
-    Of n and m values in random order that happens with probability 2 / C(n+m, n), the exact
-    rank-sum test's least: 10 % for 3 and 3, 2.9 % for 4 and 4.
+    For n and m values of one distribution this has probability 2 / C(n+m, n), the smallest p-value
+    of the exact rank-sum test: 10 % for 3 and 3, 2.9 % for 4 and 4.
     """
     if not some or not others or 2 / comb(len(some) + len(others), len(some)) > BY_CHANCE:
         return False

@@ -1,17 +1,16 @@
-"""What the doctor found, for people: facts, ceilings, modes, advice; at most 100 columns wide."""
+"""What the doctor found as text: facts of the host, its bandwidth, cpu modes and advice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import fill
 
 from commbench.doctor.checkup import DoctorReport
-from commbench.doctor.facts_text import facts_lines
-from commbench.doctor.findings import findings_of
+from commbench.doctor.findings import STILL_QUIET, make_findings
 from commbench.doctor.host_bandwidth import HostBandwidth
-from commbench.doctor.metrics import STILL_QUIET
+from commbench.doctor.host_facts import Gpu, HostFacts
 from commbench.doctor.mode_effects import SMALL
-from commbench.doctor.modes_text import modes_text, sentences
+from commbench.doctor.modes_text import describe_modes, modes_text
 from commbench.doctor.sample_range import SampleRange
 from commbench.output.table import BOLD, clean, style, table
 from commbench.units import format_bytes, format_GBps, format_share, format_time
@@ -19,55 +18,55 @@ from commbench.units import format_bytes, format_GBps, format_share, format_time
 WIDTH = 100
 
 
-def doctor_text(checkup: DoctorReport) -> str:
-    """Everything that is known."""
+def doctor_text(report: DoctorReport) -> str:
+    """Everything that is known, at most 100 columns wide."""
     parts = []
-    if checkup.facts:
-        parts.append(facts_lines(checkup.facts, checkup.gpus))
-    if checkup.ceilings:
-        parts.append(_ceilings_text(checkup, checkup.ceilings))
-    if checkup.trials:
-        parts += [modes_text(checkup), "\n".join(_line(s) for s in sentences(checkup))]
-    if checkup.facts:
-        parts.append(_advice_text(checkup))
+    if report.facts:
+        parts.append(_facts_text(report.facts, report.gpus))
+    if report.ceilings:
+        parts.append(_ceilings_text(report, report.ceilings))
+    if report.trials:
+        parts += [modes_text(report), "\n".join(_line(s) for s in describe_modes(report))]
+    if report.facts:
+        parts.append(_advice_text(report))
     return "\n\n".join(parts)
 
 
-def _ceilings_text(checkup: DoctorReport, ceilings: HostBandwidth) -> str:
+def _ceilings_text(report: DoctorReport, ceilings: HostBandwidth) -> str:
     GBps: Callable[[float], str] = lambda value: f"{format_GBps(value)} GB/s"  # noqa: E731, N806
     cores = f"{ceilings.cores} cores" if ceilings.cores > 1 else "one core"
     rows = [
-        _ceiling("loopback TCP, one way", ceilings.loopback, GBps),
-        _ceiling("loopback TCP, a byte there and back", ceilings.round_trip, format_time),
-        _ceiling("memory copied by one core", ceilings.copy_one, GBps),
-        _ceiling(f"memory copied by {cores} together", ceilings.copy_all, GBps),
+        _ceiling_row("loopback TCP, one way", ceilings.loopback, GBps),
+        _ceiling_row("loopback TCP, a byte there and back", ceilings.round_trip, format_time),
+        _ceiling_row("memory copied by one core", ceilings.copy_one, GBps),
+        _ceiling_row(f"memory copied by {cores} together", ceilings.copy_all, GBps),
     ]
     known = [row for row in rows if row]
     lines = table(("ceilings of this host", "median", "least", "most"), known, left=_CEILINGS)
-    said = [_how_measured(checkup, ceilings), *_reached(checkup)]
-    return "\n".join([*lines, *(_line(sentence) for sentence in said if sentence)])
+    notes = [_describe_conditions(report, ceilings), *_describe_reached(report)]
+    return "\n".join([*lines, *(_line(sentence) for sentence in notes if sentence)])
 
 
 _CEILINGS = "ceilings of this host"
 
 
-def _ceiling(
-    name: str, found: SampleRange | None, tell: Callable[[float], str]
+def _ceiling_row(
+    name: str, found: SampleRange | None, format_value: Callable[[float], str]
 ) -> tuple[str, ...] | None:
-    return (name, *(tell(value) for value in found[:3])) if found else None
+    return (name, *(format_value(value) for value in found[:3])) if found else None
 
 
-def _how_measured(checkup: DoctorReport, ceilings: HostBandwidth) -> str:
+def _describe_conditions(report: DoctorReport, ceilings: HostBandwidth) -> str:
     if ceilings.undisturbed:
         return "All but the last were measured under SCHED_FIFO, before all other work."
-    used = checkup.facts.busy_share if checkup.facts else None
+    used = report.facts.busy_share if report.facts else None
     return "Other work may have slowed these down." if used and used > STILL_QUIET else ""
 
 
-def _reached(checkup: DoctorReport) -> list[str]:
-    """How close gloo came to the loopback, in its best mode."""
-    found = [f for f in checkup.figures if f.busbw and f.size_bytes not in SMALL]
-    loopback = checkup.ceilings.loopback if checkup.ceilings else None
+def _describe_reached(report: DoctorReport) -> list[str]:
+    """The share of the loopback's bandwidth that gloo reached in its best mode."""
+    found = [f for f in report.results if f.busbw and f.size_bytes not in SMALL]
+    loopback = report.ceilings.loopback if report.ceilings else None
     if not found or not loopback:
         return []
     best = max(found, key=lambda figure: figure.busbw or 0.0)
@@ -76,16 +75,19 @@ def _reached(checkup: DoctorReport) -> list[str]:
         f"gloo's bus bandwidth reached {format_GBps(best.busbw)} GB/s here "
         f"({format_bytes(best.size_bytes)}, {best.mode}): {format_share(share)} of the loopback"
     )
-    slowed = "; other work was in the way when that was measured" if share > 1 else ""
-    return [f"{line}{slowed}."]
+    caveat = "; other work was in the way when that was measured" if share > 1 else ""
+    return [f"{line}{caveat}."]
 
 
-def _advice_text(checkup: DoctorReport) -> str:
-    found = findings_of(checkup)
+def _advice_text(report: DoctorReport) -> str:
+    found = make_findings(report)
     if not found:
-        unknown = "" if checkup.trials else ", as far as it was looked at"
+        unknown = "" if report.trials else ", as far as it was looked at"
         return style(f"Nothing to complain of{unknown}.", BOLD)
-    lines = [_line(f"{f.name}: {f.says(checkup)}; {f.advises(checkup)}.", "  ") for f in found]
+    lines = [
+        _line(f"{f.name}: {f.format_message(report)}; {f.format_advice(report)}.", "  ")
+        for f in found
+    ]
     return "\n".join([style("Advice:", BOLD), *lines])
 
 
@@ -94,3 +96,128 @@ def _line(text: str, indent: str = "") -> str:
         clean(text), WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ",
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+
+
+def _facts_text(facts: HostFacts, gpus: Sequence[Gpu]) -> str:
+    """The facts of the host, one per line; those that are not known are left out."""
+    lines = [(name, describe(facts)) for name, describe in _FACTS]
+    lines += [(f"GPU {gpu.address}", _gpu(gpu)) for gpu in gpus]
+    known = [(name, text) for name, text in lines if text]
+    widest = max(len(name) for name, _ in known)
+    return "\n".join(
+        fill(
+            clean(text), WIDTH,
+            initial_indent=f"  {name:<{widest}}  ", subsequent_indent=" " * (widest + 4),
+            break_on_hyphens=False,
+        )
+        for name, text in known
+    )  # fmt: skip
+
+
+def _cores(facts: HostFacts) -> str:
+    fit = f"{facts.ranks_fit} ranks fit" if facts.ranks_fit > 1 else "1 rank fits"
+    return f"{len(facts.cores)} of {facts.host_cores} may be used; {fit}"
+
+
+def _threads(facts: HostFacts) -> str:
+    if not facts.simultaneous_threads or not facts.physical_cores:
+        return ""
+    return f"simultaneous threads are on: these are {facts.physical_cores} physical cores"
+
+
+def _limit(facts: HostFacts) -> str:
+    if facts.cpu_limit is None:
+        return ""
+    spent = facts.throttled_share
+    return f"{facts.cpu_limit:.3g} processors" + (
+        f"; used up in {format_share(spent)} of the periods so far" if spent is not None else ""
+    )
+
+
+def _clock(facts: HostFacts) -> str:
+    others = [name for name in facts.clock_sources if name != facts.clock_source]
+    source = facts.clock_source or ""
+    return _join(
+        source + (f" (also offered: {', '.join(others)})" if others and source else ""),
+        f"{_short(facts.clock_read_s)} to read from Python" if facts.clock_read_s else "",
+        f"steps of {_short(facts.clock_step_s)} seen" if facts.clock_step_s else "",
+    )
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1e9:.3g} ns" if seconds < 1e-6 else format_time(seconds)
+
+
+def _scheduling(facts: HostFacts) -> str:
+    known = (("SCHED_FIFO", facts.fifo_permitted), ("SCHED_BATCH", facts.batch_permitted))
+    share = facts.realtime_share
+    return _join(
+        *(f"{name} {'is' if so else 'is not'} permitted" for name, so in known if so is not None),
+        f"realtime work may have {format_share(share)} of a second" if share else "",
+    )
+
+
+def _slices(facts: HostFacts) -> str:
+    return _join(
+        f"{facts.tick_hz} ticks a second" if facts.tick_hz else "",
+        f"slices of at least {format_time(facts.slice_s)}" if facts.slice_s else "",
+    )
+
+
+def _now(facts: HostFacts) -> str:
+    known = ((facts.busy_share, "used"), (facts.stolen_share, "stolen"))
+    shares = ", ".join(
+        f"{format_share(share)} {what}" for share, what in known if share is not None
+    )
+    named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
+    return _join(
+        f"of the cores' time {shares}" if shares else "", f"cores used by {named}" if named else ""
+    )
+
+
+def _waiting(facts: HostFacts) -> str:
+    share = facts.waiting_share
+    return (
+        f"some task waited for a core in {format_share(share)} of the last 10 s"
+        if share is not None
+        else ""
+    )
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+_FACTS: tuple[tuple[str, Callable[[HostFacts], str]], ...] = (
+    ("host", lambda f: f.host),
+    ("processor", lambda f: _join(f.processor or "", "virtual" if f.virtual else "")),
+    ("kernel", lambda f: " ".join(filter(None, (f.kernel, f.machine)))),
+    ("cores", _cores),
+    ("threads", _threads),
+    ("isolated cores", lambda f: f.isolated_cores or ""),
+    ("CPU limit", _limit),
+    ("frequency", lambda f: _join(
+        f"governor {', '.join(f.governors)}" if f.governors else "",
+        f"driver {f.frequency_driver}" if f.frequency_driver else "",
+    )),
+    ("last-level cache", lambda f: format_bytes(f.cache_bytes) if f.cache_bytes else ""),
+    ("clock", _clock),
+    ("scheduling", _scheduling),
+    ("time slices", _slices),
+    ("loopback MTU", lambda f: str(f.loopback_mtu or "")),
+    ("load", lambda f: " ".join(f"{x:.2f}" for x in f.load) + " over 1, 5, 15 minutes"
+     if f.load else ""),
+    ("right now", _now),
+    ("queue", _waiting),
+)  # fmt: skip
+"""The lines of facts: a name and a function that describes the fact, empty where it is unknown."""
+
+
+def _gpu(gpu: Gpu) -> str:
+    lanes = f"x{gpu.link_width} of x{gpu.most_width}" if gpu.link_width and gpu.most_width else ""
+    return _join(
+        gpu.name,
+        f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "",
+        " ".join(filter(None, (gpu.link_speed, lanes))),
+        f"{gpu.near_cores} cores nearby may be used" if gpu.near_cores is not None else "",
+    )

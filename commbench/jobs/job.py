@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commbench import __version__
@@ -30,12 +31,12 @@ class Job:
 
     def __post_init__(self) -> None:
         rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
-        refuse_unless(_TITLE, "the name", self.title, rule)
-        at_least("--nodes", self.nodes, 1)
-        at_least("--nproc-per-node", self.ranks_per_node, 1)
-        at_least("--gpus-per-node", self.gpus_per_node, 0)
+        require_match(_TITLE, "the name", self.title, rule)
+        require_at_least("--nodes", self.nodes, 1)
+        require_at_least("--nproc-per-node", self.ranks_per_node, 1)
+        require_at_least("--gpus-per-node", self.gpus_per_node, 0)
         for word in self.words:
-            refuse_unprintable("the option of run", word)
+            require_printable("the option of run", word)
 
     @property
     def summary(self) -> str:
@@ -46,25 +47,25 @@ class Job:
         return f"commbench {__version__} measures {self.title} on {nodes}, {ranks} and {gpus} each."
 
 
-def variables_of(texts: list[str]) -> tuple[tuple[str, str], ...]:
+def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Names and values of `NAME=VALUE`; the last of a name counts."""
     found: dict[str, str] = {}
     for text in texts:
         match = _VARIABLE.fullmatch(text)
         if not match:
             raise UsageError(f"--env {text!r} sets no variable", "write --env NAME=VALUE")
-        refuse_unprintable("--env", text)
+        require_printable("--env", text)
         found[match[1]] = match[2]
     return tuple(found.items())
 
 
-def at_least(what: str, number: int, limit: int) -> None:
+def require_at_least(what: str, number: int, limit: int) -> None:
     """Raise UsageError for fewer than `limit`."""
     if number < limit:
         raise UsageError(f"{what} is {number}", f"it must be at least {limit}")
 
 
-def refuse_unprintable(what: str, text: str) -> None:
+def require_printable(what: str, text: str) -> None:
     """Raise UsageError for what has line breaks or control characters: no line holds it safely."""
     if not text.isprintable():
         raise UsageError(
@@ -73,7 +74,7 @@ def refuse_unprintable(what: str, text: str) -> None:
         )
 
 
-def refuse_unless(pattern: re.Pattern[str], what: str, text: str, rule: str) -> None:
+def require_match(pattern: re.Pattern[str], what: str, text: str, rule: str) -> None:
     """Raise UsageError for a text that does not match, with the `rule` in words."""
     if not pattern.fullmatch(text):
         raise UsageError(f"{what} {text!r} is not one that can be", rule)

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from commbench.errors import UsageError, name_error
-from commbench.jobs.job import Job, refuse_unless
+from commbench.jobs.job import Job, require_match
 from commbench.jobs.yaml import yaml_text
 
 LONGEST_NAME = 40
@@ -51,18 +51,18 @@ class KubernetesOptions:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise name_error("kind", self.kind, list(KINDS))
-        refuse_unless(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
+        require_match(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
         words = "use small letters, digits and '-'"
         if self.name is not None:
             rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
-            refuse_unless(_NAME, "--name", self.name, rule)
+            require_match(_NAME, "--name", self.name, rule)
         for pattern, option, name in (
             (_LABEL, "--namespace", self.namespace),
             (_SUBDOMAIN, "--claim", self.claim),
             (_SUBDOMAIN, "--runtime", self.runtime),
         ):
             if name is not None:
-                refuse_unless(pattern, option, name, words)
+                require_match(pattern, option, name, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Operator:
     """Which access the claim has to allow."""
 
 
-def resources_of(texts: list[str]) -> tuple[tuple[str, str], ...]:
+def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
     """Names and quantities of `NAME=QUANTITY`; each name once."""
     found: dict[str, str] = {}
     for text in texts:
@@ -98,25 +98,25 @@ def resources_of(texts: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def manifest(job: Job, wishes: KubernetesOptions) -> str:
+def manifest(job: Job, options: KubernetesOptions) -> str:
     """The manifest; what it holds of users' words is quoted, and not expanded by Kubernetes."""
-    if wishes.claim and job.output and CLAIM_FOLDER not in _parents(job.output):
+    if options.claim and job.output and CLAIM_FOLDER not in _parents(job.output):
         raise UsageError(
             f"--output {job.output} of run is not in the claim, which is mounted at {CLAIM_FOLDER}",
             f"leave it out, or write --output {CLAIM_FOLDER}/NAME",
         )
-    kind = KINDS[wishes.kind]
-    name = wishes.name or _default_name(job.title)
+    kind = KINDS[options.kind]
+    name = options.name or _default_name(job.title)
     metadata = {"name": name}
-    if wishes.namespace is not None:
-        metadata["namespace"] = wishes.namespace
+    if options.namespace is not None:
+        metadata["namespace"] = options.namespace
     document = {
         "apiVersion": kind.api_version,
         "kind": kind.name,
         "metadata": metadata,
-        "spec": kind.spec(job, wishes, name),
+        "spec": kind.spec(job, options, name),
     }
-    comments = "".join(f"# {line}\n" for line in _comments(job, wishes, name))
+    comments = "".join(f"# {line}\n" for line in _comments(job, options, name))
     return comments + yaml_text(document)
 
 
@@ -129,13 +129,13 @@ def _default_name(title: str) -> str:
     return words[:LONGEST_NAME].strip("-")
 
 
-def _comments(job: Job, wishes: KubernetesOptions, name: str) -> list[str]:
-    kind = KINDS[wishes.kind]
-    where = f" -n {wishes.namespace}" if wishes.namespace else ""
-    folder = job.output or f"{_folder(wishes)}/{name}"
+def _comments(job: Job, options: KubernetesOptions, name: str) -> list[str]:
+    kind = KINDS[options.kind]
+    where = f" -n {options.namespace}" if options.namespace else ""
+    folder = job.output or f"{_folder(options)}/{name}"
     kept = (
-        f"in the claim {wishes.claim}, which must allow {kind.claim_modes}"
-        if wishes.claim
+        f"in the claim {options.claim}, which must allow {kind.claim_modes}"
+        if options.claim
         else "gone with the pod, but for the table in its log; --claim NAME keeps them"
     )
     return [
@@ -148,16 +148,16 @@ def _comments(job: Job, wishes: KubernetesOptions, name: str) -> list[str]:
     ]
 
 
-def _folder(wishes: KubernetesOptions) -> str:
-    return CLAIM_FOLDER if wishes.claim else POD_FOLDER
+def _folder(options: KubernetesOptions) -> str:
+    return CLAIM_FOLDER if options.claim else POD_FOLDER
 
 
-def _run(job: Job, wishes: KubernetesOptions, name: str) -> list[str]:
+def _run(job: Job, options: KubernetesOptions, name: str) -> list[str]:
     """The words after torchrun's own options. Kubernetes reads `$$` as a dollar sign, and `$(NAME)`
     as a variable."""
     words = ["--module", "--", "commbench", "run", *job.words]
     if job.output is None:
-        words.append(f"--output={_folder(wishes)}/{name}")
+        words.append(f"--output={_folder(options)}/{name}")
     return [_literally(word) for word in words]
 
 
@@ -169,11 +169,11 @@ def _variables(job: Job) -> list[dict[str, str]]:
     return [{"name": name, "value": _literally(value)} for name, value in job.variables]
 
 
-def _resources(job: Job, wishes: KubernetesOptions) -> dict[str, Any]:
+def _resources(job: Job, options: KubernetesOptions) -> dict[str, Any]:
     """Requests equal limits, as they must for GPUs
     (https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/)."""
     gpus = {GPU: str(job.gpus_per_node)} if job.gpus_per_node else {}
-    quantities = gpus | dict(wishes.resources)
+    quantities = gpus | dict(options.resources)
     return {"limits": quantities, "requests": dict(quantities)} if quantities else {}
 
 
@@ -190,33 +190,33 @@ def _mounts(claim: str | None) -> list[dict[str, str]]:
     return mounts + ([{"name": "results", "mountPath": CLAIM_FOLDER}] if claim else [])
 
 
-def _train_job(job: Job, wishes: KubernetesOptions, name: str) -> dict[str, Any]:
+def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
     """Trainer tells torchrun nodes, ranks and address in variables PET_…, which are its defaults.
     The runtime's container that is replaced, `node`, is that of the replicated job `node`."""
     trainer = {
-        "image": wishes.image,
+        "image": options.image,
         "command": ["torchrun"],
-        "args": _run(job, wishes, name),
+        "args": _run(job, options, name),
         "numNodes": job.nodes,
         "numProcPerNode": job.ranks_per_node,
-        "resourcesPerNode": _resources(job, wishes),
+        "resourcesPerNode": _resources(job, options),
         "env": _variables(job),
     }
-    containers = [{"name": "node", "volumeMounts": _mounts(wishes.claim)}]
-    pod = {"spec": {"volumes": _volumes(wishes.claim), "containers": containers}}
+    containers = [{"name": "node", "volumeMounts": _mounts(options.claim)}]
+    pod = {"spec": {"volumes": _volumes(options.claim), "containers": containers}}
     jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
     patch = {
         "manager": "commbench",
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
     return {
-        "runtimeRef": {"name": wishes.runtime},
+        "runtimeRef": {"name": options.runtime},
         "trainer": {key: value for key, value in trainer.items() if value},
         "runtimePatches": [patch],
     }
 
 
-def _pytorch_job(job: Job, wishes: KubernetesOptions, name: str) -> dict[str, Any]:
+def _pytorch_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
     """The operator gives each pod RANK, its node's, MASTER_ADDR and MASTER_PORT in all versions,
     and torchrun's own PET_… only in some; so torchrun is told by them."""
     torchrun = [
@@ -230,11 +230,11 @@ def _pytorch_job(job: Job, wishes: KubernetesOptions, name: str) -> dict[str, An
     def replicas(number: int, claim: str | None) -> dict[str, Any]:
         container = {
             "name": "pytorch",  # the operator finds it by this name
-            "image": wishes.image,
+            "image": options.image,
             "command": ["torchrun"],
-            "args": [*torchrun, *_run(job, wishes, name)],
+            "args": [*torchrun, *_run(job, options, name)],
             "env": _variables(job),
-            "resources": _resources(job, wishes),
+            "resources": _resources(job, options),
             "volumeMounts": _mounts(claim),
         }
         pod = {
@@ -246,7 +246,7 @@ def _pytorch_job(job: Job, wishes: KubernetesOptions, name: str) -> dict[str, An
         template = {"metadata": metadata, "spec": pod}
         return {"replicas": number, "restartPolicy": "Never", "template": template}
 
-    roles = {"Master": replicas(1, wishes.claim)}  # rank 0 is there, and alone writes
+    roles = {"Master": replicas(1, options.claim)}  # rank 0 is there, and alone writes
     if job.nodes > 1:
         roles["Worker"] = replicas(job.nodes - 1, None)
     return {

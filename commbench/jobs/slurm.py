@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 
 from commbench.errors import UsageError
-from commbench.jobs.job import Job, at_least, refuse_unless, refuse_unprintable
+from commbench.jobs.job import Job, require_at_least, require_match, require_printable
 
 _NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")
 _SLURM_TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d+(:\d{1,2}){0,2}", re.ASCII)
@@ -38,13 +38,13 @@ class SlurmOptions:
     def __post_init__(self) -> None:
         for option, name in (("--partition", self.partition), ("--account", self.account)):
             if name is not None:
-                refuse_unless(_NAME, option, name, "use letters, digits and any of _ . , : + @ / -")
+                require_match(_NAME, option, name, "use letters, digits and any of _ . , : + @ / -")
         if self.cpus_per_task is not None:
-            at_least("--cpus-per-task", self.cpus_per_task, 1)
+            require_at_least("--cpus-per-task", self.cpus_per_task, 1)
         if self.container is not None:
-            refuse_unprintable("--container", self.container)
+            require_printable("--container", self.container)
         for line in self.setup:
-            refuse_unprintable("--setup", line)
+            require_printable("--setup", line)
         slurm_time(self.time)
 
 
@@ -61,10 +61,10 @@ def slurm_time(text: str) -> str:
     )
 
 
-def batch_script(job: Job, wishes: SlurmOptions) -> str:
+def batch_script(job: Job, options: SlurmOptions) -> str:
     """The script; what it holds of users' words is quoted for the shell."""
-    lines = ["#!/bin/bash", *_comments(job), *_directives(job, wishes), "", *_setup(job, wishes)]
-    return "\n".join([*lines, *_step(job, wishes), ""])
+    lines = ["#!/bin/bash", *_comments(job), *_directives(job, options), "", *_setup(job, options)]
+    return "\n".join([*lines, *_step(job, options), ""])
 
 
 def _comments(job: Job) -> list[str]:
@@ -77,40 +77,40 @@ def _comments(job: Job) -> list[str]:
     ]
 
 
-def _directives(job: Job, wishes: SlurmOptions) -> list[str]:
-    options = {
+def _directives(job: Job, options: SlurmOptions) -> list[str]:
+    directives = {
         "job-name": f"commbench-{job.title}",
         "output": f"commbench-{job.title}-%j.log",
         "nodes": job.nodes,
         "ntasks-per-node": job.ranks_per_node,
-        "cpus-per-task": wishes.cpus_per_task,
+        "cpus-per-task": options.cpus_per_task,
         # Not per task: a rank that sees one GPU alone may lose its direct ways to the others.
         "gpus-per-node": job.gpus_per_node or None,
-        "partition": wishes.partition,
-        "account": wishes.account,
-        "time": slurm_time(wishes.time),
+        "partition": options.partition,
+        "account": options.account,
+        "time": slurm_time(options.time),
     }
-    lines = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
     # A second start of the same job would find its folder in use.
-    lines += ["--no-requeue", *(["--exclusive"] if wishes.exclusive else [])]
+    lines += ["--no-requeue", *(["--exclusive"] if options.exclusive else [])]
     return [f"#SBATCH {line}" for line in lines]
 
 
-def _setup(job: Job, wishes: SlurmOptions) -> list[str]:
+def _setup(job: Job, options: SlurmOptions) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
     # Environment modules and conda read variables that are not set.
-    until = ["set -e", *wishes.setup, "set -u"] if wishes.setup else ["set -eu"]
+    until = ["set -e", *options.setup, "set -u"] if options.setup else ["set -eu"]
     return [*until, *exports]
 
 
-def _step(job: Job, wishes: SlurmOptions) -> list[str]:
+def _step(job: Job, options: SlurmOptions) -> list[str]:
     """The srun line. --mpi=none: ranks that get a PMI's variables would look for an mpirun."""
     srun = ["srun --mpi=none --kill-on-bad-exit=1"]
-    if wishes.cpus_per_task is not None:
-        srun[0] += f" --cpus-per-task={wishes.cpus_per_task}"  # not inherited since Slurm 22.05
-    if wishes.container is not None:
+    if options.cpus_per_task is not None:
+        srun[0] += f" --cpus-per-task={options.cpus_per_task}"  # not inherited since Slurm 22.05
+    if options.container is not None:
         srun += [
-            f"--container-image={shlex.quote(wishes.container)}",
+            f"--container-image={shlex.quote(options.container)}",
             '--container-mounts="$PWD:$PWD" --container-workdir="$PWD"',
         ]
     srun.append(shlex.join(["commbench", "run", *job.words]))

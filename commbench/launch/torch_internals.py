@@ -50,7 +50,7 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
     from torch.distributed.launcher.api import elastic_launch
 
     try:
-        with _without_name_lookups(), _without_agent_logs():
+        with _without_name_lookups(), _without_agent_logs(), _without_main_module():
             elastic_launch(config, function)(argument)
     except SignalException as signalled:
         return AgentResult({}, signalled.sigval)
@@ -98,6 +98,26 @@ def _without_name_lookups() -> Iterator[None]:
         yield
     finally:
         socket.getfqdn = original
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Keep spawned ranks from importing the caller's main module, which they do not need: a script
+    that calls commbench.run without `if __name__ == "__main__"` would start again in each of them.
+    This patches a function of the standard library's multiprocessing."""
+    from multiprocessing import spawn
+
+    original = spawn.get_preparation_data
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        data = original(name)
+        return {key: value for key, value in data.items() if not key.startswith("init_main")}
+
+    spawn.get_preparation_data = get_preparation_data
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = original
 
 
 @contextmanager

@@ -85,6 +85,13 @@ class NoProgress:
         pass
 
 
+def restore_cursor() -> None:
+    """Show the cursor of a terminal again, which the progress bar of a killed rank has hidden."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        console.show_cursor(True)
+
+
 def progress_listener(cases: int) -> ProgressListener:
     """The listener that suits this process's standard error."""
     console = Console(stderr=True)

@@ -9,6 +9,10 @@ from commbench.results.schema import Run
 from commbench.spec.links import Peak, parse_peak
 
 TABLE, NCCL_TESTS = "table", "nccl-tests"
+FORMAT_HELP = "table, or nccl-tests: as its scripts read."
+PEAK_HELP = (
+    "Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of `commbench links`."
+)
 
 
 def _table(run: Run, peak: Peak | None) -> str:

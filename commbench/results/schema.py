@@ -29,6 +29,8 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _upgrade_f
 OK = "ok"
 WRONG = "wrong"
 FAILED = "failed"
+COMPLETE = "complete"
+"""Status of a run whose cases are all finished."""
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
 

@@ -1,39 +1,28 @@
-"""One `commbench run` from request to table: choose a place, plan, launch or join, report."""
+"""A run of which this process is one rank, started by torchrun, srun or mpirun."""
 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING
 
-from commbench.errors import (
-    CommbenchError,
-    RankError,
-    first_line,
-)
+from commbench.errors import CommbenchError, RankError, first_line
 from commbench.results.run_folder import new_folder
-from commbench.runner.reporting import _choice, _say, report
-from commbench.runner.run_options import RunOptions
-from commbench.spec.plan import Plan
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Target
-    from commbench.results.journal_reader import RunProgress
-    from commbench.worker.context import RankContext
+from commbench.results.schema import Run
+from commbench.runner.listener import RunListener
+from commbench.runner.planning import PlannedRun
+from commbench.runner.resume import progress_text, remaining_tasks
 
 
-def _join(
-    request: RunOptions,
-    place: Target,
-    plan: Plan,
-    rank_context: RankContext,
-    before: RunProgress | None,
-) -> None:
-    """Take part as a rank that somebody else started; rank 0 speaks and writes for all."""
+def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
+    """Take part in a run as one rank; rank 0 records it.
+
+    Returns the recorded run on rank 0, None on other ranks and where a commbench that started
+    torchrun reports it. Raises CommbenchError, with `is_reporter` false where another process
+    reports it.
+    """
     from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import ERROR_DIR
     from commbench.results.journal_reader import read_run
@@ -41,54 +30,56 @@ def _join(
     from commbench.worker.rank import run_rank
     from commbench.worker.watchdog.error_files import record_error
 
-    is_reporter = rank_context.rank == 0
+    assert planned.rank_context is not None
+    # Set by the commbench that started torchrun: it reads the errors there, and reports the run.
     scratch_dir = Path(os.environ[ERROR_DIR]) if ERROR_DIR in os.environ else None
-    rank_context = replace(rank_context, scratch_dir=scratch_dir)
-    if scratch_dir and rank_context.one_host:
-        rank_context = replace(rank_context, meeting_point=f"file:{scratch_dir / 'ranks'}")
-    if before:
-        from commbench.runner.tasks import progress_text, remaining_tasks
-
-        _say(progress_text(before), is_reporter and not scratch_dir)
-        (task,) = remaining_tasks(before)
+    is_reporter = planned.is_reporter and not scratch_dir
+    context = replace(planned.rank_context, scratch_dir=scratch_dir)
+    if scratch_dir and context.one_host:
+        context = replace(context, meeting_point=f"file:{scratch_dir / 'ranks'}")
+    if planned.progress:
+        if is_reporter:
+            listener.status(progress_text(planned.progress))
+        (task,) = remaining_tasks(planned.progress)
     else:
-        folder = request.output or new_folder(request.name)
+        options = planned.options
+        folder = options.output or new_folder(options.name)
         task = LaunchTask(
-            plan=plan, label=request.name, folder=folder, folder_exists=bool(scratch_dir)
+            plan=planned.plan, label=options.name, folder=folder, folder_exists=bool(scratch_dir)
         )
-    if is_reporter and not scratch_dir:
-        choice = _choice(place, plan, resumed=before is not None)
-        _say(f"{choice}; joining {rank_context.launcher}'s ranks")
+    if is_reporter:
+        listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
     try:
-        raise_nofile_limit(plan, has_store=is_reporter)
-        run_rank(task, rank_context, partial(_tell, scratch_dir, rank_context.rank))
-    except Exception as error:
-        told = error if isinstance(error, CommbenchError) else _failure(error, rank_context)
+        raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
+        run_rank(task, context, partial(_report_hang, scratch_dir, context.rank, listener))
+    except Exception as caught:
+        error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
         if scratch_dir:
-            record_error(scratch_dir, rank_context.rank, told)
-        if scratch_dir or not (told.is_reporter if isinstance(told, RankError) else is_reporter):
-            sys.exit(told.exit_code)
-        if told is error:
+            record_error(scratch_dir, context.rank, error)
+            error.is_reporter = False
+        elif not isinstance(error, RankError):
+            error.is_reporter = is_reporter
+        if error is caught:
             raise
-        raise told from error
-    if is_reporter and not scratch_dir:
-        report(read_run(task.folder), request)
+        raise error from caught
+    return read_run(task.folder) if is_reporter else None
 
 
-def _failure(error: Exception, rank_context: RankContext) -> RankError:
-    """A collective that failed: another rank is gone, or the network. torch says what it saw."""
+def _rank_error(error: Exception, rank: int) -> RankError:
+    """The error of a collective that failed: another rank or the network is gone."""
     return RankError(
-        f"rank {rank_context.rank} on {gethostname()} failed: {first_line(error)}",
+        f"rank {rank} on {gethostname()} failed: {first_line(error)}",
         "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
     )
 
 
-def _tell(scratch_dir: Path | None, rank: int, error: RankError, is_reporter: bool) -> None:
-    """Say that all ranks stand still, from a rank whose main thread does."""
-    from commbench.output.console import print_error
+def _report_hang(
+    scratch_dir: Path | None, rank: int, listener: RunListener, error: RankError, is_reporter: bool
+) -> None:
+    """Report that all ranks hang, from a rank whose main thread hangs too."""
     from commbench.worker.watchdog.error_files import record_error
 
     if scratch_dir:
         record_error(scratch_dir, rank, error)
     elif is_reporter:
-        print_error(error.message, error.hint, error.details)
+        listener.hung(error)

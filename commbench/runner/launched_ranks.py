@@ -1,85 +1,130 @@
-"""One `commbench run` from request to table: choose a place, plan, launch or join, report."""
+"""A run on ranks that commbench launches on this node."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.errors import (
     CommbenchError,
+    Interrupted,
+    RecordsError,
     from_os_error,
     ignore_interruptions,
 )
-from commbench.results.run_folder import RESULTS, new_folder
-from commbench.runner.reporting import _choice, _give_up, _has_grown, _say, report
-from commbench.runner.run_options import RunOptions
-from commbench.spec.plan import Plan, require_ready_case
+from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
+from commbench.results.schema import Run, RunEnd
+from commbench.runner.listener import RunListener
+from commbench.runner.planning import PlannedRun
+from commbench.runner.resume import progress_text, remaining_tasks
+from commbench.spec.plan import require_ready_case
+from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
-    from commbench.launch.devices import Target
-    from commbench.launch.elastic import NodeConfig
-    from commbench.results.journal_reader import RunProgress
     from commbench.worker.context import LaunchTask
 
 
-def _launch(
-    request: RunOptions, place: Target, plan: Plan, nodes: NodeConfig, before: RunProgress | None
-) -> None:
+def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
+    """Launch the ranks of this node, once or several times, and wait for them.
+
+    Returns the recorded run on node 0, None on others. Raises the CommbenchError that ended it;
+    what had been measured is recorded, and given to the listener.
+    """
+    from commbench.results.journal_reader import read_run
+
+    require_ready_case(planned.plan)
+    listener.status(planned.summary)
+    tasks = _make_tasks(planned, listener)
+    folder, started = tasks[0].folder, time.monotonic()
+    journal_bytes = _size_bytes(folder / JOURNAL)
+    try:
+        for task in tasks:
+            started = time.monotonic()
+            if planned.plan.launches > 1:
+                listener.status(f"launch {task.launch + 1} of {planned.plan.launches}")
+            _launch(planned, task, listener)
+    except (CommbenchError, OSError, MemoryError, ImportError) as caught:
+        error = caught if isinstance(caught, CommbenchError) else from_os_error(caught)
+        ignore_interruptions()
+        # The journal of a run that is resumed stays as it was if no rank wrote to it.
+        if planned.is_reporter and (
+            not planned.progress or _size_bytes(folder / JOURNAL) > journal_bytes
+        ):
+            _record_failure(folder, error, time.monotonic() - started, listener)
+        if error is caught:
+            raise
+        raise error from caught
+    return read_run(folder) if planned.is_reporter else None
+
+
+def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> None:
     from commbench.launch.elastic import launch, start_method
     from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import launch_with_torchrun, torchrun_line
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import JOURNAL
 
-    require_ready_case(plan)
-    _say(_choice(place, plan, resumed=before is not None))
-    writes, began = nodes.rank == 0, time.monotonic()
-    tasks = _make_tasks(request, plan, writes, before)
-    folder = tasks[0].folder
-    had_bytes = (folder / JOURNAL).stat().st_size if writes else 0
-
-    def give_up(error: CommbenchError) -> None:
-        ignore_interruptions()
-        if writes and (not before or _has_grown(folder / JOURNAL, had_bytes)):
-            _give_up(folder, error, time.monotonic() - began)
-
-    try:
-        if request.launcher == "torchrun":
-            raise_nofile_limit(plan, nodes.ranks_per_node)
-            _say("ranks are started by the torchrun command", request.verbose)
-            place_of_run = ["--resume" if before else "--output", str(folder)]
-            launch_with_torchrun([*request.arguments(), *place_of_run], torchrun_line(nodes))
-        else:
-            for task in tasks:
-                began = time.monotonic()
-                _say(f"launch {task.launch + 1} of {plan.launches}", plan.launches > 1)
-                method, why = start_method(plan.device, nodes)
-                _say(f"ranks are {method}ed by torchrun's agent: {why}", request.verbose)
-                launch(task, nodes, method)
-    except CommbenchError as error:
-        give_up(error)
-        raise
-    except (OSError, MemoryError, ImportError) as error:
-        trouble = from_os_error(error)
-        give_up(trouble)
-        raise trouble from error
-    if writes:
-        report(read_run(folder), request)
+    options, nodes = planned.options, planned.nodes
+    if options.launcher == "torchrun":
+        raise_nofile_limit(planned.plan, nodes.ranks_per_node)
+        if options.verbose:
+            listener.status("ranks are started by the torchrun command")
+        where = ["--resume" if planned.progress else "--output", str(task.folder)]
+        launch_with_torchrun([*options.arguments(), *where], torchrun_line(nodes))
+        return
+    method, why = start_method(planned.plan.device, nodes)
+    if options.verbose:
+        listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
+    launch(task, nodes, method)
 
 
-def _make_tasks(
-    request: RunOptions, plan: Plan, writes: bool, before: RunProgress | None
-) -> list[LaunchTask]:
-    """What ranks are to do, launch by launch; the folder is there, if this node writes."""
+def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:
+    """What ranks have to do, launch by launch; node 0 makes the folder."""
     from commbench.results.run_folder import create_folder
     from commbench.worker.context import LaunchTask
 
-    if before:
-        from commbench.runner.tasks import progress_text, remaining_tasks
+    if planned.progress:
+        listener.status(progress_text(planned.progress))
+        return remaining_tasks(planned.progress)
+    options, folder = planned.options, RESULTS
+    if planned.is_reporter:
+        folder = create_folder(options.output or new_folder(options.name))
+    task = LaunchTask(plan=planned.plan, label=options.name, folder=folder)
+    return [replace(task, launch=number) for number in range(planned.plan.launches)]
 
-        _say(progress_text(before))
-        return remaining_tasks(before)
-    folder = create_folder(request.output or new_folder(request.name)) if writes else RESULTS
-    task = LaunchTask(plan=plan, label=request.name, folder=folder)
-    return [replace(task, launch=number) for number in range(plan.launches)]
+
+def _size_bytes(file: Path) -> int:
+    """The size of a file; 0 where there is none."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _record_failure(
+    folder: Path, error: CommbenchError, elapsed_s: float, listener: RunListener
+) -> None:
+    """Write how a run ended, `elapsed_s` after its ranks were started, and with which rows."""
+    from commbench.analysis.csv_file import ResultsCsv
+    from commbench.analysis.rows import make_rows
+    from commbench.output.progress import restore_cursor
+    from commbench.results.journal import Journal, remove_if_empty
+    from commbench.results.journal_reader import read_run
+
+    restore_cursor()
+    try:
+        run = read_run(folder)
+    except RecordsError:
+        remove_if_empty(folder)
+        return
+    status = "interrupted" if isinstance(error, Interrupted) else "failed"
+    reason = error.message[:LONGEST_TEXT]
+    end = RunEnd(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
+    try:
+        Journal(folder).end(end)
+        if run.measurements:
+            ResultsCsv(folder).add(*make_rows(run))  # also the batches of cases that were cut off
+    except RecordsError as unwritable:
+        listener.status(f"how the run ended is not written down: {unwritable.message}")
+    listener.ended(run._replace(end=end), error)
+    listener.status(f"what was measured is kept; `commbench run --resume {folder}` goes on with it")

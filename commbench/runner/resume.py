@@ -1,143 +1,99 @@
-"""`commbench run --resume`: whether what was asked goes with the run, and what is left of it."""
+"""`commbench run --resume`: the run, whether options agree with it, and what is left of it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from commbench.errors import RecordsError, UsageError
-from commbench.output.console import print_status
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
-from commbench.results.run_folder import JOURNAL
-from commbench.results.schema import RunEnd, RunHeader
-from commbench.runner.run_options import RunOptions
-from commbench.runner.tasks import COMPLETE, remaining_tasks
-from commbench.spec.plan import Plan
+from commbench.results.run_folder import JOURNAL, find_run
+from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader
+from commbench.runner.option import RunOption
+from commbench.runner.planning import find_rank_context
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_sizes
-
-_OPTIONS = {
-    "op": ("--op", "operations"),
-    "sizes": ("--sizes", "sizes"),
-    "minbytes": ("-b", "sizes"),
-    "maxbytes": ("-e", "sizes"),
-    "stepfactor": ("-f", "sizes"),
-    "stepbytes": ("-i", "sizes"),
-    "dtype": ("--dtype", "dtypes"),
-    "reduce_op": ("--reduce-op", "reduce_ops"),
-    "root": ("--root", "root"),
-    "placement": ("--placement", "placement"),
-    "rounding": ("--rounding", "rounding"),
-    "iters": ("--iters", "iterations"),
-    "warmup": ("--warmup", "warmup"),
-    "precision": ("--precision", "precision"),
-    "budget": ("--budget", "budget_s"),
-    "timing": ("--timing", "timing"),
-    "order": ("--order", "order"),
-    "seed": ("--seed", "seed"),
-    "launches": ("--launches", "launches"),
-    "check": ("--check", "check"),
-    "check_count": ("-c", "check"),
-    "timeout": ("--timeout", "timeout_s"),
-    "cpu_mode": ("--cpu-mode", "cpu_mode"),
-    "backend": ("--backend", "backend"),
-    "device": ("--device", "device"),
-    "nproc_per_node": ("--nproc-per-node", "ranks_per_node"),
-    "label": ("--label", "label"),
-}
-"""What options may repeat but not change, each with what it says of the run."""
-_REFUSED = {
-    "output": ("--output", "a run is resumed in its own folder"),
-    "dry_run": ("--dry-run", "`commbench show` prints what there is"),
-}
+from commbench.worker.context import LaunchTask
 
 
-def resume(text: str, request: RunOptions, said: Collection[str]) -> None:
-    """Measure what is left of the run that `text` names; `said` are the parameters that were given.
+def find_resumable(options: RunOptions) -> RunProgress:
+    """What there is of the run that --resume names.
 
-    Raises UsageError for an option that contradicts the run.
+    Raises RecordsError where there is no such run, UsageError for an option that contradicts it.
     """
-    from commbench.runner import reporting, session
-
-    for name, (option, why) in _REFUSED.items():
-        if name in said:
-            raise UsageError(f"{option} does not go with --resume", f"leave it out: {why}")
-    path = _find(text, request)
+    path = _find(options)
     if path.is_file() and path.name != JOURNAL:
         raise RecordsError(f"{path} cannot be resumed", f"name a run folder, which has a {JOURNAL}")
-    before = read_progress(path)
-    folder, header = Path(before.run.path), before.run.header
-    asked = _asked(request, header)
-    kept = _facts(header.plan, _per_node(header), header.label)
-    for name, (option, fact) in _OPTIONS.items():
-        if name in said and asked[fact] != kept[fact]:
-            here, there = _text(asked[fact]), _text(kept[fact])
-            raise UsageError(
-                f"{option} contradicts {folder}: {here} here, {there} there",
-                f"leave {option} out to go on with this run, or --resume to begin another",
-            )
-    if remaining_tasks(before):
-        session.run(_as_planned(request, header), before)
-    elif reporting.is_reporter(request):
-        _finish(before)
-        print_status(f"{folder} is complete: there is nothing to resume")
-        reporting.report(read_run(folder), replace(request, plots=False))
+    progress = read_progress(path)
+    _require_agreement(options, progress.run)
+    return progress
 
 
-def _find(text: str, request: RunOptions) -> Path:
-    from commbench.launch.external_launchers import detect_rank_context
-    from commbench.results.run_folder import find_run
-
+def _find(options: RunOptions) -> Path:
+    assert options.resume is not None
     try:
-        return find_run(text)
+        return find_run(options.resume)
     except RecordsError as error:
-        rank_context = detect_rank_context(request.master_addr, request.master_port)
-        if request.num_nodes == 1 and (not rank_context or rank_context.one_host):
+        rank_context = find_rank_context(options)
+        if options.nnodes == 1 and (not rank_context or rank_context.one_host):
             raise
         raise RecordsError(
             error.message, "every node reads the run that is resumed: copy its folder to this one"
         ) from None
 
 
-def _finish(before: RunProgress) -> None:
-    """Write what is missing of a run that was cut off after its last case, before its end."""
+def _require_agreement(options: RunOptions, run: Run) -> None:
+    """Raise UsageError for an option that was given and differs from the recorded run."""
+    header = run.header
+    plan = options.plan(
+        options.backend or header.plan.backend,
+        options.device or header.plan.device,
+        header.plan.world_size,
+    )
+    for given in (option for name, option in RUN_OPTIONS.items() if name in options.given):
+        option = RUN_OPTIONS.get(given.sets, given)
+        if not option.is_fixed:
+            continue
+        here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
+        there = _recorded_value(option, header)
+        if here != there:
+            raise UsageError(
+                f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
+                f"leave {given.flag} out to go on with this run, or --resume to begin another",
+            )
+
+
+def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
+    """The options that make the recorded plan on as many ranks per node."""
+    recorded = {
+        option.name: _recorded_value(option, header)
+        for option in RUN_OPTIONS.values()
+        if option.is_fixed
+    }
+    return replace(options, **recorded)
+
+
+def complete(progress: RunProgress) -> Run:
+    """The run, all of whose cases are finished; its end is written where that is missing."""
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
 
-    if before.run.end and before.run.end.status == COMPLETE:
-        return
-    folder = Path(before.run.path)
-    Journal(folder).end(RunEnd(status=COMPLETE))
-    ResultsCsv(folder).add(*make_rows(before.run))
+    folder = Path(progress.run.path)
+    if not progress.run.end or progress.run.end.status != COMPLETE:
+        Journal(folder).end(RunEnd(status=COMPLETE))
+        ResultsCsv(folder).add(*make_rows(progress.run))
+    return read_run(folder)
 
 
-def _per_node(header: RunHeader) -> int:
-    """Ranks that each launcher started."""
-    return len(header.ranks) // max(1, sum(not rank.local_rank for rank in header.ranks))
-
-
-def _facts(plan: Plan, ranks_per_node: int | None, label: str) -> dict[str, Any]:
-    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return values | {"ranks_per_node": ranks_per_node, "label": label}
-
-
-def _asked(request: RunOptions, header: RunHeader) -> dict[str, Any]:
-    """What the options say, where they say nothing about the place with what the run says."""
-    plan = header.plan
-    asked = request.plan(
-        request.backend or plan.backend, request.device or plan.device, plan.world_size
-    )
-    return _facts(asked, request.ranks_per_node, request.name)
-
-
-def _as_planned(request: RunOptions, header: RunHeader) -> RunOptions:
-    """The request that makes the same plan on as many ranks."""
-    plan = header.plan
-    known = {field.name for field in fields(RunOptions)} - {"peak"}  # only says how it is shown
-    same = {field.name: getattr(plan, field.name) for field in fields(plan) if field.name in known}
-    return replace(request, **same, ranks_per_node=_per_node(header), label=header.label)
+def _recorded_value(option: RunOption, header: RunHeader) -> Any:
+    """The value of an option in a recorded run."""
+    if option.plan:
+        return getattr(header.plan, option.plan)
+    if option.name == "nproc_per_node":
+        return len(header.ranks) // max(1, sum(not rank.local_rank for rank in header.ranks))
+    return getattr(header, option.name)
 
 
 def _text(value: Any) -> str:
@@ -145,3 +101,35 @@ def _text(value: Any) -> str:
         numbers = bool(value) and isinstance(value[0], int)
         return format_sizes(value) if numbers else ", ".join(map(str, value))
     return "as needed" if value is None else str(value)
+
+
+def remaining_tasks(before: RunProgress) -> list[LaunchTask]:
+    """The launches that are still to be made, the first one perhaps begun; none of a whole run."""
+    header = before.run.header
+    task = LaunchTask(
+        plan=header.plan,
+        label=header.label,
+        folder=Path(before.run.path),
+        launch=before.launch,
+        began=header,
+        journal=before.digest,
+    )
+    begun = [] if _is_finished(before) else [replace(task, finished=before.finished)]
+    return begun + [
+        replace(task, launch=number) for number in range(before.launch + 1, header.plan.launches)
+    ]
+
+
+def progress_text(before: RunProgress) -> str:
+    """One line that says how far a run has come."""
+    plan = before.run.header.plan
+    launch = f" of launch {before.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
+    of_all = f"{len(before.finished)} of {len(plan.cases())} cases{launch}"
+    return f"resuming {before.run.path}: {of_all} are finished"
+
+
+def _is_finished(before: RunProgress) -> bool:
+    """Whether the last launch has done all it had to."""
+    end = before.run.end
+    whole = len(before.finished) == len(before.run.header.plan.cases())
+    return whole or (end is not None and end.status == COMPLETE)

@@ -1,265 +1,343 @@
-"""What a person asks of `commbench run`, read and checked as far as that needs no torch."""
+"""RUN_OPTIONS: the options of `commbench run`, each declared once, as a field of RunOptions.
+
+The command line, `commbench.run`, sweeps, jobs, the smoke test, `--resume`, the plan, messages and
+the command of ranks under torchrun all read the declaration. Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from commbench.errors import UsageError
-from commbench.report.formats import require_format
-from commbench.spec.dtypes import DTYPES, find_dtype
-from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.errors import UsageError, name_error
+from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
+from commbench.runner.option import (
+    ALWAYS,
+    IF_CHANGED,
+    NEVER,
+    RunOption,
+    parse_names,
+    parse_nccl_tests_sizes,
+    parse_size_list,
+    parse_value,
+    require_label,
+    require_launcher,
+    require_port,
+    require_positive,
+)
+from commbench.spec.links import parse_peak
+from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
-from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
-from commbench.units import format_sizes, parse_size, parse_sizes, size_range
+from commbench.spec.timing_modes import TIMING_HELP
+from commbench.units import format_sizes, parse_percentage, parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
-LAUNCHERS = ("agent", "torchrun")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
-    "op": (lambda name: find_operation(name).name, tuple(OPERATIONS)),
-    "dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
-    "reduce-op": (lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS)),
+
+def _option(metavar: str, help_text: str, *, default: Any = ..., **declared: Any) -> Any:
+    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
+    if default is ...:
+        default = Plan.__dataclass_fields__[declared["plan"]].default
+    return field(
+        default=default,
+        metadata={"option": RunOption(metavar=metavar, help=help_text, **declared)},
+    )
+
+
+_CLUSTER = {
+    "job": "leave it out: the ranks find each other",
+    "measure": "leave it out: the process group is there already",
 }
+_STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of `commbench run`; None where nothing was said."""
+    """The options of `commbench run`; None where an option was not given."""
 
-    operations: tuple[str, ...]
-    sizes: tuple[int, ...]
-    dtypes: tuple[str, ...]
-    reduce_ops: tuple[str, ...]
-    root: int
-    placement: str
-    rounding: str
-    iterations: int | None
-    warmup: int | None
-    precision: float
-    budget_s: float
-    timing: str
-    order: str
-    seed: int
-    launches: int
-    check: bool
-    timeout_s: float
-    cpu_mode: str | None
-    backend: str | None
-    device: str | None
-    ranks_per_node: int | None
-    num_nodes: int
-    node_rank: int
-    master_addr: str | None
-    master_port: int | None
-    launcher: str
-    label: str | None
-    output: Path | None
-    plots: bool
-    verbose: bool
-    format: str
-    """How the table is shown."""
-    peak: str | None
+    op: tuple[str, ...] = _option(
+        "OP", "Operation: one, several (OP,OP), or all.", default=(DEFAULT_OPERATION,),
+        plan="operations", parse=partial(parse_names, flag="--op"), cli_type=list[str] | None,
+        passed_on=ALWAYS,
+    )  # fmt: skip
+    sizes: tuple[int, ...] = _option(
+        "SIZES", "Sizes in bytes: 1K-1G doubles, 1K-1G:x4, 1M-16M:+1M, 8,1K,1M. K, M, G are "
+        "powers of 1024.  [default: 1K-64M]", default=parse_sizes(DEFAULT_SIZES), plan="sizes",
+        parse=parse_size_list, cli_type=str | None, passed_on=ALWAYS,
+    )  # fmt: skip
+    dtype: tuple[str, ...] = _option(
+        "DTYPE", "Element type, several, or all.", flags=("--dtype", "-d"), plan="dtypes",
+        parse=partial(parse_names, flag="--dtype"), cli_type=list[str] | None, passed_on=ALWAYS,
+        is_varied=True,
+    )  # fmt: skip
+    reduce_op: tuple[str, ...] = _option(
+        "RED", "sum, avg, prod, min, max, band, bor, bxor; several, or all.",
+        flags=("--reduce-op", "-o"), plan="reduce_ops",
+        parse=partial(parse_names, flag="--reduce-op"), cli_type=list[str] | None, passed_on=ALWAYS,
+    )  # fmt: skip
+    root: int = _option(
+        "RANK", "Root of broadcast, reduce, gather, scatter.", plan="root", passed_on=ALWAYS
+    )
+    placement: str = _option(
+        "WHERE", "in_place, out_of_place, both, or natural: what each operation does by itself.",
+        plan="placement", passed_on=ALWAYS, is_varied=True,
+    )  # fmt: skip
+    rounding: str = _option(
+        "HOW", "Sizes that do not divide: exact, whole elements per rank; nccl-tests, blocks of "
+        "16 bytes.", plan="rounding",
+    )  # fmt: skip
+    iters: int | None = _option(
+        "N", "Timed iterations of every case.  [default: until the median is known to 5 %]",
+        flags=("--iters", "-n"), plan="iterations",
+    )  # fmt: skip
+    warmup: int | None = _option(
+        "N", "Calls before the first timed one.  [default: until their times are stable]",
+        flags=("--warmup", "-w"), plan="warmup",
+    )  # fmt: skip
+    precision: float = _option(
+        "PART", "Measure until the 95 % interval of the median is within this, on either side.",
+        plan="precision", parse=lambda given: parse_percentage(str(given), "--precision"),
+        cli_type=str, cli_default="5%",
+    )  # fmt: skip
+    budget: float = _option(
+        "S", "Or until a case has been measured for S seconds.", plan="budget_s"
+    )
+    timing: str = _option("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
+    order: str = _option(
+        "ORDER", "shuffled: rounds of random order, every case several times; ascending.",
+        plan="order",
+    )  # fmt: skip
+    seed: int = _option("N", "Where the random order and the test data begin.", plan="seed")
+    launches: int = _option(
+        "K", "Repeat the whole run in fresh processes, K in all.", plan="launches",
+        passed_on=NEVER, refused_by=_STARTS_RANKS | {
+            "sweep": "rounds are launches: say --rounds", "job": "submit the job several times",
+        },
+    )  # fmt: skip
+    backend: str | None = _option(
+        "NAME", "gloo, nccl, or another that this torch has.", default=None, plan="backend",
+        is_varied=True, refused_by={"measure": "leave it out: the process group has one"},
+    )  # fmt: skip
+    device: str | None = _option(
+        "TYPE", "cpu or cuda.", default=None, plan="device",
+        refused_by={"measure": "leave it out: the process group has one"},
+    )  # fmt: skip
+    nproc_per_node: int | None = _option(
+        "N", "Ranks per node.  [default: one per GPU; 2 on the CPU]", default=None, is_fixed=True,
+        is_varied=True, require=partial(require_positive, "--nproc-per-node"),
+        refused_by=_STARTS_RANKS | {"job": "say it before the --"},
+    )  # fmt: skip
+    nnodes: int = _option(
+        "N", "Nodes; run the same command on each.", default=1,
+        require=partial(require_positive, "--nnodes"), refused_by=_STARTS_RANKS | {
+            "sweep": "on several nodes, run each setting there",
+            "job": "say --nodes before the --",
+        },
+    )  # fmt: skip
+    node_rank: int = _option(
+        "R", "This node's number, from 0; node 0 writes results.", default=0,
+        refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster numbers the nodes"},
+    )  # fmt: skip
+    master_addr: str | None = _option(
+        "HOST", "Host of node 0, as the others reach it.", default=None, refused_by=_CLUSTER
+    )
+    master_port: int | None = _option(
+        "PORT", "A free port on it.  [default: 29500]", default=None, require=require_port,
+        refused_by=_CLUSTER,
+    )  # fmt: skip
+    launcher: str = _option(
+        "HOW", "agent: torchrun's agent as a library; torchrun: it.", default="agent",
+        require=require_launcher,
+        refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
+    )  # fmt: skip
+    timeout: float = _option(
+        "S", "Seconds that joining, or an operation, may take; bytes at 10 MB/s come on top.",
+        plan="timeout_s", passed_on=ALWAYS,
+    )  # fmt: skip
+    cpu_mode: str | None = _option(
+        "MODE", "CPU ranks: quiet (SCHED_BATCH, a core each), plain (left alone), realtime "
+        "(SCHED_FIFO, a core each), batch, pinned (half of quiet).  [default: quiet on the CPU, "
+        "plain on GPUs]", default=None, plan="cpu_mode", is_varied=True,
+        refused_by={"measure": "leave it out: the processes stay as they are"},
+    )  # fmt: skip
+    check: bool = _option(
+        "", "Check every result on every rank against its closed form.",
+        flags=("--check/--no-check",), plan="check", passed_on=ALWAYS,
+    )  # fmt: skip
+    label: str | None = _option(
+        "NAME", "Name of the run, in files and plots.", default=None, require=require_label,
+        passed_on=IF_CHANGED, is_fixed=True,
+    )  # fmt: skip
+    output: Path | None = _option(  # noqa: RUF009 - it gives a field
+        "DIR", "Folder of this run, new or empty.  [default: results/TIME-LABEL]", default=None,
+        parse=Path, refused_by={"resume": "leave it out: a run is resumed in its own folder"},
+    )  # fmt: skip
+    resume: str | None = _option(
+        "RUN", "Go on with a run that was cut off, in its folder and under its plan: folder, or "
+        "label.", default=None, parse=str, refused_by={
+            "sweep": "`commbench sweep --resume` takes the folder of a sweep",
+            "measure": "leave it out: there is nothing to resume",
+        },
+    )  # fmt: skip
+    format: str = _option(
+        "HOW", FORMAT_HELP, default="table", require=partial(require_format, peak=None),
+        refused_by={"api": "leave it out: nothing is printed"},
+    )  # fmt: skip
+    peak: str | None = _option(
+        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
+    )
+    plots: bool = _option(
+        "",
+        "Draw no plots.",
+        default=True,
+        flags=("--no-plots",),
+        refused_by={"measure": "call plot() of the run"},
+    )
+    dry_run: bool = _option(
+        "", "Print the plan, cases and memory; measure nothing.", default=False, refused_by={
+            "resume": "leave it out: `commbench show` prints what there is",
+            "sweep": "a sweep measures", "job": "leave it out: nothing is measured here",
+            "api": "leave it out: commbench.Plan lists its cases",
+        },
+    )  # fmt: skip
+    verbose: bool = _option(
+        "", "Say how ranks are started, and why.", default=False, flags=("--verbose", "-v"),
+        refused_by={
+            "sweep": "a sweep runs quietly", "api": "leave it out: nothing is printed",
+        },
+    )  # fmt: skip
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The Python names of the options that were given."""
 
     def __post_init__(self) -> None:
-        require_format(self.format, self.peak)
-        if self.launcher not in LAUNCHERS:
+        for option in _FIELDS.values():
+            value = getattr(self, option.name)
+            if option.require and value is not None:
+                option.require(value)
+        if not 0 <= self.node_rank < self.nnodes:
             raise UsageError(
-                f"unknown launcher {self.launcher!r}", f"known: {', '.join(LAUNCHERS)}"
+                f"--node-rank {self.node_rank} is not one of {self.nnodes} nodes",
+                f"nodes are numbered from 0 to {self.nnodes - 1}",
             )
-        if self.label is not None:
-            refuse_bad_label(self.label)
-        if self.ranks_per_node is not None and self.ranks_per_node < 1:
-            raise UsageError(f"--nproc-per-node is {self.ranks_per_node}", "it must be at least 1")
-        if self.num_nodes < 1:
-            raise UsageError(f"--nnodes is {self.num_nodes}", "it must be at least 1")
-        if not 0 <= self.node_rank < self.num_nodes:
+        if self.nnodes > 1 and not self.master_addr:
             raise UsageError(
-                f"--node-rank {self.node_rank} is not one of {self.num_nodes} nodes",
-                f"nodes are numbered from 0 to {self.num_nodes - 1}",
-            )
-        if self.num_nodes > 1 and not self.master_addr:
-            raise UsageError(
-                f"{self.num_nodes} nodes need to know where to meet",
+                f"{self.nnodes} nodes need to know where to meet",
                 "name node 0's host on each of them: --master-addr HOST",
             )
-        if self.master_port is not None and not 0 < self.master_port < 65536:
-            raise UsageError(
-                f"--master-port {self.master_port} is not a port", "ports go from 1 to 65535"
-            )
-        # Everything else is the plan's to refuse; what it needs to know of the host comes later.
+        # The plan checks its own fields; what depends on the host is checked later.
         self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
-        """The plan of this request on a given place; refuses what makes no sense, by its option."""
+        """The plan of these options on a given target; UsageError names an option that is wrong."""
+        values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
+        values |= {"backend": backend, "device": device, "world_size": world_size}
+        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if device == "cpu" else "plain")
         try:
-            return self._plan(backend, device, world_size)
+            return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
             raise error.with_option_names(OPTIONS) from None
-
-    def _plan(self, backend: str, device: str, world_size: int) -> Plan:
-        return Plan(
-            operations=self.operations,
-            dtypes=self.dtypes,
-            reduce_ops=self.reduce_ops,
-            sizes=self.sizes,
-            root=self.root,
-            placement=self.placement,
-            rounding=self.rounding,
-            backend=backend,
-            device=device,
-            world_size=world_size,
-            cpu_mode=self.cpu_mode or (CPU_MODES[0] if device == "cpu" else "plain"),
-            iterations=self.iterations,
-            warmup=self.warmup,
-            precision=self.precision,
-            budget_s=self.budget_s,
-            timing=self.timing,
-            order=self.order,
-            seed=self.seed,
-            launches=self.launches,
-            peak=self.peak or "",
-            check=self.check,
-            timeout_s=self.timeout_s,
-        )
 
     @property
     def name(self) -> str:
         """The label, or one made of the operations."""
-        if self.label:
-            return self.label
-        return "-".join(self.operations) if len(self.operations) <= 3 else "collectives"
+        return self.label or ("-".join(self.op) if len(self.op) <= 3 else "collectives")
 
     def arguments(self) -> list[str]:
-        """The options after `commbench run` that make the same request of ranks that join."""
-        arguments = [f"--op={','.join(self.operations)}"]
-        arguments += [f"--sizes={format_sizes(self.sizes)}"]
-        arguments += [
-            f"--dtype={','.join(self.dtypes)}",
-            f"--reduce-op={','.join(self.reduce_ops)}",
-        ]
-        optional = {
-            "iters": self.iterations, "warmup": self.warmup, "cpu-mode": self.cpu_mode,
-            "backend": self.backend, "device": self.device, "label": self.label,
-        } | self._unusual()  # fmt: skip
-        arguments += [f"--{name}={v}" for name, v in optional.items() if v is not None]
-        arguments += [f"--root={self.root}", f"--placement={self.placement}"]
-        arguments += [
-            f"--timeout={exact(self.timeout_s)}",
-            "--check" if self.check else "--no-check",
-        ]
+        """The options after `commbench run` that give the same plan to ranks that join."""
+        arguments = []
+        for option in _FIELDS.values():
+            value = getattr(self, option.name)
+            if option.passed_on == ALWAYS or (
+                option.passed_on == IF_CHANGED and value != option.default
+            ):
+                arguments.append(_argument(option, value))
         return arguments
 
-    def _unusual(self) -> dict[str, object]:
-        """Options of sampling that differ from what is done when nothing is said."""
-        usual = {field.name: field.default for field in fields(Plan)}
-        asked = {
-            "precision": self.precision, "budget_s": self.budget_s, "timing": self.timing,
-            "order": self.order, "seed": self.seed, "rounding": self.rounding,
-            "peak": self.peak or "",
-        }  # fmt: skip
-        return {
-            name.removesuffix("_s"): exact(value) if isinstance(value, float) else value
-            for name, value in asked.items()
-            if value != usual[name]
-        }
+
+def _argument(option: RunOption, value: Any) -> str:
+    if isinstance(value, bool):
+        return option.flag if value else f"--no-{option.flag[2:]}"
+    return f"{option.flag}={value_text(value)}"
 
 
-def refuse_bad_label(label: str) -> None:
-    """Raise UsageError for a label that cannot be part of a folder's name."""
-    if not _LABEL.fullmatch(label):
-        raise UsageError(
-            f"label {label!r} cannot be part of a folder's name",
-            "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
-        )
+def value_text(value: Any) -> str:
+    """A value as it is written on a command line; it parses back to the same value."""
+    if isinstance(value, tuple):
+        numbers = bool(value) and isinstance(value[0], int)
+        return format_sizes(value) if numbers else ",".join(map(str, value))
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
-def exact(number: float) -> str:
-    """The shortest text that reads back as the same number."""
-    short = f"{number:g}"
-    return short if float(short) == number else repr(number)
+def _nccl_tests_flag(letter: str, name: str, sets: str = "sizes") -> RunOption:
+    """A flag that nccl-tests has."""
+    return RunOption(
+        name=name, flags=(f"-{letter}", f"--{name}"), metavar="N" if letter == "f" else "SIZE",
+        help="As in nccl-tests.", sets=sets, type=str | None, parse=str,
+    )  # fmt: skip
 
 
-def names(texts: list[str], option: str) -> tuple[str, ...]:
-    """Known names from options that may repeat, hold commas, or say `all`; in order, once each."""
-    find, known = _FINDERS[option]
-    found: dict[str, None] = {}
-    for text in ",".join(texts).split(","):
-        if not text.strip():
-            raise UsageError(f"--{option} has an empty item", f"known: {', '.join(known)}, all")
-        found.update(dict.fromkeys(known if text.strip() == "all" else [find(text.strip())]))
-    return tuple(found)
+def _declared_options() -> dict[str, RunOption]:
+    types = get_type_hints(RunOptions)
+    found = {}
+    for declared in fields(RunOptions):
+        if option := declared.metadata.get("option"):
+            name, is_of_plan = declared.name, bool(option.plan)
+            found[name] = replace(
+                option,
+                name=name,
+                type=types[name],
+                default=declared.default,
+                flags=option.flags or (f"--{name.replace('_', '-')}",),
+                passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
+                is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
+            )
+    return found
 
 
-def sizes(
-    expression: str | None,
-    low: str | None,
-    high: str | None,
-    factor: str | None,
-    step: str | None,
-) -> tuple[int, ...]:
-    """The sizes of --sizes, or of nccl-tests' -b -e -f -i with nccl-tests' defaults."""
-    said = {"b": low, "e": high, "f": factor, "i": step}
-    flags = [flag for flag, text in said.items() if text is not None]
-    if not flags:
-        return parse_sizes(expression if expression is not None else DEFAULT_SIZES)
-    if expression is not None:
-        raise UsageError(
-            f"--sizes and -{flags[0]} both say what to measure",
-            "write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests",
-        )
-    # nccl-tests: from 32M to 32M by 1M; a factor above 1 wins over the step.
-    first, last = parse_size(low or "32M"), parse_size(high or "32M")
-    if factor is not None and not re.fullmatch(r"\d+(\.\d+)?", factor):
-        raise UsageError(f"-f {factor!r} is not a number", "write -f 2 to double")
-    if factor is not None and float(factor) > 1:
-        return size_range(first, last, factor=float(factor))
-    return size_range(first, last, add=parse_size(step or "1M"))
+_FIELDS = _declared_options()
+RUN_OPTIONS: dict[str, RunOption] = _FIELDS | {
+    "minbytes": _nccl_tests_flag("b", "minbytes"),
+    "maxbytes": _nccl_tests_flag("e", "maxbytes"),
+    "stepfactor": _nccl_tests_flag("f", "stepfactor"),
+    "stepbytes": _nccl_tests_flag("i", "stepbytes"),
+    "check_count": RunOption(
+        name="check_count", flags=("-c",), metavar="0|1", sets="check", type=int | None,
+        help="As in nccl-tests: -c 0 is --no-check.",
+    ),
+}  # fmt: skip
+"""Every option by its Python name, in the order of the help: the fields of RunOptions, and the
+flags of nccl-tests that give their values."""
+VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
+"""The options, without dashes, that `commbench sweep --vary` takes."""
 
 
-def request_of(said: Mapping[str, Any]) -> RunOptions:
-    """What the values of all these options ask for. Raises UsageError where it makes no sense."""
-    from commbench.runner import run_options as ask
-    from commbench.spec.operations import DEFAULT_OPERATION
-    from commbench.units import parse_percentage
+def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
+    """The options with these values, by their Python names; None stands for an option not given.
 
-    nccl_sizes = (said[name] for name in ("minbytes", "maxbytes", "stepfactor", "stepbytes"))
-    count = said["check_count"]
-    return ask.RunOptions(
-        operations=ask.names(said["op"] or [DEFAULT_OPERATION], "op"),
-        sizes=ask.sizes(said["sizes"], *nccl_sizes),
-        dtypes=ask.names(said["dtype"] or ["float32"], "dtype"),
-        reduce_ops=ask.names(said["reduce_op"] or ["sum"], "reduce-op"),
-        root=said["root"],
-        placement=said["placement"],
-        rounding=said["rounding"],
-        iterations=said["iters"],
-        warmup=said["warmup"],
-        precision=parse_percentage(said["precision"], "--precision"),
-        budget_s=said["budget"],
-        timing=said["timing"],
-        order=said["order"],
-        seed=said["seed"],
-        launches=said["launches"],
-        check=said["check"] if count is None else count > 0,
-        timeout_s=said["timeout"],
-        cpu_mode=said["cpu_mode"],
-        backend=said["backend"],
-        device=said["device"],
-        ranks_per_node=said["nproc_per_node"],
-        num_nodes=said["nnodes"],
-        node_rank=said["node_rank"],
-        master_addr=said["master_addr"],
-        master_port=said["master_port"],
-        launcher=said["launcher"],
-        label=said["label"],
-        output=said["output"],
-        plots=not said["no_plots"],
-        verbose=said["verbose"],
-        format=said["format_"],
-        peak=said["peak"],
-    )
+    `users`, such as "job", may refuse options. Raises UsageError for an unknown name, a refused
+    option and a bad value.
+    """
+    for name in given:
+        if name not in RUN_OPTIONS:
+            raise name_error("option", name, list(RUN_OPTIONS))
+    if given.get("resume") is not None:
+        users += ("resume",)
+    values = {}
+    for name, option in RUN_OPTIONS.items():
+        if (value := given.get(name)) is not None:
+            values[name] = parse_value(option, value)
+            if values[name] != option.default:
+                option.require_allowed(*users)
+    names = frozenset(values)
+    parts = [values.pop(n, None) for n in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
+    if any(part is not None for part in parts):
+        values["sizes"] = parse_nccl_tests_sizes("sizes" in values, *parts)
+    if (count := values.pop("check_count", None)) is not None:
+        values["check"] = count > 0
+    return RunOptions(**values, given=names)

@@ -1,93 +1,97 @@
-"""One `commbench run` from request to table: choose a place, plan, launch or join, report."""
+"""One run from its options to its record."""
 
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
 
-from commbench.errors import (
-    INTERRUPTIONS,
-    Interrupted,
-    UsageError,
+from commbench.errors import INTERRUPTIONS, Interrupted, UsageError, WrongResultError
+from commbench.results.schema import Run
+from commbench.runner.listener import RunListener
+from commbench.runner.planning import find_rank_context, is_reporter, plan_run
+from commbench.runner.resume import (
+    complete,
+    find_resumable,
+    remaining_tasks,
+    with_recorded_plan,
 )
-from commbench.launch.process_setup import import_torch
-from commbench.output.console import print_result
-from commbench.runner.external_ranks import _join
-from commbench.runner.launched_ranks import _launch
-from commbench.runner.reporting import _choice
 from commbench.runner.run_options import RunOptions
-from commbench.spec.plan import Plan, require_ready_case
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Target
-    from commbench.launch.elastic import NodeConfig
-    from commbench.results.journal_reader import RunProgress
-    from commbench.worker.context import RankContext
 
 
-def run(request: RunOptions, before: RunProgress | None = None) -> None:
-    """Measure what was requested, or what is left of a run that came so far `before`: as a rank
-    where somebody else started ranks, otherwise on ranks launched from here."""
-    from commbench.launch.external_launchers import detect_rank_context
+def run(options: RunOptions, listener: RunListener) -> Run | None:
+    """Measure, or resume a run: as a rank where an external launcher started ranks, otherwise on
+    ranks launched from here.
 
-    rank_context = detect_rank_context(request.master_addr, request.master_port)
-    if request.launches > 1 and (rank_context or request.launcher == "torchrun"):
+    Returns the recorded run where it is reported, None on other ranks and nodes. Raises
+    WrongResultError for a run with wrong results, and any other CommbenchError that ended it.
+    """
+    rank_context = find_rank_context(options)
+    progress = None
+    if options.resume is not None:
+        progress = find_resumable(options)
+        if not remaining_tasks(progress):
+            if not is_reporter(options, rank_context):
+                return None
+            whole = complete(progress)
+            listener.status(f"{whole.path} is complete: there is nothing to resume")
+            return _finish(whole, replace(options, plots=False), listener)
+        options = with_recorded_plan(options, progress.run.header)
+    if options.launches > 1 and (rank_context or options.launcher == "torchrun"):
         raise UsageError(
-            f"{request.launches} launches need commbench to launch the ranks itself",
+            f"{options.launches} launches need commbench to launch the ranks itself",
             "leave out --launches here, and give several runs to `commbench compare`",
         )
-    if not rank_context:
-        _be_interruptible()
-    place, plan, nodes = _plan(request, rank_context)
-    if before:
-        plan = _plan_of(before, plan)
     if rank_context:
-        _join(request, place, plan, rank_context, before)
+        from commbench.runner.external_ranks import join_ranks as measure
+
+        _require_no_process_group()
     else:
-        _launch(request, place, plan, nodes, before)
+        from commbench.runner.launched_ranks import launch_ranks as measure
+
+        _raise_at_signals()
+    recorded = measure(plan_run(options, progress), listener)
+    return _finish(recorded, options, listener) if recorded else None
 
 
-def rehearse(request: RunOptions) -> None:
-    """Print what a run would do, and start nothing."""
-    import shlex
+def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
+    """Report and draw a run that has ended; WrongResultError if anything was wrong."""
+    listener.ended(run, None)
+    for line in _draw(run) if options.plots else ():
+        listener.status(line)
+    listener.status(f"results are in {run.path}")
+    require_correct(run)
+    return run
 
-    from commbench.launch.external_launchers import detect_rank_context
-    from commbench.launch.torchrun_command import torchrun_line
-    from commbench.report.plan_table import plan_text
 
-    place, plan, nodes = _plan(
-        request, detect_rank_context(request.master_addr, request.master_port)
+def require_correct(run: Run) -> None:
+    """Raise WrongResultError, with the run, if any result was wrong."""
+    wrong = [measurement for measurement in run.measurements if measurement.wrong]
+    if wrong:
+        error = WrongResultError(
+            f"{wrong[0].wrong} elements of {wrong[0].case.name} are wrong; {wrong[0].reason}"
+            + (f" (and {len(wrong) - 1} more cases)" if wrong[1:] else ""),
+            "do not trust these times, nor this machine's communication, before it is explained",
+        )
+        error.run = run
+        raise error
+
+
+def _draw(run: Run) -> list[str]:
+    """Draw the plots of a run in its folder; their files, or why there are none."""
+    from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+
+    return (
+        [str(file) for file in draw([run], Path(run.path))]
+        if has_curve([run])
+        else [MORE_SIZES_NEEDED]
     )
-    print_result(_choice(place, plan))
-    line = [*torchrun_line(nodes), *request.arguments()]
-    print_result(plan_text(plan, shlex.join(line)))
-    require_ready_case(plan)
 
 
-def _plan(request: RunOptions, rank_context: RankContext | None) -> tuple[Target, Plan, NodeConfig]:
-    """Where to measure, and the whole plan; raises CommbenchError before any rank is started."""
-    import_torch()
-    from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.elastic import NodeConfig
-
-    per_node = rank_context.local_world_size if rank_context else request.ranks_per_node
-    place = choose_target(detect_capabilities(), request.backend, request.device, per_node)
-    # Every rank must come to the same plan: nothing of its own node enters it.
-    world_size = (
-        rank_context.world_size if rank_context else place.ranks_per_node * request.num_nodes
-    )
-    nodes = NodeConfig(
-        count=request.num_nodes,
-        rank=request.node_rank,
-        master_addr=request.master_addr or "127.0.0.1",
-        master_port=request.master_port or 29500,
-        ranks_per_node=place.ranks_per_node,
-    )
-    return place, request.plan(place.backend, place.device, world_size), nodes
-
-
-def _be_interruptible() -> None:
-    """End in two lines at a signal, also while no agent listens to it."""
+def _raise_at_signals() -> None:
+    """Have signals raise Interrupted, also while torchrun's agent does not handle them."""
 
     def stop(number: int, _: object) -> None:
         raise Interrupted(
@@ -96,16 +100,16 @@ def _be_interruptible() -> None:
             signal_number=number,
         )
 
-    for number in INTERRUPTIONS:
-        signal.signal(number, stop)
+    if threading.current_thread() is threading.main_thread():
+        for number in INTERRUPTIONS:
+            signal.signal(number, stop)
 
 
-def _plan_of(before: RunProgress, asked: Plan) -> Plan:
-    """The plan of a run that is taken up again, if there are as many ranks again."""
-    plan = before.run.header.plan
-    if asked.world_size != plan.world_size:
+def _require_no_process_group() -> None:
+    """Raise UsageError in a process that has joined its ranks already."""
+    torch = sys.modules.get("torch")
+    if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
         raise UsageError(
-            f"{before.run.path} has {plan.world_size} ranks, and here are {asked.world_size}",
-            "start as many as before; several nodes need --nnodes and --node-rank again",
+            "this process has a process group already",
+            "call commbench.measure, which measures on it",
         )
-    return plan

@@ -1,34 +1,20 @@
-"""One `commbench smoke`: a small run of everything into a folder of its own, and its verdict."""
+"""The smoke test: a small run of every operation, and what works of them."""
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.errors import (
-    CommbenchError,
-    RecordsError,
-    UnavailableError,
-    UsageError,
-    WrongResultError,
-)
-from commbench.output.console import print_result
-from commbench.output.junit import (
-    FAILURE,
-    PASSED,
-    JUnitCase,
-    JUnitSuite,
-    junit_xml,
-    write_junit,
-)
+from commbench.errors import CommbenchError, UnavailableError, WrongResultError
 from commbench.results.schema import OK, WRONG, Measurement
+from commbench.runner.run_options import parse_options
+from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 
-SUITE = "commbench smoke"
+if TYPE_CHECKING:
+    from commbench.launch.devices import Target
+
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
 """Bytes: one that does not divide, one within a segment of gloo's, one beyond it."""
@@ -44,132 +30,68 @@ class OperationResult(NamedTuple):
     """What is wrong with its first case that failed; empty if all are ok."""
 
 
-def run(
-    backend: str | None,
-    device: str | None,
-    ranks: int | None,
-    timeout_s: float,
-    junit: Path | None,
-) -> None:
-    """Run everything once, print a line per operation, write the report.
+class SmokeResult(NamedTuple):
+    """What a smoke test found."""
 
-    Raises WrongResultError for wrong results, UnavailableError where an operation cannot be run,
-    and whatever ended the run; the report is written in any case.
-    """
+    operations: tuple[OperationResult, ...]
+    error: CommbenchError | None
+    """What ended the run, or the most important failure; None where everything works."""
+
+
+def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
+    """What is measured, and where, with these run options given."""
     from commbench.launch.process_setup import import_torch
 
-    began = time.monotonic()
-    if ranks is not None and ranks < 1:
-        raise UsageError(f"ranks per node is {ranks}", "it must be at least 1")
-    if junit:
-        write_junit(junit, _report((), 0.0))  # so that it is known to be writable
+    options = parse_options(
+        {"op": "all", "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
+         "order": "ascending", **given}
+    )  # fmt: skip
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
 
-    place = choose_target(detect_capabilities(), backend, device, ranks)
-    plan = Plan(
-        operations=tuple(OPERATIONS),
-        dtypes=DTYPES,
-        sizes=SIZES,
-        backend=place.backend,
-        device=place.device,
-        world_size=place.ranks_per_node,
-        cpu_mode="quiet" if place.device == "cpu" else "plain",
-        iterations=2,
-        warmup=0,
-        order="ascending",
-        timeout_s=timeout_s,
+    target = choose_target(
+        detect_capabilities(), options.backend, options.device, options.nproc_per_node
     )
-    print_result(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({place.why})")
-    ended: CommbenchError | None = None
+    return options.plan(target.backend, target.device, target.ranks_per_node), target
+
+
+def run_smoke(plan: Plan) -> SmokeResult:
+    """Measure every operation once; an error that ends the run becomes part of the result."""
+    measurements: Sequence[Measurement] = ()
+    error: CommbenchError | None = None
     try:
-        measurements = _measure(plan)
-    except _Ended as error:
-        measurements, ended = error.measurements, error.why
-    results = [_summarise(name, measurements) for name in OPERATIONS]
-    seconds = time.monotonic() - began
-    for result in results:
-        print_result(_line(result))
-    print_result(f"{sum(not r.failure for r in results)} of {len(results)} work; {seconds:.1f} s")
-    if junit:
-        write_junit(junit, _report(results, seconds))
-    _raise_failure(results, measurements, ended)
-
-
-class _Ended(Exception):  # noqa: N818 - carries an error, and what there is beside it
-    def __init__(self, measurements: Sequence[Measurement], why: CommbenchError) -> None:
-        super().__init__(why.message)
-        self.measurements, self.why = measurements, why
-
-
-def _measure(plan: Plan) -> Sequence[Measurement]:
-    from commbench.launch.elastic import NodeConfig, launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
-
-    nodes = NodeConfig(ranks_per_node=plan.world_size)
-    with tempfile.TemporaryDirectory(prefix="commbench-smoke-") as scratch:
-        folder = create_folder(Path(scratch) / "run")
-        method, _ = start_method(plan.device, nodes)
-        try:
-            launch(LaunchTask(plan=plan, label="smoke", folder=folder, silent=True), nodes, method)
-        except CommbenchError as error:
-            raise _Ended(_kept(folder), error) from None
-        return read_run(folder).measurements
-
-
-def _kept(folder: Path) -> Sequence[Measurement]:
-    """What there is of a run that did not end well."""
-    from commbench.results.journal_reader import read_run
-
-    try:
-        return read_run(folder).measurements
-    except RecordsError:
-        return ()
+        measurements = run_temporarily(plan, "smoke").measurements
+    except CommbenchError as ended:
+        error = ended
+        measurements = ended.run.measurements if ended.run else ()
+    operations = tuple(_summarise(name, measurements) for name in OPERATIONS)
+    return SmokeResult(operations, error or _find_error(operations, measurements))
 
 
 def _summarise(name: str, measurements: Sequence[Measurement]) -> OperationResult:
-    """One operation: its cases, and what is wrong with the first that is not as it should be."""
     found = [m for m in measurements if m.case.operation == name]
-    bad = [m for m in found if m.status != OK]
-    failure = f"{bad[0].case.name}: {bad[0].status}, {bad[0].reason}" if bad else ""
-    if not found:
-        failure = "not reached"
+    bad = next((m for m in found if m.status != OK), None)
+    failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return OperationResult(name=name, cases=len(found), seconds=seconds, failure=failure)
+    return OperationResult(
+        name=name, cases=len(found), seconds=seconds, failure=failure if found else "not reached"
+    )
 
 
-def _report(results: Sequence[OperationResult], seconds: float) -> bytes:
-    cases = [
-        JUnitCase(r.name, FAILURE if r.failure else PASSED, r.failure, seconds=r.seconds)
-        for r in results
-    ]
-    return junit_xml([JUnitSuite(SUITE, cases, seconds=seconds)])
-
-
-def _line(result: OperationResult) -> str:
-    cases = f"{result.cases} case{'s' * (result.cases != 1)}"
-    found = f"FAILED  {result.failure}" if result.failure else f"ok      {cases}"
-    return f"  {result.name:<15} {found}"
-
-
-def _raise_failure(
-    results: Sequence[OperationResult],
-    measurements: Sequence[Measurement],
-    ended: CommbenchError | None,
-) -> None:
-    if ended:
-        raise ended
+def _find_error(
+    operations: Sequence[OperationResult], measurements: Sequence[Measurement]
+) -> CommbenchError | None:
+    """WrongResultError for wrong results, UnavailableError for an operation that cannot be run."""
     wrong = [m for m in measurements if m.status == WRONG]
     if wrong:
-        raise WrongResultError(
+        return WrongResultError(
             f"{len(wrong)} cases gave wrong results; first {wrong[0].case.name}: {wrong[0].reason}",
             "do not trust this machine's communication before it is explained",
         )
-    failed = [result for result in results if result.failure]
-    if failed:
-        raise UnavailableError(
-            f"{failed[0].name} cannot be run here: {failed[0].failure}",
-            "`commbench env` says what this torch has",
-        )
+    for operation in operations:
+        if operation.failure:
+            return UnavailableError(
+                f"{operation.name} cannot be run here: {operation.failure}",
+                "`commbench env` says what this torch has",
+            )
+    return None

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.output.console import print_result, print_status
 from commbench.results.schema import WRONG
-from commbench.runner.run_options import RunOptions, refuse_bad_label
+from commbench.runner.option import require_label
+from commbench.runner.run_options import RunOptions
 from commbench.sweep.settings import MOST_ROUNDS, Setting, find_unread, parse_settings
 from commbench.units import parse_percentage
 
@@ -44,7 +45,7 @@ class SweepOptions:
         if self.rounds > MOST_ROUNDS:
             raise UsageError(f"--rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
         if self.label is not None:
-            refuse_bad_label(self.label)
+            require_label(self.label)
         if self.export not in (None, TUNER):
             raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")
         if self.tolerance is not None:
@@ -138,14 +139,14 @@ def _make_sweep(
     capabilities = detect_capabilities()
     arguments, environments = [], []
     for setting, run in zip(settings, runs, strict=True):
-        target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
+        target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
         unread = find_unread(settings, target.backend)
         if unread and not options.force:
             raise UsageError(
                 f"{', '.join(unread)} is not read by {target.backend}: settings would not differ",
                 "name the --backend that reads it, or say --force to sweep it all the same",
             )
-        variables, operations = [], run.operations
+        variables, operations = [], run.op
         for name, value in setting.variables:
             if name == ALGORITHM and target.backend == "nccl":
                 value, operations = make_value(operations, value, _nccl_version())

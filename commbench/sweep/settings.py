@@ -11,11 +11,10 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError
+from commbench.runner.run_options import VARIED_OPTIONS
 
 UNSET = "-"
 """The value that stands for a variable that is not set."""
-VARIED_OPTIONS = ("nproc-per-node", "dtype", "backend", "cpu-mode", "timing", "placement")
-"""Options of `commbench run` that a sweep can vary."""
 MOST_SETTINGS = 256
 MOST_ROUNDS = 1000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

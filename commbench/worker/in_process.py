@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,7 @@ from commbench.errors import CommbenchError, RankError, UnavailableError, UsageE
 from commbench.host.environment import gather_facts
 from commbench.results.journal import write_run
 from commbench.results.schema import Run
-from commbench.spec.dtypes import find_dtype
-from commbench.spec.operations import DEFAULT_OPERATION, find_operation
 from commbench.spec.plan import Plan
-from commbench.spec.reduce_ops import find_reduce_op
-from commbench.units import parse_sizes
 from commbench.worker.communicator import Communicator, gloo_group
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.rank import introduce, make_header, measure_cases
@@ -37,36 +33,22 @@ CONTROL_TIMEOUT = timedelta(minutes=30)
 """How long a rank waits for the others between measurements; torch's own default for gloo."""
 
 
-def measure(
-    op: str | Sequence[str] = DEFAULT_OPERATION,
-    sizes: str | int | Sequence[int] = "1K-64M",
-    *,
+def measure_on_group(
+    make_plan: Callable[[str, str, int], Plan],
     group: Any = None,
-    dtype: str | Sequence[str] = "float32",
-    reduce_op: str | Sequence[str] = "sum",
-    iters: int | None = None,
-    label: str = "",
-    output: str | Path | None = None,
-    **options: Any,
+    *,
+    label: str,
+    output: Path | None = None,
 ) -> Run:
     """Measure on an existing process group, from within the program that made it.
 
     Every rank of the group calls this with the same arguments, and every rank gets the same Run,
-    with all samples. `group` is a ProcessGroup (also of `new_group` or of a DeviceMesh dimension,
-    `mesh.get_group("dp")`); None is the default group. The current CUDA device is measured where
-    the group has NCCL, otherwise the CPU.
-
-        dist.init_process_group("nccl")
-        run = commbench.measure(sizes="1M-1G", iters=20)
-        assert run.measurements[-1].status == "ok"
-
-    `op`, `dtype` and `reduce_op` are names or sequences of names; `sizes` is an expression such as
-    "1K-1G" or bytes; `iters` fixes the number of timed iterations. `options` are further fields of
-    a Plan: root, placement, warmup, precision, budget_s, timing, order, seed, check, rounding.
-    With `output` rank 0 of the group writes the run into that folder, which must not exist.
+    with all samples. `make_plan` makes the plan for a backend, a device type and a number of ranks.
+    None is the default group. The current CUDA device is measured where the group has NCCL,
+    otherwise the CPU. With `output` rank 0 of the group writes the run into that folder.
 
     Nothing is initialised and nothing remains: the CPU mode and all variables stay as they are, and
-    the process group for control traffic and the buffers are freed. Ranks in the Run, and `root`,
+    the process group for control traffic and the buffers are freed. Ranks in the Run, and the root,
     are those of the group. Raises a CommbenchError on every rank alike; where a rank is lost, the
     timeout of the group decides how long the others wait.
     """
@@ -81,23 +63,11 @@ def measure(
             "call measure() on the ranks of the group only",
         )
     backend, device = _find_backend(group)
-    plan = Plan(
-        operations=tuple(find_operation(name).name for name in _as_names(op)),
-        sizes=_as_sizes(sizes),
-        dtypes=tuple(find_dtype(name).name for name in _as_names(dtype)),
-        reduce_ops=tuple(find_reduce_op(name).name for name in _as_names(reduce_op)),
-        iterations=iters,
-        backend=backend,
-        device=device.type,
-        world_size=dist.get_world_size(group),
-        cpu_mode="plain",
-        **_plan_options(options),
-    )
     task = LaunchTask(
-        plan=plan,
-        label=label or "-".join(plan.operations[:3]),
-        folder=Path(output) if output else Path(),
-        folder_exists=not output,
+        plan=make_plan(backend, device.type, dist.get_world_size(group)),
+        label=label,
+        folder=output or Path(),
+        folder_exists=output is None,
     )
     with _communicator(group, device) as comm:
         return _measure_on(task, comm)
@@ -178,25 +148,3 @@ def _find_backend(group: Any) -> tuple[str, torch.device]:
         f"the process group has no backend for this host: {dist.get_backend_config(group)}",
         "measure a group of the backend nccl with GPUs, or of gloo",
     )
-
-
-def _as_names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
-
-
-def _as_sizes(value: str | int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(value, str):
-        return parse_sizes(value)
-    return (value,) if isinstance(value, int) else tuple(value)
-
-
-def _plan_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, all of them fields of a Plan. Raises UsageError for others."""
-    known = (
-        "root", "placement", "warmup", "precision", "budget_s", "timing", "order", "seed", "check",
-        "rounding",
-    )  # fmt: skip
-    for name in options:
-        if name not in known:
-            raise UsageError(f"measure() has no option {name!r}", f"known: {', '.join(known)}")
-    return options

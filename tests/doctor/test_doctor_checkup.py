@@ -12,18 +12,18 @@ from synthetic_hosts import SOUND, ceilings, checkup, trials
 from commbench.doctor import checkup as course
 from commbench.doctor import mode_trials as modes
 from commbench.doctor.checkup import DoctorOptions, examine
-from commbench.doctor.mode_trials import MODES, SIZES, Trial, itinerary, try_modes
+from commbench.doctor.mode_trials import MODES, SIZES, Trial, order_trials, try_modes
 from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
 from commbench.spec.plan import CPU_MODES, Plan
 
 
 def test_each_round_measures_each_mode_once_and_the_first_begins_with_plain() -> None:
-    order = itinerary(rounds=4, seed=0)
+    order = order_trials(rounds=4, seed=0)
     assert order[0] == (0, "plain")
     assert Counter(order) == Counter((number, mode) for number in range(4) for mode in CPU_MODES)
     rounds = [[mode for n, mode in order if n == number] for number in range(4)]
     assert len({tuple(modes) for modes in rounds}) > 1
-    assert itinerary(4, 0) == order != itinerary(4, 1)
+    assert order_trials(4, 0) == order != order_trials(4, 1)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_where_the_time_is_up_there_is_one_launch_all_the_same(launched: list[Pl
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "read_facts", lambda: SOUND)
-    monkeypatch.setattr(course, "measure_ceilings", lambda *_: ceilings())
+    monkeypatch.setattr(course, "measure_host_bandwidth", lambda *_: ceilings())
 
 
 REQUEST = DoctorOptions(ranks=2, rounds=1, seconds=30.0)

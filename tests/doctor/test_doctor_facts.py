@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from synthetic_files import lay, put
 
-from commbench.doctor.clock import clock_figures
-from commbench.doctor.cpu_usage import Process, busiest, read_processes, use_between
-from commbench.doctor.gpus import Gpu, read_gpus
-from commbench.doctor.host_facts import HostFacts, read_facts
-from commbench.doctor.scheduler import permitted
+from commbench.doctor.cpu_usage import Process, find_busiest, measure_use, read_processes
+from commbench.doctor.host_facts import (
+    Gpu,
+    HostFacts,
+    is_permitted,
+    measure_clock,
+    read_facts,
+    read_gpus,
+)
 from commbench.host.procfs import CpuTicks, read_cpu_ticks
 
 # pytest's own threads do not matter to what is forked here.
@@ -25,7 +29,7 @@ def test_shares_of_the_cores_that_were_asked_for(tmp_path: Path) -> None:
     before = read_cpu_ticks((1,), tmp_path)
     assert before == CpuTicks(2, 0, 0, 8, 0, 0, 0, 0)
     lay(tmp_path, proc__stat="cpu1 22 10 10 48 0 5 5 10 0 0\n")
-    use = use_between(before, read_cpu_ticks((1,), tmp_path))
+    use = measure_use(before, read_cpu_ticks((1,), tmp_path))
     assert use is not None
     assert (use.busy_share, use.stolen_share, use.programs_share) == (0.5, 0.1, 0.4)
 
@@ -33,7 +37,7 @@ def test_shares_of_the_cores_that_were_asked_for(tmp_path: Path) -> None:
 def test_without_ticks_nothing_is_said_of_use(tmp_path: Path) -> None:
     some = CpuTicks(1, 0, 0, 0, 0, 0, 0, 0)
     assert read_cpu_ticks((0,), tmp_path) is None
-    assert use_between(None, some) is None and use_between(some, some) is None
+    assert measure_use(None, some) is None and measure_use(some, some) is None
 
 
 def test_programs_are_named_by_what_they_used_meanwhile(tmp_path: Path) -> None:
@@ -45,7 +49,7 @@ def test_programs_are_named_by_what_they_used_meanwhile(tmp_path: Path) -> None:
     assert found[7, 99] == Process("a (b) c", 15)
     old = {(7, 99): Process("make", 15), (9, 7): Process("cc", 0)}
     new = {(7, 99): Process("make", 15 + hertz), (9, 9): Process("cc", hertz)}
-    assert busiest(old, new, elapsed_s=2.0) == (("make", 0.5), ("cc", 0.5))
+    assert find_busiest(old, new, elapsed_s=2.0) == (("make", 0.5), ("cc", 0.5))
 
 
 def test_the_clock_steps_by_its_least_step_and_costs_its_usual_cost() -> None:
@@ -56,15 +60,15 @@ def test_the_clock_steps_by_its_least_step_and_costs_its_usual_cost() -> None:
         state["now"] += 100 if state["calls"] % 7000 else 10_000_000
         return state["now"] // 40 * 40
 
-    step_s, read_s = clock_figures(clock)
+    step_s, read_s = measure_clock(clock)
     assert step_s == pytest.approx(80e-9)
     assert read_s == pytest.approx(100e-9, rel=0.01)
-    assert clock_figures(lambda: 5) == (None, 0.0)
+    assert measure_clock(lambda: 5) == (None, 0.0)
 
 
 def test_any_rank_may_be_left_alone_or_keep_to_a_core() -> None:
     before = os.sched_getaffinity(0)
-    assert permitted("plain") and permitted("pinned")
+    assert is_permitted("plain") and is_permitted("pinned")
     assert os.sched_getaffinity(0) == before
 
 

@@ -10,9 +10,9 @@ import pytest
 from synthetic_hosts import USUAL, ceilings, checkup, facts, trials
 
 from commbench.doctor.checkup import DoctorOptions, OtherLoad
-from commbench.doctor.findings import FINDINGS, findings_of
-from commbench.doctor.gpus import Gpu
-from commbench.doctor.sample_range import spread
+from commbench.doctor.findings import FINDINGS, make_findings
+from commbench.doctor.host_facts import Gpu
+from commbench.doctor.sample_range import make_range
 
 GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
 LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
@@ -50,8 +50,8 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
         {"facts": facts(governors=("conservative",), frequency_driver=None)},
     ],
     "slow_loopback": [
-        {"ceilings": ceilings(loopback=spread([1e9]))},
-        {"ceilings": ceilings(loopback=spread([1e9]), undisturbed=True)},
+        {"ceilings": ceilings(loopback=make_range([1e9]))},
+        {"ceilings": ceilings(loopback=make_range([1e9]), undisturbed=True)},
     ],
     "narrow_gpu": [{"gpus": (GPU, GPU._replace(link_width=8))}],
     "far_gpu": [{"gpus": (GPU._replace(near_cores=0),)}],
@@ -63,9 +63,9 @@ CASES = [(name, host) for name, hosts in HOSTS.items() for host in hosts]
 def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
     name: str, host: dict[str, Any]
 ) -> None:
-    found = findings_of(checkup(**host))
+    found = make_findings(checkup(**host))
     assert [finding.name for finding in found] == [name]
-    said = f"{found[0].says(checkup(**host))}; {found[0].advises(checkup(**host))}"
+    said = f"{found[0].format_message(checkup(**host))}; {found[0].format_advice(checkup(**host))}"
     assert "{" not in said and "None" not in said and "()" not in said
 
 
@@ -90,33 +90,33 @@ def test_every_finding_has_a_host() -> None:
     ],
 )
 def test_a_host_that_is_sound_or_unknown_has_nothing_to_complain_of(host: dict[str, Any]) -> None:
-    assert findings_of(checkup(**host)) == ()
+    assert make_findings(checkup(**host)) == ()
 
 
 def test_a_loopback_that_other_work_may_have_slowed_down_is_not_judged() -> None:
-    host = {"facts": facts(busy_share=0.5), "ceilings": ceilings(loopback=spread([1e9]))}
-    assert [finding.name for finding in findings_of(checkup(**host))] == ["busy_cores"]
+    host = {"facts": facts(busy_share=0.5), "ceilings": ceilings(loopback=make_range([1e9]))}
+    assert [finding.name for finding in make_findings(checkup(**host))] == ["busy_cores"]
 
 
 def test_a_finding_says_its_figure() -> None:
-    (found,) = findings_of(checkup(trials=trials(LOUD)))
-    assert found.says(checkup(trials=trials(LOUD))) == (
+    (found,) = make_findings(checkup(trials=trials(LOUD)))
+    assert found.format_message(checkup(trials=trials(LOUD))) == (
         "quiet is not quieter than plain: small calls take 7.8 times as long"
     )
     host = checkup(facts=facts(busy_share=0.5, busiest=(("make", 1.5), ("cc", 0.5))))
-    (found,) = findings_of(host)
-    assert found.says(host) == (
+    (found,) = make_findings(host)
+    assert found.format_message(host) == (
         "other work uses 50 % of the cores' time; cores used at the first look: make 1.5, cc 0.5"
     )
 
 
 def test_a_better_mode_is_named_in_the_advice() -> None:
     host = checkup(trials=trials(USUAL | {"batch": (10e-6, 11e-6, 12e-6)}))
-    (found,) = findings_of(host)
-    assert found.says(host) == (
+    (found,) = make_findings(host)
+    assert found.format_message(host) == (
         "in batch mode small calls are 4.6 times as fast as in quiet, the default"
     )
-    assert found.advises(host).startswith("measure with --cpu-mode batch,")
+    assert found.format_advice(host).startswith("measure with --cpu-mode batch,")
 
 
 def test_every_finding_is_explained() -> None:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from commbench.doctor import memory_copy as memory
-from commbench.doctor.host_bandwidth import measure_ceilings
+from commbench.doctor import host_bandwidth
+from commbench.doctor.host_bandwidth import (
+    measure_copy_rate,
+    measure_host_bandwidth,
+    measure_loopback,
+    measure_round_trip,
+)
 from commbench.doctor.host_facts import HostFacts
-from commbench.doctor.loopback import bandwidth, round_trip
-from commbench.doctor.memory_copy import copy_rate
-from commbench.doctor.parallel import together
+from commbench.doctor.parallel import run_parallel
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -34,8 +37,8 @@ def test_jobs_answer_with_numbers_in_their_order() -> None:
 
         return do
 
-    assert together([job(1.0), job(2.5)]) == [[1.0, 2.0], [2.5, 5.0]]
-    assert together([job(3.0)], undisturbed=True) == [[3.0, 6.0]]
+    assert run_parallel([job(1.0), job(2.5)]) == [[1.0, 2.0], [2.5, 5.0]]
+    assert run_parallel([job(3.0)], realtime=True) == [[3.0, 6.0]]
 
 
 def test_a_job_that_dies_is_an_error_and_takes_the_others_along() -> None:
@@ -47,32 +50,32 @@ def test_a_job_that_dies_is_an_error_and_takes_the_others_along() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return []
 
-    before = children()
+    before = children()  # such as the server that tests fork commands from
     with pytest.raises(ChildProcessError):
-        together([sound, dies])
+        run_parallel([sound, dies])
     assert children() == before
 
 
 def test_loopback_carries_bytes_and_answers() -> None:
-    for found in (bandwidth(3, 0.01), round_trip(3, 0.01)):
+    for found in (measure_loopback(3, 0.01), measure_round_trip(3, 0.01)):
         assert found is not None
         assert 0 < found.low <= found.median <= found.high and found.number == 3
 
 
 def test_memory_is_copied_by_one_and_by_two() -> None:
     for cores in (1, 2):
-        found = copy_rate(cores, 1 << 20, cores, repeats=3, seconds=0.01)
+        found = measure_copy_rate(cores, 1 << 20, cores, repeats=3, seconds=0.01)
         assert found is not None and 0 < found.low <= found.median <= found.high
 
 
 def test_too_little_memory_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "read_free_bytes", lambda: 1 << 20)
-    assert copy_rate(1, None, 1, repeats=1, seconds=0.01) is None
+    monkeypatch.setattr(host_bandwidth, "read_free_bytes", lambda: 1 << 20)
+    assert measure_copy_rate(1, None, 1, repeats=1, seconds=0.01) is None
 
 
 def test_all_ceilings_are_measured_and_no_process_is_left() -> None:
     before = children()
-    found = measure_ceilings(HostFacts("host", (0, 1), 2, fifo_permitted=None), seconds=1.0)
+    found = measure_host_bandwidth(HostFacts("host", (0, 1), 2, fifo_permitted=None), seconds=1.0)
     assert found.loopback and found.round_trip and found.copy_one and found.copy_all
     assert (found.cores, found.undisturbed) == (2, False)
     assert children() == before

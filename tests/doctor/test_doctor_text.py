@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from synthetic_hosts import USUAL, checkup, facts, trials
 
-from commbench.doctor.gpus import Gpu
-from commbench.doctor.host_facts import HostFacts
+from commbench.doctor.host_facts import Gpu, HostFacts
 from commbench.doctor.json_output import doctor_json
 from commbench.doctor.mode_trials import MODES, Trial
-from commbench.doctor.modes_text import sentences
+from commbench.doctor.modes_text import describe_modes
 from commbench.doctor.text import doctor_text
 from commbench.errors import Interrupted, UnavailableError
 
@@ -140,7 +139,7 @@ def test_simultaneous_threads_and_limits_of_clocks_are_told() -> None:
 
 
 def test_with_few_rounds_nothing_is_claimed() -> None:
-    said = sentences(checkup(trials=trials({"plain": (1e-3,), "quiet": (5e-4,)})))
+    said = describe_modes(checkup(trials=trials({"plain": (1e-3,), "quiet": (5e-4,)})))
     assert said[1:4] == [
         "quiet: up to 1 MiB 0.50 times plain's time, which may be noise; "
         "at 16 MiB 0.50 times plain's time, which may be noise.",
@@ -152,7 +151,7 @@ def test_with_few_rounds_nothing_is_claimed() -> None:
 
 def test_stalls_that_a_mode_ends_are_told() -> None:
     stalled = trials({"plain": (1e-3, 1e-3, 1e-3)}, stalled_share=0.4)
-    said = sentences(checkup(trials=stalled + trials({"quiet": USUAL["quiet"]})))
+    said = describe_modes(checkup(trials=stalled + trials({"quiet": USUAL["quiet"]})))
     assert said[1].endswith("; 0 % of iterations stall instead of 40 %.")
 
 

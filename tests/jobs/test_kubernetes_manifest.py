@@ -21,7 +21,7 @@ from synthetic_job import HOSTILE, a_job
 
 from commbench import __version__
 from commbench.errors import UsageError
-from commbench.jobs.kubernetes import KubernetesOptions, manifest, resources_of
+from commbench.jobs.kubernetes import KubernetesOptions, manifest, parse_resources
 from commbench.jobs.yaml import yaml_text
 
 KINDS = ("trainjob", "pytorchjob")
@@ -255,10 +255,10 @@ def test_what_kubernetes_would_refuse_is_refused(wishes: dict[str, Any]) -> None
 
 def test_resources_are_names_and_quantities() -> None:
     texts = ["cpu=500m", "memory=1.5Gi", "rdma/hca_a=1", "hugepages-2Mi=4Gi"]
-    assert resources_of(texts) == tuple(tuple(text.split("=")) for text in texts)
+    assert parse_resources(texts) == tuple(tuple(text.split("=")) for text in texts)
     for bad in (["gpu=1"], ["cpu"], ["cpu="], ["cpu=1 "], ["cpu=many"], ["cpu=1", "cpu=2"]):
         with pytest.raises(UsageError):
-            resources_of(bad)
+            parse_resources(bad)
 
 
 def operators_variables(kind: str, node: int, port: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from synthetic_job import HOSTILE, a_job
 
 from commbench import __version__
 from commbench.errors import UsageError
-from commbench.jobs.job import variables_of
+from commbench.jobs.job import parse_variables
 from commbench.jobs.slurm import SlurmOptions, batch_script, slurm_time
 
 
@@ -165,7 +165,7 @@ def test_a_job_that_no_cluster_has_is_refused(wishes: dict[str, Any]) -> None:
 
 def test_variables_are_names_and_values() -> None:
     texts = ["A=1", "B=", "C=x=y $HOME", "A=2"]
-    assert variables_of(texts) == (("A", "2"), ("B", ""), ("C", "x=y $HOME"))
+    assert parse_variables(texts) == (("A", "2"), ("B", ""), ("C", "x=y $HOME"))
     for text in ("A", "=1", "1A=1", "A B=1", "$(x)=1", "A=1\nB=2", ""):
         with pytest.raises(UsageError):
-            variables_of([text])
+            parse_variables([text])

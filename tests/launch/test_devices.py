@@ -1,4 +1,4 @@
-"""Where to measure when nothing, or something, was said; on made-up hosts."""
+"""The target that is chosen on synthetic hosts, with and without requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_with_eight_gpus_of_another_kind_each_has_a_rank_of_their_backend() -> N
                                                                            "serves")),
     ],
 )  # fmt: skip
-def test_what_was_asked_for_is_kept_and_the_rest_follows(
+def test_what_was_requested_is_kept_and_the_rest_follows(
     offer: Capabilities,
     backend: str | None,
     device: str | None,

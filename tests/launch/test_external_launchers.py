@@ -65,12 +65,12 @@ def port_of(variables: Mapping[str, str]) -> int:
     return int(meeting_point(variables).rpartition(":")[2])
 
 
-def test_without_a_launcher_there_is_no_seat() -> None:
+def test_without_a_launcher_there_is_no_rank_context() -> None:
     assert detect_rank_context(None, None, {}) is None
     assert detect_rank_context("host", 29500, {"PATH": "/bin", "MASTER_ADDR": "host"}) is None
 
 
-def test_torchruns_variables_give_the_seat_and_torchrun_says_where_to_meet() -> None:
+def test_torchruns_variables_give_the_rank_context_and_the_meeting_point() -> None:
     assert rank_context(TORCHRUN) == RankContext(
         rank=5,
         world_size=8,
@@ -82,7 +82,7 @@ def test_torchruns_variables_give_the_seat_and_torchrun_says_where_to_meet() -> 
     assert not rank_context(TORCHRUN).one_host
 
 
-def test_sruns_variables_give_the_seat_and_the_first_host_is_where_to_meet() -> None:
+def test_sruns_variables_give_the_rank_context_and_ranks_meet_on_the_first_host() -> None:
     found = rank_context(SRUN, port=29500)
     assert found == RankContext(
         rank=2,
@@ -94,7 +94,7 @@ def test_sruns_variables_give_the_seat_and_the_first_host_is_where_to_meet() -> 
     )
 
 
-def test_open_mpis_variables_give_the_seat_and_one_host_meets_itself() -> None:
+def test_open_mpis_variables_give_the_rank_context_and_one_host_uses_loopback() -> None:
     found = rank_context(OPENMPI, port=29500)
     assert found == RankContext(
         rank=3,
@@ -107,7 +107,7 @@ def test_open_mpis_variables_give_the_seat_and_one_host_meets_itself() -> None:
     assert found.one_host
 
 
-def test_pmi_variables_give_the_seat() -> None:
+def test_pmi_variables_give_the_rank_context() -> None:
     assert rank_context(PMI, port=29500) == RankContext(
         rank=1,
         world_size=2,
@@ -123,7 +123,7 @@ def test_torchrun_started_within_a_slurm_step_is_torchrun() -> None:
     assert rank_context(SRUN | OPENMPI, "node0").launcher == "mpirun"
 
 
-def test_srun_that_speaks_pmi2_is_srun() -> None:
+def test_srun_with_pmi2_is_srun() -> None:
     assert rank_context(SRUN | {"PMI_RANK": "2", "PMI_SIZE": "5"}, port=29500) == rank_context(
         SRUN, port=29500
     )
@@ -195,20 +195,20 @@ def test_the_first_host_of_a_slurm_list_is_where_to_meet(nodes: str, first: str)
     assert meeting_point(SRUN | {"SLURM_STEP_NODELIST": nodes}, port=1) == f"tcp://{first}:1"
 
 
-def test_what_was_said_wins_over_what_was_found() -> None:
+def test_options_win_over_variables() -> None:
     assert meeting_point(SRUN, "chosen", 1234) == "tcp://chosen:1234"
     assert meeting_point(TORCHRUN, "chosen", 1234) == "tcp://chosen:1234"
     assert meeting_point(OPENMPI, "chosen", 1234) == "tcp://chosen:1234"
 
 
 def test_master_variables_that_a_person_set_are_used_by_every_launcher() -> None:
-    said = {"MASTER_ADDR": "mine", "MASTER_PORT": "4242"}
+    given = {"MASTER_ADDR": "mine", "MASTER_PORT": "4242"}
     for variables in (SRUN, OPENMPI, PMI):
-        assert meeting_point(variables | said) == "tcp://mine:4242"
-        assert meeting_point(variables | said, "yours", 1) == "tcp://yours:1"
+        assert meeting_point(variables | given) == "tcp://mine:4242"
+        assert meeting_point(variables | given, "yours", 1) == "tcp://yours:1"
 
 
-def test_ranks_on_several_hosts_that_nobody_named_are_told_to_name_one() -> None:
+def test_ranks_on_several_unnamed_hosts_get_a_hint_to_name_one() -> None:
     spread = OPENMPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     with pytest.raises(UnavailableError) as refused:
         detect_rank_context(None, None, spread)
@@ -217,7 +217,7 @@ def test_ranks_on_several_hosts_that_nobody_named_are_told_to_name_one() -> None
     assert meeting_point(spread, "node0", 1) == "tcp://node0:1"
 
 
-def test_all_ranks_of_a_job_come_to_the_same_port_within_the_range() -> None:
+def test_all_ranks_of_a_job_use_the_same_port_within_the_range() -> None:
     ranks = [
         SRUN | {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0"},
         SRUN | {"SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1"},
@@ -227,7 +227,7 @@ def test_all_ranks_of_a_job_come_to_the_same_port_within_the_range() -> None:
     assert FIRST_PORT <= port_of(SRUN) < FIRST_PORT + PORTS
 
 
-def test_two_jobs_or_steps_hardly_come_to_the_same_port() -> None:
+def test_two_jobs_or_steps_rarely_use_the_same_port() -> None:
     ports = [port_of(SRUN | {"SLURM_JOB_ID": str(job)}) for job in range(20)]
     ports += [port_of(SRUN | {"SLURM_STEP_ID": str(step)}) for step in range(1, 20)]
     assert len(set(ports)) >= 38
@@ -295,7 +295,7 @@ def test_a_variable_that_is_no_number_is_refused_by_its_name(
         (SRUN, {"SLURM_LOCALID": "2"}),
     ],
 )
-def test_places_on_a_host_that_contradict_each_other_are_refused(
+def test_local_ranks_that_contradict_each_other_are_refused(
     variables: dict[str, str], wrong: dict[str, str]
 ) -> None:
     with pytest.raises(UsageError):
@@ -313,7 +313,7 @@ def changed(variables: dict[str, str]) -> st.SearchStrategy[dict[str, str]]:
 
 @settings(deadline=None, max_examples=150)
 @given(st.one_of(*map(changed, (TORCHRUN, SRUN, OPENMPI, PMI))))
-def test_any_variables_give_a_sound_seat_or_an_error_that_says_why(
+def test_any_variables_give_a_valid_rank_context_or_an_error_that_says_why(
     variables: dict[str, str],
 ) -> None:
     try:

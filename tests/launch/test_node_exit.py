@@ -1,4 +1,4 @@
-"""What launchers of several nodes tell each other: two, in this process, over a real store."""
+"""The node exit protocol: two nodes in this process, over a real store."""
 
 from __future__ import annotations
 
@@ -71,39 +71,39 @@ def raised(check: Callable[[], None]) -> CommbenchError:
     raise AssertionError("nothing was raised")
 
 
-def words(error: CommbenchError | None) -> tuple[str, str, str]:
+def to_text(error: CommbenchError | None) -> tuple[str, str, str]:
     assert error
     return error.message, error.hint, error.details
 
 
-def test_nodes_on_which_all_went_well_have_nothing_to_tell(nodes: Any) -> None:
+def test_nodes_without_errors_find_no_root_cause(nodes: Any) -> None:
     assert exchange_both(nodes, LaunchOutcome(), LaunchOutcome()) == [None, None]
 
 
-def test_who_knows_how_it_happened_is_believed_by_all(nodes: Any) -> None:
+def test_all_nodes_report_the_root_cause_of_the_node_that_knows_it(nodes: Any) -> None:
     for found in exchange_both(nodes, SECONDARY, LaunchOutcome(DIED)):
-        assert type(found) is RankError and words(found) == words(DIED)
+        assert type(found) is RankError and to_text(found) == to_text(DIED)
 
 
-def test_a_node_on_which_all_went_well_hears_that_another_failed(nodes: Any) -> None:
-    assert words(exchange_both(nodes, LaunchOutcome(), LaunchOutcome(DIED))[0]) == words(DIED)
+def test_a_node_without_errors_reports_the_failure_of_another(nodes: Any) -> None:
+    assert to_text(exchange_both(nodes, LaunchOutcome(), LaunchOutcome(DIED))[0]) == to_text(DIED)
 
 
-def test_while_ranks_run_a_node_heeds_what_another_tells(nodes: Any) -> None:
+def test_while_ranks_run_a_node_raises_the_root_cause_of_another(nodes: Any) -> None:
     first, second = nodes
     first.raise_if_failed(lambda: True)
     telling = threading.Thread(target=second.exchange, args=(LaunchOutcome(DIED),))
     telling.start()
-    assert words(raised(lambda: first.raise_if_failed(lambda: False))) == words(DIED)
+    assert to_text(raised(lambda: first.raise_if_failed(lambda: False))) == to_text(DIED)
     telling.join()
 
 
-def test_where_only_an_echo_came_everybody_tells_their_own(nodes: Any) -> None:
+def test_where_all_failures_are_secondary_each_node_reports_its_own(nodes: Any) -> None:
     other = LaunchOutcome(RankError("rank 0 on a ended", ""), is_root_cause=False)
     assert exchange_both(nodes, SECONDARY, other) == [SECONDARY.error, other.error]
 
 
-def test_an_interrupted_node_says_so_to_others_and_ends_as_interrupted(nodes: Any) -> None:
+def test_an_interrupted_node_tells_the_others_and_ends_as_interrupted(nodes: Any) -> None:
     interrupted = Interrupted("stopped by SIGINT", "go on")
     first, second = exchange_both(nodes, SECONDARY, LaunchOutcome(interrupted))
     assert second is interrupted
@@ -123,7 +123,7 @@ def test_a_silent_node_is_named_while_ranks_wait_for_others_to_come(nodes: Any) 
     assert time.monotonic() - began < 0.6  # nobody waits for who is gone
 
 
-def test_who_was_silent_for_a_while_is_forgiven(nodes: Any, store: Any) -> None:
+def test_a_node_whose_heartbeats_return_is_not_lost(nodes: Any, store: Any) -> None:
     first, second = nodes
     time.sleep(0.1)
     second._stopped.set()
@@ -139,7 +139,7 @@ def test_who_was_silent_for_a_while_is_forgiven(nodes: Any, store: Any) -> None:
     again.join()
 
 
-def test_without_node_0_the_others_end(store: Any) -> None:
+def test_without_the_store_of_node_0_the_others_end(store: Any) -> None:
     second = NodeExitProtocol(1, 2, SHORT)
     server = [store]
 

@@ -97,7 +97,7 @@ def config(tmp_path: Path) -> Iterator[Any]:
 
 
 def in_rank_1(action: str) -> None:
-    """A rank that comes to grief if it is rank 1."""
+    """What each rank does: rank 1 an action of its own."""
     if os.environ["RANK"] == "1":
         exec(action)
     time.sleep(0.2)

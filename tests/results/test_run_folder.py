@@ -11,7 +11,7 @@ from synthetic import plan, synthetic_run
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.load import load
 from commbench.errors import RecordsError, UsageError
-from commbench.results.run_folder import find_run
+from commbench.results.run_folder import JOURNAL, create_folder, find_run
 
 
 @pytest.fixture
@@ -213,3 +213,28 @@ def test_an_empty_run_loads(tmp_path: Path) -> None:
     csv = tmp_path / "results.csv"
     csv.write_text(",".join(COLUMNS) + "\n")
     assert len(load(csv).frame) == 0
+
+
+def test_a_run_folder_is_made_with_its_parents_and_an_empty_journal(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "results" / "run")
+    assert [path.name for path in folder.iterdir()] == [JOURNAL]
+    assert (folder / JOURNAL).read_bytes() == b""
+
+
+def test_an_empty_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert create_folder(tmp_path) == tmp_path
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RecordsError) as refused:
+        create_folder(tmp_path)
+    assert refused.value.message == f"{tmp_path} exists and is not empty"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RecordsError, match="cannot make the run folder"):
+            create_folder(folder)

@@ -24,7 +24,7 @@ from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import OK, Measurement, RunEnd
-from commbench.runner.tasks import remaining_tasks
+from commbench.runner.resume import remaining_tasks
 
 ASCENDING = [
     "--sizes", "1M,2M,4M", "--dtype", "float32,int16", "--iters", "100", "--order", "ascending",

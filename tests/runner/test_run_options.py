@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commbench.cli.run_parameters import parse_words
 from commbench.errors import UsageError
-from commbench.runner.run_options import DEFAULT_SIZES, RunOptions, names, sizes
+from commbench.runner.option import parse_names
+from commbench.runner.run_options import DEFAULT_SIZES, RUN_OPTIONS, RunOptions, parse_options
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.plan import ORDERS, ROUNDING_CHOICES, Plan
+from commbench.spec.plan import OPTIONS, ORDERS, ROUNDING_CHOICES, Plan
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import TIMING_CHOICES
 from commbench.units import parse_percentage, parse_sizes
@@ -22,59 +24,53 @@ from commbench.units import parse_percentage, parse_sizes
 K, M = 1 << 10, 1 << 20
 
 
-def request(**wishes: Any) -> RunOptions:
-    usual: dict[str, Any] = {
-        "operations": ("all_reduce",), "sizes": (1024,), "dtypes": ("float32",),
-        "reduce_ops": ("sum",), "root": 0, "placement": "natural", "rounding": "exact",
-        "iterations": None,
-        "warmup": None, "precision": 0.05, "budget_s": 0.2, "timing": "isolated",
-        "order": "shuffled", "seed": 0, "launches": 1, "check": True,
-        "timeout_s": 120.0, "cpu_mode": None, "backend": None, "device": None,
-        "ranks_per_node": None, "num_nodes": 1, "node_rank": 0,
-        "master_addr": None, "master_port": None, "launcher": "agent", "label": None,
-        "output": None, "plots": True, "verbose": False, "format": "table", "peak": None,
-    }  # fmt: skip
-    return RunOptions(**{**usual, **wishes})
+def options(**given: Any) -> RunOptions:
+    return RunOptions(**{"sizes": (1024,), **given})
 
 
 @pytest.mark.parametrize(
     ("texts", "option", "found"),
     [
-        (["all_reduce"], "op", ("all_reduce",)),
-        (["all-gather,BARRIER"], "op", ("all_gather", "barrier")),
-        (["barrier", "all_reduce, barrier"], "op", ("barrier", "all_reduce")),
-        (["all"], "op", tuple(OPERATIONS)),
-        (["barrier,all"], "op", ("barrier", *(name for name in OPERATIONS if name != "barrier"))),
-        (["half,float16,fp16"], "dtype", ("float16",)),
-        (["all"], "dtype", tuple(DTYPES)),
-        (["sum,MAX"], "reduce-op", ("sum", "max")),
-        (["all"], "reduce-op", tuple(REDUCE_OPS)),
+        (["all_reduce"], "--op", ("all_reduce",)),
+        (["all-gather,BARRIER"], "--op", ("all_gather", "barrier")),
+        (["barrier", "all_reduce, barrier"], "--op", ("barrier", "all_reduce")),
+        (["all"], "--op", tuple(OPERATIONS)),
+        (["barrier,all"], "--op", ("barrier", *(name for name in OPERATIONS if name != "barrier"))),
+        (["half,float16,fp16"], "--dtype", ("float16",)),
+        (["all"], "--dtype", tuple(DTYPES)),
+        (["sum,MAX"], "--reduce-op", ("sum", "max")),
+        (["all"], "--reduce-op", tuple(REDUCE_OPS)),
     ],
 )
 def test_names_come_in_the_order_they_were_said_and_once_each(
     texts: list[str], option: str, found: tuple[str, ...]
 ) -> None:
-    assert names(texts, option) == found
+    assert parse_names(texts, option) == found
 
 
 @pytest.mark.parametrize("texts", [[""], ["all_reduce,"], [","], ["all_reduce", ""], [" "]])
 def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
-        names(texts, "op")
+        parse_names(texts, "--op")
     assert refused.value.message == "--op has an empty item"
     assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all"
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:
     with pytest.raises(UsageError, match="unknown operation 'allgather'") as refused:
-        names(["barrier,allgather"], "op")
+        parse_names(["barrier,allgather"], "--op")
     assert refused.value.hint.startswith("did you mean all_gather? ")
 
 
 def test_sizes_not_said_are_the_documented_default() -> None:
-    assert sizes(None, None, None, None, None) == parse_sizes(DEFAULT_SIZES)
+    assert parse_options({}).sizes == parse_sizes(DEFAULT_SIZES)
     assert DEFAULT_SIZES == "1K-64M"
-    assert sizes("8,4K", None, None, None, None) == (8, 4096)
+    assert parse_options({"sizes": "8,4K"}).sizes == (8, 4096)
+
+
+def parse_nccl_tests(*texts: str | None) -> tuple[int, ...]:
+    names = ("sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes")
+    return parse_options(dict(zip(names, texts, strict=True))).sizes
 
 
 # nccl-tests: -b 32M -e 32M -i 1M -f 1 (off); a factor above 1 wins over the step.
@@ -103,7 +99,7 @@ def test_the_flags_of_nccl_tests_have_its_defaults(
     step: str | None,
     found: tuple[int, ...],
 ) -> None:
-    assert sizes(None, low, high, factor, step) == found
+    assert parse_nccl_tests(None, low, high, factor, step) == found
 
 
 @pytest.mark.parametrize(
@@ -125,14 +121,14 @@ def test_sizes_that_contradict_or_make_no_sense_are_refused(
     flags: tuple[str | None, ...], message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        sizes(*flags)
+        parse_nccl_tests(*flags)
     assert refused.value.message == message
     assert refused.value.hint
 
 
 def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
     try:
-        assert sizes(None, "8", "128", "9" * 400, None) == (8,)
+        assert parse_nccl_tests(None, "8", "128", "9" * 400, None) == (8,)
     except UsageError as refused:
         assert refused.hint
 
@@ -146,28 +142,28 @@ def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
         ({"label": ".."}, "label '..' cannot be part of a folder's name"),
         ({"label": "x" * 65}, f"label '{'x' * 65}' cannot be part of a folder's name"),
         ({"label": "line\n"}, "label 'line\\n' cannot be part of a folder's name"),
-        ({"ranks_per_node": 0}, "--nproc-per-node is 0"),
-        ({"num_nodes": 2, "node_rank": 2}, "--node-rank 2 is not one of 2 nodes"),
+        ({"nproc_per_node": 0}, "--nproc-per-node is 0"),
+        ({"nnodes": 2, "node_rank": 2}, "--node-rank 2 is not one of 2 nodes"),
         ({"node_rank": -1}, "--node-rank -1 is not one of 1 nodes"),
-        ({"num_nodes": 0}, "--nnodes is 0"),
-        ({"num_nodes": 2}, "2 nodes need to know where to meet"),
+        ({"nnodes": 0}, "--nnodes is 0"),
+        ({"nnodes": 2}, "2 nodes need to know where to meet"),
         ({"master_port": 0}, "--master-port 0 is not a port"),
         ({"master_port": 65536}, "--master-port 65536 is not a port"),
-        ({"iterations": 0}, "--iters is 0"),
+        ({"iters": 0}, "--iters is 0"),
         ({"warmup": -1}, "--warmup is -1"),
         ({"root": -1}, "--root is -1"),
-        ({"timeout_s": 0.0}, "--timeout 0 s is not above 0"),
+        ({"timeout": 0.0}, "--timeout 0 s is not above 0"),
         ({"placement": "both-ways"}, "unknown placement 'both-ways'"),
         ({"cpu_mode": "loud"}, "unknown cpu mode 'loud'"),
         ({"precision": 0.0}, "--precision 0 is not between 0 and 1"),
         ({"precision": 5.0}, "--precision 5 is not between 0 and 1"),
-        ({"budget_s": 0.0}, "--budget 0 s is not above 0"),
+        ({"budget": 0.0}, "--budget 0 s is not above 0"),
         ({"timing": "alone"}, "unknown timing 'alone'"),
         ({"order": "random"}, "unknown order 'random'"),
         ({"seed": -1}, "--seed is -1"),
         ({"launches": 0}, "--launches is 0"),
         ({"launches": 1 << 21}, "--launches is 2097152"),
-        ({"budget_s": 1e9}, "--budget 1e+09 s is longer than a month"),
+        ({"budget": 1e9}, "--budget 1e+09 s is longer than a month"),
         ({"rounding": "up"}, "unknown rounding 'up'"),
         ({"format": "html"}, "unknown format 'html'"),
         ({"peak": "25"}, "peak '25' has no unit"),
@@ -177,13 +173,13 @@ def test_a_request_that_makes_no_sense_is_refused_before_torch_is_needed(
     wish: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        request(**wish)
+        options(**wish)
     assert refused.value.message == message
     assert refused.value.hint
 
 
 def test_a_root_is_judged_only_where_the_number_of_ranks_is_known() -> None:
-    asked = request(operations=("broadcast",), root=7)
+    asked = options(op=("broadcast",), root=7)
     assert asked.plan("gloo", "cpu", world_size=8).root == 7
     with pytest.raises(UsageError, match="--root 7 is not a rank of 4"):
         asked.plan("gloo", "cpu", world_size=4)
@@ -192,29 +188,29 @@ def test_a_root_is_judged_only_where_the_number_of_ranks_is_known() -> None:
 
 
 def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:
-    assert request().plan("gloo", "cpu", 2).cpu_mode == "quiet"
-    assert request().plan("nccl", "cuda", 2).cpu_mode == "plain"
-    assert request(cpu_mode="realtime").plan("nccl", "cuda", 2).cpu_mode == "realtime"
+    assert options().plan("gloo", "cpu", 2).cpu_mode == "quiet"
+    assert options().plan("nccl", "cuda", 2).cpu_mode == "plain"
+    assert options(cpu_mode="realtime").plan("nccl", "cuda", 2).cpu_mode == "realtime"
 
 
 @pytest.mark.parametrize(
     ("wishes", "name"),
     [
         ({}, "all_reduce"),
-        ({"operations": ("all_reduce", "barrier", "reduce")}, "all_reduce-barrier-reduce"),
-        ({"operations": ("all_reduce", "barrier", "reduce", "gather")}, "collectives"),
+        ({"op": ("all_reduce", "barrier", "reduce")}, "all_reduce-barrier-reduce"),
+        ({"op": ("all_reduce", "barrier", "reduce", "gather")}, "collectives"),
         ({"label": "nccl-2.27_ring"}, "nccl-2.27_ring"),
     ],
 )
 def test_a_run_is_named_by_its_label_or_its_operations(wishes: dict[str, Any], name: str) -> None:
-    assert request(**wishes).name == name
+    assert options(**wishes).name == name
 
 
 def test_everything_that_was_asked_is_in_the_plan() -> None:
-    asked = request(
-        operations=("gather", "reduce"), sizes=(8, 16), dtypes=("int8",), reduce_ops=("max",),
-        root=1, placement="both", iterations=9, warmup=0, precision=0.01, budget_s=1.5,
-        timing="both", order="ascending", seed=7, launches=3, check=False, timeout_s=5.5,
+    asked = options(
+        op=("gather", "reduce"), sizes=(8, 16), dtype=("int8",), reduce_op=("max",),
+        root=1, placement="both", iters=9, warmup=0, precision=0.01, budget=1.5,
+        timing="both", order="ascending", seed=7, launches=3, check=False, timeout=5.5,
         cpu_mode="plain", rounding="nccl-tests", peak="25GB/s",
     )  # fmt: skip
     assert asked.plan("gloo", "cuda", 3) == Plan(
@@ -230,25 +226,25 @@ def some(table: dict[str, Any]) -> st.SearchStrategy[tuple[str, ...]]:
     return st.lists(st.sampled_from(list(table)), min_size=1, max_size=3, unique=True).map(tuple)
 
 
-requests = st.builds(
-    request,
-    operations=some(OPERATIONS),
+some_options = st.builds(
+    options,
+    op=some(OPERATIONS),
     sizes=st.sets(st.integers(1, 1 << 40), min_size=1, max_size=5).map(sorted).map(tuple),
-    dtypes=some(DTYPES),
-    reduce_ops=some(REDUCE_OPS),
+    dtype=some(DTYPES),
+    reduce_op=some(REDUCE_OPS),
     root=st.integers(0, 3),
     placement=st.sampled_from(["natural", "in_place", "out_of_place", "both"]),
-    iterations=st.none() | st.integers(1, 9999),
+    iters=st.none() | st.integers(1, 9999),
     warmup=st.none() | st.integers(0, 99),
     precision=st.floats(1e-6, 0.999).map(lambda part: parse_percentage(repr(part))),
-    budget_s=st.floats(1e-3, 1e6) | st.just(0.2),
+    budget=st.floats(1e-3, 1e6) | st.just(0.2),
     timing=st.sampled_from(TIMING_CHOICES),
     order=st.sampled_from(ORDERS),
     seed=st.integers(0, 2**40) | st.just(0),
     rounding=st.sampled_from(ROUNDING_CHOICES),
     peak=st.none() | st.just("25GB/s"),
     check=st.booleans(),
-    timeout_s=st.floats(0.5, 1e6),
+    timeout=st.floats(0.5, 1e6),
     cpu_mode=st.none() | st.sampled_from(["quiet", "plain"]),
     backend=st.none() | st.just("gloo"),
     device=st.none() | st.just("cpu"),
@@ -257,53 +253,28 @@ requests = st.builds(
 
 
 @settings(deadline=None, max_examples=60)
-@given(requests)
+@given(some_options)
 def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions) -> None:
-    arguments = asked.arguments()
-    said = dict(argument.removeprefix("--").split("=") for argument in arguments if "=" in argument)
-    number = {name: int(said[name]) if name in said else None for name in ("iters", "warmup")}
-    again = request(
-        operations=names([said["op"]], "op"),
-        sizes=sizes(said["sizes"], None, None, None, None),
-        dtypes=names([said["dtype"]], "dtype"),
-        reduce_ops=names([said["reduce-op"]], "reduce-op"),
-        root=int(said["root"]),
-        placement=said["placement"],
-        iterations=number["iters"],
-        warmup=number["warmup"],
-        precision=parse_percentage(said.get("precision", "5%")),
-        budget_s=float(said.get("budget", "0.2")),
-        timing=said.get("timing", "isolated"),
-        order=said.get("order", "shuffled"),
-        seed=int(said.get("seed", "0")),
-        rounding=said.get("rounding", "exact"),
-        peak=said.get("peak"),
-        check={"--check": True, "--no-check": False}[arguments[-1]],
-        timeout_s=float(said["timeout"]),
-        cpu_mode=said.get("cpu-mode"),
-        backend=said.get("backend"),
-        device=said.get("device"),
-        label=said.get("label"),
-    )
+    again = parse_words(asked.arguments())
     assert again == asked
     assert again.plan("gloo", "cpu", 4).digest == asked.plan("gloo", "cpu", 4).digest
 
 
 def test_the_arguments_of_a_plain_request_are_its_defaults() -> None:
-    assert replace(request(), output=Path("here")).arguments() == [
+    assert replace(options(), output=Path("here")).arguments() == [
         "--op=all_reduce", "--sizes=1K", "--dtype=float32", "--reduce-op=sum", "--root=0",
         "--placement=natural", "--timeout=120", "--check",
     ]  # fmt: skip
 
 
 def test_the_arguments_say_how_to_sample_where_that_is_unusual() -> None:
-    asked = request(
-        precision=0.01, budget_s=1.5, timing="both", order="ascending", seed=7,
+    asked = options(
+        precision=0.01, budget=1.5, timing="both", order="ascending", seed=7,
         rounding="nccl-tests", peak="25GB/s",
     )  # fmt: skip
-    assert asked.arguments()[4:11] == [
-        "--precision=0.01", "--budget=1.5", "--timing=both", "--order=ascending", "--seed=7",
-        "--rounding=nccl-tests", "--peak=25GB/s",
+    assert [word for word in asked.arguments() if word not in options().arguments()] == [
+        "--rounding=nccl-tests", "--precision=0.01", "--budget=1.5", "--timing=both",
+        "--order=ascending", "--seed=7", "--peak=25GB/s",
     ]  # fmt: skip
 
 
@@ -324,3 +295,45 @@ def test_what_is_no_fraction_is_refused(text: str) -> None:
         parse_percentage(text)
     assert refused.value.message == f"{text!r} is not a fraction"
     assert refused.value.hint == "write 10% or 0.1"
+
+
+def test_the_options_of_the_plans_messages_are_those_of_the_table() -> None:
+    for option in RUN_OPTIONS.values():
+        if option.plan:
+            assert OPTIONS.get(option.plan, f"--{option.plan.replace('_', '-')}") == option.flag
+            assert option.plan in Plan.__dataclass_fields__
+
+
+@pytest.mark.parametrize(
+    ("given", "user", "message"),
+    [
+        ({"itres": 3}, "", "unknown option 'itres'"),
+        ({"iters": "many"}, "", "--iters cannot be 'many'"),
+        ({"iters": 2.5}, "", "--iters cannot be 2.5"),
+        ({"check": "no"}, "", "--check cannot be 'no'"),
+        ({"op": 7}, "", "--op cannot be 7"),
+        ({"sizes": -1}, "", "the range '-1' has no beginning"),
+        ({"timeout": "soon"}, "", "--timeout cannot be 'soon'"),
+        ({"format": "table", "dry_run": True}, "api", "--dry-run is an option of the command line"),
+        ({"nnodes": 2}, "job", "--nnodes after the -- does not go with a job"),
+        ({"launches": 2}, "sweep", "--launches does not go with a sweep"),
+        ({"resume": "x", "output": "y"}, "", "--output does not go with --resume"),
+        ({"nproc_per_node": 2}, "measure", "--nproc-per-node does not go with commbench.measure"),
+    ],
+)
+def test_given_values_that_make_no_option_are_refused(
+    given: dict[str, Any], user: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_options(given, *[user] * bool(user))
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+def test_values_from_python_make_the_options_that_words_make() -> None:
+    given = {"op": ["all_reduce", "barrier"], "sizes": [1024, 4096], "precision": 0.01, "budget": 1}
+    words = ["--op", "all_reduce,barrier", "--sizes", "1K,4K", "--precision", "1%", "--budget", "1"]
+    assert parse_options(given) == parse_words(words)
+    assert parse_options({"sizes": 4096, "output": "here"}) == parse_words(
+        ["--sizes", "4K", "--output", "here"]
+    )

@@ -20,8 +20,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import init_device_mesh
 
-from commbench.errors import CommbenchError
-from commbench.worker.in_process import measure
+from commbench import CommbenchError, measure
 
 MIB = 1 << 20
 
@@ -61,8 +60,8 @@ def main() -> None:
         dist.barrier(group)
         before = process_state()
         run = measure(
-            "all_reduce,broadcast,gather,send_recv,barrier", "4K,1M", group=group, iters=6, root=1,
-            output=out / "run" if name == "default" else None,
+            op="all_reduce,broadcast,gather,send_recv,barrier", sizes="4K,1M", group=group, iters=6,
+            root=1, output=out / "run" if name == "default" else None,
         )  # fmt: skip
         after = process_state()
         deadline = time.monotonic() + 5

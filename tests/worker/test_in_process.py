@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from commands import START_TIMEOUT_S, clean_environment
 
+from commbench import measure
 from commbench.errors import UsageError
 from commbench.results.journal_reader import read_run
-from commbench.worker.in_process import measure
 
 OPERATIONS = ["all_reduce", "broadcast", "gather", "send_recv"]
 MEMBERS = {"default": [0, 1, 2, 3], "pair": [1, 3], "again": [1, 3], "outer": [0, 1, 2, 3]}
@@ -80,7 +80,7 @@ def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) ->
     [
         ("other plan", "UnavailableError", "has another plan: --sizes"),
         ("unknown", "UsageError", "unknown operation 'all_reduction'"),
-        ("option", "UsageError", "measure() has no option 'launches'"),
+        ("option", "UsageError", "--launches does not go with commbench.measure"),
         ("folder", "RecordsError", ""),
         ("too large", "UnavailableError", "nothing is left to measure"),
     ],

@@ -1,0 +1,169 @@
+"""What an option of `commbench run` is, and how given values are parsed and checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args, get_origin
+
+from commbench.errors import UsageError
+from commbench.spec.dtypes import DTYPES, find_dtype
+from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
+from commbench.units import parse_size, parse_sizes, size_range
+from commbench.validation import brief
+
+LAUNCHERS = ("agent", "torchrun")
+ALWAYS, IF_CHANGED, NEVER = "always", "if changed", "never"
+"""When an option stands in RunOptions.arguments()."""
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_REFUSALS = {
+    "resume": "{} does not go with --resume",
+    "sweep": "{} does not go with a sweep",
+    "job": "{} after the -- does not go with a job",
+    "api": "{} is an option of the command line",
+    "measure": "{} does not go with commbench.measure",
+}
+"""The users of options that may refuse one, each with its message."""
+_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
+    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS)),
+    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
+    "--reduce-op": (lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOption:
+    """One option of `commbench run`."""
+
+    metavar: str
+    help: str
+    flags: tuple[str, ...] = ()
+    """Its flags, the one of messages first; by default made of its name."""
+    plan: str = ""
+    """The field of Plan that it sets; empty for none."""
+    parse: Callable[[Any], Any] | None = None
+    """Makes the value from what was given on the command line or in Python."""
+    require: Callable[[Any], object] | None = None
+    """Raises UsageError for a bad value; the plan checks values of its own fields."""
+    cli_type: Any = None
+    """Its type on the command line, where that is not the value's."""
+    cli_default: Any = None
+    """The default that the help shows, for an option with a `cli_type`."""
+    passed_on: str = ""
+    """When ranks that join are given it; by default IF_CHANGED if it is part of the plan."""
+    is_fixed: bool | None = None
+    """Whether --resume lets it be repeated but not changed; default: if it is in the plan."""
+    is_varied: bool = False
+    """Whether `commbench sweep --vary` takes it."""
+    refused_by: Mapping[str, str] = field(default_factory=dict)
+    """The users that refuse a value other than the default, each with what to do instead."""
+    sets: str = ""
+    """Another option whose value it gives, in the notation of nccl-tests."""
+    name: str = ""
+    """Its name in Python."""
+    type: Any = None
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        """Its flag in messages: `--check` of `--check/--no-check`."""
+        return self.flags[0].split("/")[0]
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether its flag stands alone and means the opposite of its default."""
+        return self.type is bool and "/" not in self.flags[0]
+
+    def require_allowed(self, *users: str) -> None:
+        """Raise UsageError if one of these users (keys of _REFUSALS) refuses this option."""
+        for user in users:
+            if user in self.refused_by:
+                raise UsageError(_REFUSALS[user].format(self.flag), self.refused_by[user])
+
+
+def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
+    """Known names from texts that may repeat, hold commas, or be `all`; in order, once each."""
+    find, known = _FINDERS[flag]
+    found: dict[str, None] = {}
+    for text in (given if isinstance(given, str) else ",".join(given)).split(","):
+        if not text.strip():
+            raise UsageError(f"{flag} has an empty item", f"known: {', '.join(known)}, all")
+        found.update(dict.fromkeys(known if text.strip() == "all" else [find(text.strip())]))
+    return tuple(found)
+
+
+def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
+    """Sizes in bytes from an expression, from a number, or from numbers."""
+    if isinstance(given, (str, int)):
+        return parse_sizes(str(given))
+    return parse_sizes(",".join(map(str, given)))
+
+
+def require_label(label: str) -> None:
+    """Raise UsageError for a label that cannot be part of a folder's name."""
+    if not _LABEL.fullmatch(label):
+        raise UsageError(
+            f"label {label!r} cannot be part of a folder's name",
+            "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
+        )
+
+
+def require_launcher(name: str) -> None:
+    """Raise UsageError for an unknown launcher."""
+    if name not in LAUNCHERS:
+        raise UsageError(f"unknown launcher {name!r}", f"known: {', '.join(LAUNCHERS)}")
+
+
+def require_positive(flag: str, number: int) -> None:
+    """Raise UsageError for a number below 1."""
+    if number < 1:
+        raise UsageError(f"{flag} is {number}", "it must be at least 1")
+
+
+def require_port(number: int) -> None:
+    """Raise UsageError for a number that is no port."""
+    if not 0 < number < 65536:
+        raise UsageError(f"--master-port {number} is not a port", "ports go from 1 to 65535")
+
+
+def parse_value(option: RunOption, given: Any) -> Any:
+    """The value of an option; UsageError where it is not of the option's type."""
+    try:
+        value = option.parse(given) if option.parse else given
+    except (TypeError, ValueError):
+        value = given
+    if not _is_of_type(value, option.type):
+        wanted = getattr(option.type, "__name__", str(option.type))
+        raise UsageError(f"{option.flag} cannot be {brief(given)}", f"give it as {wanted}")
+    return value
+
+
+def _is_of_type(value: Any, wanted: Any) -> bool:
+    if get_origin(wanted) is tuple:
+        return isinstance(value, tuple)
+    kinds = tuple(kind for kind in get_args(wanted) or (wanted,) if kind is not type(None))
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, (int, *kinds) if float in kinds else kinds)
+
+
+def parse_nccl_tests_sizes(
+    has_sizes: bool, low: str | None, high: str | None, factor: str | None, step: str | None
+) -> tuple[int, ...]:
+    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M, and a factor
+    above 1 wins over the step."""
+    if has_sizes:
+        flags = {"-b": low, "-e": high, "-f": factor, "-i": step}
+        first_flag = next(flag for flag, text in flags.items() if text is not None)
+        raise UsageError(
+            f"--sizes and {first_flag} both say what to measure",
+            "write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests",
+        )
+    first, last = parse_size(low or "32M"), parse_size(high or "32M")
+    if factor is not None and not re.fullmatch(r"\d+(\.\d+)?", factor):
+        raise UsageError(f"-f {factor!r} is not a number", "write -f 2 to double")
+    if factor is not None and float(factor) > 1:
+        return size_range(first, last, factor=float(factor))
+    return size_range(first, last, add=parse_size(step or "1M"))

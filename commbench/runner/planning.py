@@ -1,0 +1,103 @@
+"""A run before its ranks are there: where it measures, and its whole plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commbench.errors import UsageError
+from commbench.runner.run_options import RunOptions
+from commbench.spec.plan import Plan
+
+if TYPE_CHECKING:
+    from commbench.launch.devices import Target
+    from commbench.launch.elastic import NodeConfig
+    from commbench.results.journal_reader import RunProgress
+    from commbench.worker.context import RankContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """A run that can be started."""
+
+    options: RunOptions
+    plan: Plan
+    target: Target
+    nodes: NodeConfig
+    rank_context: RankContext | None
+    """This process among ranks that an external launcher started; None: ranks are launched here."""
+    progress: RunProgress | None
+    """What there is of a run that is resumed; None for a new one."""
+
+    @property
+    def is_reporter(self) -> bool:
+        """Whether this process writes and reports the run: rank 0, or the launcher of node 0."""
+        return is_reporter(self.options, self.rank_context)
+
+    @property
+    def summary(self) -> str:
+        """One line that says what was chosen and why."""
+        why = "as the run began" if self.progress else self.target.why
+        line = (
+            f"measuring with {self.plan.world_size} {self.plan.backend} ranks on "
+            f"{self.plan.device}, cpu mode {self.plan.cpu_mode} ({why})"
+        )
+        if self.target.gpu_shared:
+            line += "; ranks share a GPU: functional only, times are no measure of performance"
+        return line
+
+
+def find_rank_context(options: RunOptions) -> RankContext | None:
+    """This process among ranks that an external launcher started; None where there is none."""
+    from commbench.launch.external_launchers import detect_rank_context
+
+    return detect_rank_context(options.master_addr, options.master_port)
+
+
+def is_reporter(options: RunOptions, rank_context: RankContext | None) -> bool:
+    """Whether this process is rank 0, or the launcher of node 0."""
+    return (rank_context.rank if rank_context else options.node_rank) == 0
+
+
+def plan_run(options: RunOptions, progress: RunProgress | None = None) -> PlannedRun:
+    """Choose the target and make the plan, or take that of a run that is resumed.
+
+    Raises CommbenchError before any rank is started.
+    """
+    from commbench.launch.process_setup import import_torch
+
+    rank_context = find_rank_context(options)
+    import_torch()
+    from commbench.launch.devices import choose_target, detect_capabilities
+    from commbench.launch.elastic import NodeConfig
+
+    per_node = rank_context.local_world_size if rank_context else options.nproc_per_node
+    target = choose_target(detect_capabilities(), options.backend, options.device, per_node)
+    # Every rank must come to the same plan: nothing of its own node enters it.
+    world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
+    plan = options.plan(target.backend, target.device, world_size)
+    return PlannedRun(
+        options=options,
+        plan=_require_same_ranks(progress, plan) if progress else plan,
+        target=target,
+        nodes=NodeConfig(
+            count=options.nnodes,
+            rank=options.node_rank,
+            master_addr=options.master_addr or "127.0.0.1",
+            master_port=options.master_port or 29500,
+            ranks_per_node=target.ranks_per_node,
+        ),
+        rank_context=rank_context,
+        progress=progress,
+    )
+
+
+def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
+    """The plan of a run that is resumed; UsageError where there are not as many ranks again."""
+    plan = progress.run.header.plan
+    if requested.world_size != plan.world_size:
+        raise UsageError(
+            f"{progress.run.path} has {plan.world_size} ranks, and here are {requested.world_size}",
+            "start as many as before; several nodes need --nnodes and --node-rank again",
+        )
+    return plan

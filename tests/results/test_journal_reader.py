@@ -1,0 +1,259 @@
+"""Damaged journals: every line that cannot be right is refused by its number."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic_journal import END, HEADER, MEASUREMENTS
+
+from commbench.analysis.columns import columns_of
+from commbench.analysis.rows import make_rows
+from commbench.errors import CommbenchError, RecordsError
+from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import CUT_OFF
+
+FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
+
+
+def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
+    lines: list[str], tmp_path: Path
+) -> None:
+    whole = "".join(lines).encode()
+    path = tmp_path / "cut.jsonl"
+    outcomes: list[object] = []
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        try:
+            run = read_run(path)
+        except RecordsError as error:
+            outcomes.append(error.message)
+            continue
+        assert run.header == HEADER
+        assert run.end == (END if length == len(whole) else None)
+        for found in run.measurements:
+            written = MEASUREMENTS[found.case.index]
+            assert found.batches == written.batches[: len(found.batches)]
+            assert found.stop_reason == CUT_OFF or found == written
+        outcomes.append([(m.case.index, len(m.batches), m.stop_reason) for m in run.measurements])
+    ends = [len("".join(lines[:number]).encode()) for number in range(len(lines) + 1)]
+    cut, second, third = (0, 1, CUT_OFF), (1, 1, ""), (2, 0, "")
+    assert outcomes == [
+        *[f"{path} holds no complete header"] * ends[1],
+        *[[]] * (ends[2] - ends[1]),
+        *[[cut]] * (ends[3] - ends[2]),
+        *[[cut, (1, 1, CUT_OFF)]] * (ends[4] - ends[3]),
+        *[[cut, second]] * (ends[5] - ends[4]),
+        *[[cut, second, third]] * (ends[6] - ends[5]),
+        *[[(0, 2, CUT_OFF), second, third]] * (ends[7] - ends[6]),
+        *[[(0, 2, "fixed"), second, third]] * (ends[8] - ends[7] + 1),
+    ]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", '"nan"', '"inf"'])
+def test_a_sample_that_is_no_finite_number_is_refused_with_its_line(
+    value: str, lines: list[str], tmp_path: Path
+) -> None:
+    lines[1] = lines[1].replace('"samples_s": [0.00015', f'"samples_s": [{value}')
+    assert value in lines[1]
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=r"line 2, is damaged: "):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "", "{", "[]", "3", "null", "not JSON", '{"kind": "case"}', '{"kind": "row"}', "{}",
+        '{"kind": "header"}', "[" * 100_000, '{"kind": "case", "case": 5, "status": "ok"}',
+        "9" * 5000, '{"kind": "batch"}', '{"kind": "batch", "case": 0}',
+    ],
+)  # fmt: skip
+def test_a_damaged_line_in_the_middle_is_named_by_its_number(
+    damage: str, lines: list[str], tmp_path: Path
+) -> None:
+    lines[2] = damage + "\n"
+    path = tmp_path / JOURNAL
+    path.write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError) as refused:
+        read_run(tmp_path)
+    assert refused.value.message.startswith(f"{path}, line 3, is damaged: ")
+    assert refused.value.hint == (
+        "the lines before it are sound; remove it and what follows to read 2 of them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path_in_line", "value"),
+    [
+        ("case.operation", "all_shuffle"),
+        ("case.dtype", "float12"),
+        ("case.size_bytes", "1K"),
+        ("case.size_bytes", None),
+        ("status", 5),
+        ("first_wrong", {"rank": 1}),
+        ("reported", {"time_s": "soon", "statistic": ""}),
+        ("surprise", 1),
+        ("case.operation", ""),
+        ("case.size_bytes", -1),
+        ("case.size_bytes", 10**400),
+        ("case.index", 10**9),
+        ("case.index", -1),
+        ("wrong", -1),
+        ("reason", "x" * 10_001),
+        ("reported", {"time_s": -1.0, "statistic": ""}),
+    ],
+)
+def test_a_value_that_is_none_of_a_measurement_is_refused_with_its_line(
+    path_in_line: str, value: Any, lines: list[str], tmp_path: Path
+) -> None:
+    values = json.loads(lines[3])
+    *within, name = path_in_line.split(".")
+    (values[within[0]] if within else values)[name] = value
+    lines[3] = json.dumps(values) + "\n"
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=r"line 4, is damaged: "):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("samples_s", None),
+        ("samples_s", []),
+        ("samples_s", ["soon"]),
+        ("samples_s", {"0": 1.0}),
+        ("samples_s", [1.0, None]),
+        ("rank_medians_s", 5),
+        ("rank_behind_s", [None]),
+        ("last_in", [1.5]),
+        ("entry_skew_s", "little"),
+        ("calls", None),
+        ("calls", 1.5),
+        ("calls", 0),
+        ("rank_medians_s", [1.0]),
+        ("rank_behind_s", [1.0, 1.0, 1.0]),
+        ("last_in", [3]),
+        ("elapsed_s", None),
+        ("switches", "many"),
+        ("launch", "first"),
+        ("surprise", 1),
+        ("samples_s", [10**400]),
+        ("samples_s", [-1e-4]),
+        ("samples_s", [5e-324]),
+        ("samples_s", [1e8]),
+        ("calls", 2**53 + 1),
+        ("switches", -1),
+        ("last_in", [3, -3]),
+        ("queued_s", 1e300),
+    ],
+)
+def test_a_value_that_is_none_of_a_batch_is_refused_with_its_line(
+    name: str, value: Any, lines: list[str], tmp_path: Path
+) -> None:
+    lines[1] = json.dumps(json.loads(lines[1]) | {name: value}) + "\n"
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=r"line 2, is damaged: "):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("plan", {}), ("plan", None), ("ranks", None), ("ranks", [{"rank": 0}]), ("ranks", [5]),
+        ("label", 5), ("environment", None), ("environment", {"load": float("nan")}),
+        ("surprise", 1), ("launch", "first"), ("overhead_s", "little"), ("link_probes", [{"sender": 0}]),  # noqa: E501
+        ("num_nodes", 0), ("environment", {"load": 10**20}), ("label", "x" * 10_001),
+        ("environment", {"a": [[[[[1]]]]]}), ("environment", {"a": "x" * 200_000}),
+        ("link_probes", [{"sender": 0, "receiver": 1, "size_bytes": 1, "seconds": -1.0}]),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(
+    name: str, value: Any, lines: list[str], tmp_path: Path
+) -> None:
+    lines[0] = json.dumps(json.loads(lines[0]) | {name: value}) + "\n"
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=r"line 1, is damaged: "):
+        read_run(tmp_path)
+
+
+def test_a_case_without_its_ranks_is_one_of_all_ranks(lines: list[str], tmp_path: Path) -> None:
+    number = next(i for i, line in enumerate(lines) if json.loads(line)["kind"] == "case")
+    written = json.loads(lines[number])
+    assert written["case"].pop("ranks") == 2
+    for ranks, readable in ((None, True), (1, True), (2, True), (3, False), (-1, False)):
+        case = written["case"] | ({} if ranks is None else {"ranks": ranks})
+        lines[number] = json.dumps(written | {"case": case}) + "\n"
+        (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+        if readable:
+            found = read_run(tmp_path).measurements[case["index"]]
+            assert found.case.ranks == (2 if ranks is None else ranks)
+        else:
+            with pytest.raises(RecordsError, match=f"line {number + 1}, is damaged: "):
+                read_run(tmp_path)
+
+
+def test_a_journal_must_begin_with_its_header(lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text("".join(lines[1:]), encoding="utf-8")
+    with pytest.raises(RecordsError, match="line 1, is damaged"):
+        read_run(tmp_path)
+
+
+def test_what_is_no_journal_at_all_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    empty = tmp_path / "empty"
+    empty.touch()
+    for path, message in (
+        (binary, f"{binary} is not text"),
+        (empty, f"{empty} holds no complete header"),
+        (tmp_path / "absent", f"cannot read {tmp_path / 'absent'}: No such file or directory"),
+        (tmp_path, f"cannot read {tmp_path / JOURNAL}: No such file or directory"),
+    ):
+        with pytest.raises(RecordsError) as refused:
+            read_run(path)
+        assert refused.value.message == message
+        assert refused.value.hint
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=60), st.integers(0, 6000), st.integers(0, 40))
+def test_a_journal_with_any_bytes_exchanged_makes_rows_or_is_refused(
+    noise: bytes, start: int, length: int
+) -> None:
+    whole = FROZEN.read_bytes()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / JOURNAL
+        path.write_bytes(whole[:start] + noise + whole[start + length :])
+        try:
+            run = read_run(path)
+        except CommbenchError as refused:
+            assert isinstance(refused, RecordsError)
+            return
+    for row in make_rows(run):
+        columns_of(row)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_a_journal_with_any_number_exchanged_makes_rows_or_is_refused(data: st.DataObject) -> None:
+    text = FROZEN.read_text(encoding="utf-8")
+    numbers = list(re.finditer(r"(?<=[ \[])-?\d[\d.e-]*(?=[,\]}])", text))
+    number = data.draw(st.sampled_from(numbers))
+    other = data.draw(st.sampled_from(["0", "-1", "1e-300", "1e300", "99", "0.5", "[]", "null"]))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / JOURNAL
+        path.write_text(text[: number.start()] + other + text[number.end() :], encoding="utf-8")
+        try:
+            run = read_run(path)
+        except RecordsError:
+            return
+    for row in make_rows(run):
+        columns_of(row)

@@ -1,0 +1,219 @@
+"""Journals of each schema, frozen in tests/data, still read to their values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commbench.analysis.columns import columns_of
+from commbench.analysis.rows import make_row, make_rows
+from commbench.errors import RecordsError
+from commbench.results.journal import Journal
+from commbench.results.journal_reader import read_progress, read_run
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import SCHEMA, Batch, Measurement, RunEnd
+from commbench.spec.case import Case
+from commbench.spec.plan import Plan
+
+DATA = Path(__file__).parents[1] / "data"
+FROZEN = DATA / "journal-schema-1.jsonl"
+FROZEN_2 = DATA / "journal-schema-2.jsonl"
+
+
+def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
+    run = read_run(FROZEN)
+    assert run.header.schema == SCHEMA
+    assert run.name == run.header.label == "all_reduce-barrier"
+    assert run.header.plan == Plan(
+        operations=("all_reduce", "barrier"),
+        sizes=(1024, 4096),
+        backend="gloo",
+        device="cpu",
+        world_size=2,
+        iterations=3,
+        warmup=1,
+        timeout_s=300.0,
+    )
+    assert run.header.hosts == ("example",)
+    assert [rank.rank for rank in run.header.ranks] == [0, 1]
+    assert run.header.environment["kernel"] == "6.1.0"
+    small = Case(
+        index=0, operation="all_reduce", dtype="float32", reduce_op="sum", root=None,
+        placement="in_place", timing="isolated", size_bytes=1024, count=256, ranks=2,
+    )  # fmt: skip
+    assert run.header.ranks[1].cores == (1,)
+    assert (run.header.overhead_s, run.header.resolution_s) == (1.9e-07, 1e-9)
+    assert run.measurements[0] == Measurement(
+        case=small,
+        status="ok",
+        stop_reason="fixed",
+        wrong=0,
+        batches=(
+            Batch(
+                samples_s=(0.005009643, 0.002277332),
+                calls=1,
+                warmup=1,
+                rank_medians_s=(0.003286551, 0.002269392),
+                rank_behind_s=(3.693e-06, 0.001729036),
+                last_in=(1, 1),
+                entry_skew_s=0.0013794855,
+                operation_s=0.002265699,
+                elapsed_s=0.011311979000000002,
+                queued_s=0.008150363,
+                switches=16,
+                throttled_s=0.0,
+                stolen_s=0.0,
+            ),
+            Batch(
+                samples_s=(0.004015927,),
+                calls=1,
+                warmup=1,
+                rank_medians_s=(0.004015927, 0.003162815),
+                rank_behind_s=(0.0, 0.000943947),
+                last_in=(0, 1),
+                entry_skew_s=0.000943947,
+                operation_s=0.003162815,
+                elapsed_s=0.011537189000000002,
+                queued_s=0.00639289,
+                switches=3,
+                throttled_s=0.0,
+                stolen_s=0.0,
+            ),
+        ),
+    )
+    names = (
+        "operation", "size_bytes", "time_us", "busbw_GBps", "wrong", "batches", "entry_skew_us",
+        "operation_us", "slowest_rank", "status",
+    )  # fmt: skip
+    rows = [columns_of(make_row(run.header, measurement)) for measurement in run.measurements]
+    assert [tuple(columns[name] for name in names) for columns in rows] == [
+        ("all_reduce", 1024, 4015.927, 0.0002549847, 0, 2, 1161.716, 2714.257, 1, "ok"),
+        ("all_reduce", 4096, 8285.979, 0.000494329, 0, 2, 3587.481, 6167.759, 1, "ok"),
+        ("barrier", 0, 5596.298, None, None, 2, 3522.215, 3771.57, 1, "ok"),
+    ]
+    assert run.end == RunEnd(status="complete", elapsed_s=0.301371)
+
+
+def test_a_journal_of_a_newer_schema_is_refused_with_advice(
+    lines: list[str], tmp_path: Path
+) -> None:
+    header = json.loads(lines[0]) | {"schema": SCHEMA + 1, "plan": "in another form"}
+    path = tmp_path / JOURNAL
+    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]), encoding="utf-8")
+    with pytest.raises(RecordsError) as refused:
+        read_run(tmp_path)
+    assert refused.value.message == (
+        f"{path} was written by a newer commbench: its schema is {SCHEMA + 1}"
+    )
+    assert refused.value.hint == f"this one reads up to {SCHEMA}; upgrade commbench to read it"
+
+
+@pytest.mark.parametrize("schema", [0, -1, "1", None, 1.5, True, [[]]])
+def test_a_schema_that_is_no_version_is_refused(
+    schema: Any, lines: list[str], tmp_path: Path
+) -> None:
+    header = json.loads(lines[0]) | {"schema": schema}
+    (tmp_path / JOURNAL).write_text(json.dumps(header) + "\n", encoding="utf-8")
+    with pytest.raises(RecordsError, match=r"line 1, is damaged: schema .* is not a version"):
+        read_run(tmp_path)
+
+
+def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
+    progress = read_progress(FROZEN_2)
+    run = progress.run
+    assert (run.header.schema, run.header.label) == (2, "all_reduce-barrier")
+    assert run.header.plan == Plan(
+        operations=("all_reduce", "barrier"),
+        sizes=(1024,),
+        backend="gloo",
+        device="cpu",
+        world_size=2,
+        iterations=3,
+        warmup=1,
+        timing="both",
+        launches=2,
+        timeout_s=120.0,
+    )
+    assert (run.header.hosts, run.header.ranks[1].interface) == (("example",), "lo")
+    assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
+    assert run.measurements[0].case == Case(
+        index=0, operation="all_reduce", dtype="float32", reduce_op="sum", root=None,
+        placement="in_place", timing="isolated", size_bytes=1024, count=256, ranks=2,
+    )  # fmt: skip
+    assert run.measurements[1].batches[1] == Batch(
+        samples_s=(0.00924321,),
+        calls=2,
+        warmup=1,
+        rank_medians_s=(0.00799832, 0.00924321),
+        rank_behind_s=(0.002489708, 7.2e-08),
+        last_in=(1, 0),
+        entry_skew_s=0.002489708,
+        operation_s=0.007998356,
+        elapsed_s=0.019328108,
+        queued_s=0.009372633,
+        switches=2,
+        throttled_s=0.0,
+        stolen_s=0.01,
+    )
+    names = ("operation", "timing", "time_us", "busbw_GBps", "wrong", "batches", "launches")
+    found = [columns_of(row) for row in make_rows(run)]
+    assert [tuple(columns[name] for name in names) for columns in found] == [
+        ("all_reduce", "isolated", 7646.606, 0.0001339156, 0, 4, 2),
+        ("all_reduce", "pipelined", 7341.038, 0.0001394898, 0, 4, 2),
+        ("barrier", "isolated", 4070.446, None, None, 4, 2),
+        ("barrier", "pipelined", 3914.265, None, None, 4, 2),
+    ]
+    assert run.end == RunEnd(status="complete", elapsed_s=0.297995)
+
+
+def as_schema_1(line: str) -> str:
+    """A line of schema 2 as schema 1 had it."""
+    values = json.loads(line)
+    old = {"batches": "visits", "link_probes": "hops"}
+    values = {old.get(name, name): value for name, value in values.items()}
+    if values["kind"] == "batch":
+        values["kind"] = "visit"
+    if values["kind"] == "case":
+        del values["case"]["ranks"]
+    return json.dumps(values | ({"schema": 1} if values["kind"] == "header" else {})) + "\n"
+
+
+def test_the_same_run_reads_to_the_same_values_in_both_schemas(tmp_path: Path) -> None:
+    lines = FROZEN_2.read_text(encoding="utf-8").splitlines()
+    (tmp_path / JOURNAL).write_text("".join(map(as_schema_1, lines)), encoding="utf-8")
+    assert '"kind": "visit"' in (tmp_path / JOURNAL).read_text(encoding="utf-8")
+    old, new = read_progress(tmp_path), read_progress(FROZEN_2)
+    assert [columns_of(row) for row in make_rows(old.run)] == [
+        columns_of(row) for row in make_rows(new.run)
+    ]
+    assert old.run._replace(path="") == new.run._replace(path="")
+    assert old.digest == new.digest
+
+
+def test_a_run_of_the_first_schema_is_resumed_in_the_second(tmp_path: Path) -> None:
+    lines = FROZEN.read_text(encoding="utf-8").splitlines(keepends=True)
+    begun, last_batch = lines[:-3], lines[-3]
+    path = tmp_path / JOURNAL
+    path.write_text("".join(begun), encoding="utf-8")
+    before = read_progress(tmp_path)
+    assert (before.finished, before.run.end) == ({1, 2}, None)
+    whole = read_run(FROZEN)
+    journal = Journal(tmp_path)
+    journal.header(before.run.header._replace(resumed=True))
+    journal.batch(whole.measurements[0].case, whole.measurements[0].batches[1])
+    journal.measurement(whole.measurements[0])
+    assert whole.end
+    journal.end(whole.end)
+    schemas = [json.loads(line).get("schema") for line in path.read_text().splitlines()]
+    assert [schema for schema in schemas if schema] == [1, SCHEMA]
+    after = read_progress(tmp_path)
+    assert (after.finished, after.run.resumed, after.launch) == ({0, 1, 2}, 1, 0)
+    assert (after.run.measurements, after.run.end) == (whole.measurements, whole.end)
+
+    # After a header of schema 2 a line of schema 1 is no longer one.
+    path.write_text(path.read_text() + last_batch)
+    with pytest.raises(RecordsError, match=r"line 13, is damaged: unknown kind of line 'visit'"):
+        read_run(tmp_path)

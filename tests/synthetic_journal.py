@@ -1,0 +1,97 @@
+"""A small run to write and read journals with: its header, cases, measurements and end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commbench.results.journal import Journal
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import (
+    Batch,
+    LinkProbe,
+    Measurement,
+    RankInfo,
+    RunEnd,
+    RunHeader,
+    WrongElement,
+)
+from commbench.spec.plan import Plan
+
+PLAN = Plan(
+    operations=("all_reduce", "gather"),
+    sizes=(1024, 4096),
+    root=1,
+    backend="gloo",
+    device="cpu",
+    world_size=2,
+    iterations=3,
+)
+HEADER = RunHeader(
+    plan=PLAN,
+    label="été \u2028 \x1b[1m",
+    started="2026-11-21T00:00:00+00:00",
+    launcher="local",
+    environment={"host": "example", "variables": {"GLOO_SOCKET_IFNAME": "lo"}, "cuda": None},
+    ranks=(RankInfo(0, "example", 1000, "cpu", (0,), "quiet"), RankInfo(1, "example", 1001, "cpu")),
+    num_nodes=1,
+    commbench="0.1.0",
+    overhead_s=1.5e-7,
+    resolution_s=1e-9,
+    link_probes=(LinkProbe(0, 1, 1 << 22, 0.0125), LinkProbe(1, 0, 1 << 22, 0.0625)),
+)
+CASES = PLAN.cases()
+MEASUREMENTS = (
+    Measurement(
+        case=CASES[0],
+        status="ok",
+        stop_reason="fixed",
+        wrong=0,
+        batches=(
+            Batch(
+                samples_s=(1.5e-4, 0.1 + 0.2),
+                calls=20,
+                warmup=1,
+                rank_medians_s=(1.4e-4, 1.5e-4),
+                rank_behind_s=(0.0, 1.25e-5),
+                last_in=(0, 2),
+                entry_skew_s=1.41e-7,
+                operation_s=1.3e-4,
+                elapsed_s=0.25,
+                queued_s=0.125,
+                switches=3,
+                throttled_s=0.0,
+                stolen_s=0.01,
+            ),
+            Batch(samples_s=(1.25e-4,)),
+        ),
+    ),
+    Measurement(
+        case=CASES[1],
+        status="wrong",
+        reason="rank 1, element 7: expected 3.0, got nan",
+        wrong=1,
+        first_wrong=WrongElement(rank=1, element=7, expected="3.0", got="nan"),
+        batches=(Batch(samples_s=(1e-3,)),),
+    ),
+    Measurement(case=CASES[2], status="failed", reason='"quoted",\nand on two lines'),
+)
+END = RunEnd(status="complete", elapsed_s=0.25)
+
+
+def record(journal: Journal, *measurements: Measurement) -> None:
+    """Write cases as a run does: batches in rounds, each case's own line after its last batch."""
+    rounds = max((len(m.batches) for m in measurements), default=0)
+    for number in range(max(rounds, 1)):
+        for measurement in measurements:
+            if number < len(measurement.batches):
+                journal.batch(measurement.case, measurement.batches[number])
+            if number == max(len(measurement.batches), 1) - 1:
+                journal.measurement(measurement)
+
+
+def write(folder: Path, *measurements: Measurement, end: RunEnd = END) -> Path:
+    journal = Journal(folder)
+    journal.header(HEADER)
+    record(journal, *measurements)
+    journal.end(end)
+    return folder / JOURNAL

@@ -1,0 +1,137 @@
+"""Which ranks hang or are lost, diagnosed from synthetic heartbeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from commbench.spec.plan import Plan
+from commbench.worker.watchdog.hang_analysis import (
+    LostRanks,
+    allowed_s,
+    diagnose_hang,
+    diagnose_lost_ranks,
+    format_ranks,
+    make_hang_error,
+)
+from commbench.worker.watchdog.heartbeats import Heartbeat
+from commbench.worker.watchdog.rank_state import DONE, HANDING_IN, MEASURING, WAITING, RankState
+
+PLAN = Plan(operations=("all_reduce",), sizes=(1024, 1 << 26), backend="gloo", device="cpu",
+            world_size=3)  # fmt: skip
+IN_TORCH = ("/a/coordinator.py:9 run_cases", "/lib/torch/distributed/c10d.py:7 all_reduce")
+ELSEWHERE = ("/a/coordinator.py:9 run_cases", "/b/mine.py:3 spin")
+
+
+def beat(
+    iteration: int, stack: tuple[str, ...] = IN_TORCH, *, phase: int = MEASURING, step: int = 7,
+    beats: int = 50, host: str = "a",
+) -> Heartbeat:  # fmt: skip
+    state = RankState(1, beats, step, phase, 1, iteration, 50, 0, 30_000)
+    return Heartbeat(host, state, stack)
+
+
+def later(heartbeats: dict[int, Heartbeat], *stopped: int) -> dict[int, Heartbeat]:
+    """The same some heartbeats later, but for those ranks whose watchdogs have stopped."""
+    return {
+        rank: p if rank in stopped else p._replace(state=p.state._replace(heartbeats=99))
+        for rank, p in heartbeats.items()
+    }
+
+
+def test_a_rank_with_less_progress_than_the_others_is_behind() -> None:
+    heartbeats = {0: beat(12), 1: beat(12), 2: beat(11)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((2,), "is behind")
+    heartbeats = {0: beat(12), 1: beat(12, phase=HANDING_IN), 2: beat(3, step=8, phase=WAITING)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((0,), "is behind")
+
+
+def test_a_rank_whose_watchdog_has_stopped_answers_no_more_wherever_it_is() -> None:
+    heartbeats = {0: beat(12), 1: beat(12), 2: beat(13)}
+    assert diagnose_hang(heartbeats, later(heartbeats, 2), 3) == ((2,), "answers no more")
+    assert diagnose_hang(heartbeats, later(heartbeats, 0, 2), 3) == ((0, 2), "answer no more")
+
+
+def test_a_rank_without_heartbeats_is_named_first() -> None:
+    heartbeats = {0: beat(12), 1: beat(11)}
+    assert diagnose_hang(heartbeats, later(heartbeats, 1), 4) == ((2, 3), "cannot be heard of")
+
+
+def test_a_rank_that_does_something_else_where_others_wait_is_named_with_it() -> None:
+    heartbeats = {0: beat(12), 1: beat(12, ELSEWHERE), 2: beat(12)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((1,), "is at mine.py:3 spin")
+    heartbeats = {0: beat(12, ELSEWHERE), 1: beat(12, ELSEWHERE), 2: beat(12)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((0, 1), "are at mine.py:3 spin")
+
+
+def test_where_all_ranks_wait_there_is_no_culprit() -> None:
+    heartbeats = {rank: beat(12) for rank in range(3)}
+    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((), "all ranks wait")
+
+
+def test_ranks_that_are_done_are_no_culprits() -> None:
+    heartbeats = {0: beat(0, phase=DONE, step=9), 1: beat(0, phase=DONE, step=9), 2: beat(4)}
+    assert diagnose_hang(heartbeats, later(heartbeats, 0, 1), 3).culprits == (2,)
+
+
+def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() -> None:
+    heartbeats = {0: beat(12), 1: beat(12), 2: beat(11, ELSEWHERE, host="b")}
+    error = make_hang_error(
+        diagnose_hang(heartbeats, later(heartbeats), 3), heartbeats, PLAN.cases(), 20.0
+    )
+    name = "measuring all_reduce float32 sum in_place 64 MiB"
+    assert error.message == (
+        "rank 2 on b is at mine.py:3 spin; "
+        f"rank 2 on b moved last 30 s ago, {name}, iteration 12 of 50; "
+        f"ranks 0, 1 on a moved last 30 s ago, {name}, iteration 13 of 50"
+    )
+    assert "--timeout (20 s)" in error.hint
+    assert error.details.splitlines() == ["rank 2 on b is at:", *(f"  {c}" for c in ELSEWHERE)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([3], "3"), ([0, 1], "0, 1"), ([0, 1, 2, 5, 7, 8, 9], "0-2, 5, 7-9"), ([], "")],
+)
+def test_consecutive_ranks_are_written_as_a_range(numbers: list[int], text: str) -> None:
+    assert format_ranks(numbers) == text
+
+
+def test_large_operations_may_take_longer() -> None:
+    assert allowed_s(2.0, 0) == 2.0
+    assert allowed_s(2.0, 1 << 30) == pytest.approx(109.4, abs=0.1)
+
+
+DOING = "last seen measuring all_reduce float32 sum in_place 64 MiB, iteration 13 of 50"
+
+
+def lost(
+    first: dict[int, Heartbeat], second: dict[int, Heartbeat], rank: int, store_host: str = ""
+) -> LostRanks:
+    return diagnose_lost_ranks(first, second, rank, 3, store_host, PLAN.cases())
+
+
+def test_a_rank_without_further_heartbeats_is_lost_and_the_lowest_that_is_left_reports_it() -> None:
+    heartbeats = {rank: beat(12) for rank in range(3)}
+    message = f"rank 0 on a ended, {DOING}"
+    assert lost(heartbeats, later(heartbeats, 0), rank=1) == (message, True)
+    assert lost(heartbeats, later(heartbeats, 0), rank=2) == (message, False)
+    assert lost(heartbeats, later(heartbeats), rank=2) == ("", True)
+
+
+def test_a_rank_that_published_a_failure_is_lost_before_those_that_followed_it() -> None:
+    heartbeats = {rank: beat(12) for rank in range(3)}
+    heartbeats[2] = heartbeats[2]._replace(failure="ValueError: lost")
+    message = f"rank 2 on a failed, {DOING}: ValueError: lost"
+    assert lost(heartbeats, later(heartbeats, 1), rank=0) == (message, True)
+
+
+def test_a_rank_that_never_published_is_lost() -> None:
+    heartbeats = {0: beat(12), 1: beat(12)}
+    assert lost(heartbeats, later(heartbeats), rank=0) == ("rank 2 ended", True)
+
+
+def test_where_the_store_of_rank_0_is_gone_rank_0_is_lost_and_rank_1_reports_it() -> None:
+    message = "rank 0 on a ended, or cannot be reached"
+    for rank in (1, 2):
+        alone = {rank: beat(12)}
+        assert lost(alone, later(alone), rank, store_host="a") == (message, rank == 1)
