@@ -1,9 +1,9 @@
-"""The columns of results.csv: what each holds, of a row, and frames that say so by their types."""
+"""COLUMNS: the table of the columns of results.csv, and their values for a row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
@@ -14,42 +14,111 @@ from commbench.units import GB, MICRO
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+TEXT, INTEGER, NUMBER = "text", "integer", "number"
 
-KEY = tuple(dimension.field for dimension in DIMENSIONS)
-"""What makes two rows of two files speak of the same thing."""
 
-_COLUMNS = (
-    "label", "operation", "backend", "device", "world_size", "num_nodes", "dtype", "reduce_op",
-    "root", "placement", "timing", "cpu_mode", "size_bytes", "count", "iterations", "stop_reason",
-    "time_us", "time_ci_low_us", "time_ci_high_us", "time_min_us", "time_mean_us", "time_p95_us",
-    "time_p99_us", "time_max_us", "algbw_GBps", "busbw_GBps", "busbw_ci_low_GBps",
-    "busbw_ci_high_GBps", "entry_skew_us", "slowest_rank", "wrong", "status",
-    "gpu_shared", "calls", "batches", "launches", "launch_min_us", "launch_max_us", "operation_us",
-    "stalled_share", "queued_share", "switches_per_iteration", "warnings",
-)  # fmt: skip
-COLUMNS = tuple(dict.fromkeys((*_COLUMNS, *KEY)))
-"""The columns of results.csv. More may be appended; none is renamed without a new schema."""
+class Column(NamedTuple):
+    """One column."""
 
-TEXTS = (
-    "label", "backend", "device", "cpu_mode", "stop_reason", "status", "warnings",
-    *(dimension.field for dimension in DIMENSIONS if not dimension.is_integer),
-)  # fmt: skip
-"""Empty text stands for nothing; all other columns are numbers, and may be missing."""
+    name: str
+    value: Callable[[ResultRow], Any]
+    """Its value for a row, in SI units; None for a number that was not measured."""
+    kind: str = NUMBER
+    """TEXT, which is empty where there is none; INTEGER; or NUMBER, written with seven digits."""
+    unit: float = 1.0
+    """What a number is divided by."""
+    is_needed: bool = False
+    """Whether a file without it is not results.csv. Others may be left out, or came later."""
 
-INTEGERS = (
-    "world_size", "num_nodes", "count", "iterations", "slowest_rank",
-    "wrong", "gpu_shared", "calls", "batches", "launches",
-    *(dimension.field for dimension in DIMENSIONS if dimension.is_integer),
-)  # fmt: skip
 
-TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
+def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
+    """A field of the row's Summary, in microseconds."""
+    return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO, is_needed)
+
+
+_DIMENSIONS = {
+    dimension.field: Column(
+        dimension.field,
+        lambda row, field=dimension.field: getattr(row.measurement.case, field),  # type: ignore[misc]
+        INTEGER if dimension.is_integer else TEXT,
+        is_needed=dimension.field not in Case._field_defaults,
+    )
+    for dimension in DIMENSIONS
+}
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("label", lambda row: row.header.label, TEXT),
+        _DIMENSIONS["operation"],
+        Column("backend", lambda row: row.header.plan.backend, TEXT),
+        Column("device", lambda row: row.header.plan.device, TEXT),
+        Column("world_size", lambda row: row.header.plan.world_size, INTEGER),
+        Column("num_nodes", lambda row: row.header.num_nodes, INTEGER),
+        _DIMENSIONS["dtype"],
+        _DIMENSIONS["reduce_op"],
+        _DIMENSIONS["root"],
+        _DIMENSIONS["placement"],
+        _DIMENSIONS["timing"],
+        Column("cpu_mode", lambda row: row.header.plan.cpu_mode, TEXT),
+        _DIMENSIONS["size_bytes"],
+        Column("count", lambda row: row.measurement.case.count, INTEGER),
+        Column("iterations", lambda row: row.time.iterations if row.time else 0, INTEGER),
+        Column("stop_reason", lambda row: row.measurement.stop_reason, TEXT),
+        _of_time("time_us", "median", is_needed=True),
+        _of_time("time_ci_low_us", "low", is_needed=True),
+        _of_time("time_ci_high_us", "high", is_needed=True),
+        _of_time("time_min_us", "minimum"),
+        _of_time("time_mean_us", "mean"),
+        _of_time("time_p95_us", "p95"),
+        _of_time("time_p99_us", "p99"),
+        _of_time("time_max_us", "maximum"),
+        Column("algbw_GBps", lambda row: row.algbw, unit=GB),
+        Column("busbw_GBps", lambda row: row.busbw, unit=GB),
+        Column("busbw_ci_low_GBps", lambda row: row.busbw_at(row.time and row.time.high), unit=GB),
+        Column("busbw_ci_high_GBps", lambda row: row.busbw_at(row.time and row.time.low), unit=GB),
+        Column("entry_skew_us", lambda row: row.interference.entry_skew_s, unit=MICRO),
+        Column("slowest_rank", lambda row: row.slowest_rank, INTEGER),
+        Column("wrong", lambda row: row.measurement.wrong, INTEGER),
+        Column("status", lambda row: row.measurement.status, TEXT, is_needed=True),
+        Column("gpu_shared", lambda row: int(row.header.gpu_shared), INTEGER),
+        Column("calls", lambda row: row.interference.calls, INTEGER),
+        Column("batches", lambda row: len(row.measurement.batches), INTEGER),
+        Column("launches", lambda row: len(row.launch_medians), INTEGER),
+        Column("launch_min_us", lambda row: min(row.launch_medians, default=None), unit=MICRO),
+        Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),
+        Column("operation_us", lambda row: row.interference.operation_s, unit=MICRO),
+        Column("stalled_share", lambda row: row.interference.stalled_share),
+        Column("queued_share", lambda row: row.interference.queued_share),
+        Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
+        Column("warnings", lambda row: " ".join(d.name for d in diagnose_row(row)), TEXT),
+        *_DIMENSIONS.values(),  # the place of a dimension without one above
+    )
+}
+"""More columns may be appended; none is renamed without a new schema."""
+
+TEXTS = frozenset(column.name for column in COLUMNS.values() if column.kind == TEXT)
+INTEGERS = frozenset(column.name for column in COLUMNS.values() if column.kind == INTEGER)
+NEEDED = tuple(column.name for column in COLUMNS.values() if column.is_needed)
+KEY = tuple(_DIMENSIONS)
+"""The columns in which two rows of two files agree if they measure the same case."""
 DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
-"""What a file means that is older than these dimensions, and lacks their columns."""
-NEEDED = (*(name for name in KEY if name not in DEFAULTS), *TIMES, "status")
-"""Without these columns a file is not results.csv; others came later, or may be left out."""
+"""The values of those that an older file may lack."""
+TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
 
 
-def coerce(frame: DataFrame, columns: Sequence[str] = COLUMNS) -> DataFrame:
+def columns_of(row: ResultRow) -> dict[str, Any]:
+    """The values of a row by the names of COLUMNS."""
+    return {name: _rounded(column, column.value(row)) for name, column in COLUMNS.items()}
+
+
+def _rounded(column: Column, value: Any) -> Any:
+    if column.kind != NUMBER or value is None:
+        return value
+    return float(f"{value / column.unit:.7g}")
+
+
+def coerce(frame: DataFrame, columns: Collection[str] = COLUMNS) -> DataFrame:
     """The frame with these columns in this order and their types; those it lacks are empty."""
     if missing := {name: value for name, value in DEFAULTS.items() if name not in frame}:
         frame = frame.assign(**missing)
@@ -92,56 +161,6 @@ def _seven_digits(values: Any) -> Any:
     # A power of ten below 1 is no float; its inverse is. Dividing by that rounds to the nearest.
     up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
     return np.round(values * up / down) / up * down
-
-
-def columns_of(row: ResultRow) -> dict[str, Any]:
-    """The row by the names of COLUMNS; None means not measured."""
-    plan, case, time = row.header.plan, row.measurement.case, row.time
-    strain, launches = row.interference, row.launch_medians
-    values = {
-        **dict(zip(KEY, case.key(), strict=True)),
-        "label": row.header.label,
-        "backend": plan.backend,
-        "device": plan.device,
-        "world_size": plan.world_size,
-        "num_nodes": row.header.num_nodes,
-        "cpu_mode": plan.cpu_mode,
-        "count": case.count,
-        "iterations": time.iterations if time else 0,
-        "stop_reason": row.measurement.stop_reason,
-        "time_us": _scaled(time and time.median, MICRO),
-        "time_ci_low_us": _scaled(time and time.low, MICRO),
-        "time_ci_high_us": _scaled(time and time.high, MICRO),
-        "time_min_us": _scaled(time and time.minimum, MICRO),
-        "time_mean_us": _scaled(time and time.mean, MICRO),
-        "time_p95_us": _scaled(time and time.p95, MICRO),
-        "time_p99_us": _scaled(time and time.p99, MICRO),
-        "time_max_us": _scaled(time and time.maximum, MICRO),
-        "algbw_GBps": _scaled(row.algbw, GB),
-        "busbw_GBps": _scaled(row.busbw, GB),
-        "busbw_ci_low_GBps": _scaled(row.busbw_at(time.high if time else None), GB),
-        "busbw_ci_high_GBps": _scaled(row.busbw_at(time.low if time else None), GB),
-        "entry_skew_us": _scaled(strain.entry_skew_s, MICRO),
-        "slowest_rank": row.slowest_rank,
-        "wrong": row.measurement.wrong,
-        "status": row.measurement.status,
-        "gpu_shared": int(row.header.gpu_shared),
-        "calls": strain.calls,
-        "batches": len(row.measurement.batches),
-        "launches": len(launches),
-        "launch_min_us": _scaled(min(launches, default=None), MICRO),
-        "launch_max_us": _scaled(max(launches, default=None), MICRO),
-        "operation_us": _scaled(strain.operation_s, MICRO),
-        "stalled_share": _scaled(strain.stalled_share, 1),
-        "queued_share": _scaled(strain.queued_share, 1),
-        "switches_per_iteration": _scaled(strain.switches_per_iteration, 1),
-        "warnings": " ".join(diagnostic.name for diagnostic in diagnose_row(row)),
-    }
-    return {name: values[name] for name in COLUMNS}
-
-
-def _scaled(value: float | None, unit: float) -> float | None:
-    return None if value is None else float(f"{value / unit:.7g}")
 
 
 def records(frame: DataFrame) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
 
 
-def read_results(path: Path, columns: Sequence[str] = COLUMNS) -> DataFrame:
+def read_results(path: Path, columns: Collection[str] = COLUMNS) -> DataFrame:
     """These columns of a results.csv; those that an older file lacks are empty.
 
     Raises RecordsError for what is no such file, with the line where one is damaged.

@@ -5,7 +5,7 @@ All give the same: a LoadedRun, whose frame has the columns of results.csv.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,11 +43,11 @@ class Format(NamedTuple):
     name: str
     recognises: Callable[[Path, bytes], bool]
     """Whether it is a file or folder of this kind, by its path and its first bytes."""
-    load: Callable[[Path, Sequence[str], ImportHints], LoadedRun]
+    load: Callable[[Path, Collection[str], ImportHints], LoadedRun]
     """Load these columns; what another tool's file does not tell is in the last argument."""
 
 
-def source_of(run: Run, columns: Sequence[str] = COLUMNS) -> LoadedRun:
+def source_of(run: Run, columns: Collection[str] = COLUMNS) -> LoadedRun:
     """The results of a run that was read or imported."""
     from pandas import DataFrame
 
@@ -62,7 +62,7 @@ def _is_journal(path: Path, head: bytes) -> bool:
     return path.name == JOURNAL or head.startswith(b'{"kind"')
 
 
-def _load_journal(path: Path, columns: Sequence[str], _: ImportHints) -> LoadedRun:
+def _load_journal(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
     return source_of(read_run(path), columns)
 
 
@@ -73,7 +73,7 @@ def _is_results(path: Path, head: bytes) -> bool:
     return path.name == RESULTS_CSV or (b"operation" in first and b"size_bytes" in first)
 
 
-def _load_results(path: Path, columns: Sequence[str], _: ImportHints) -> LoadedRun:
+def _load_results(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
     file = path / RESULTS_CSV if is_folder(path) else path
     frame = read_results(file, columns)
     labels = [label for label in frame["label"].unique() if label] if "label" in frame else []
@@ -82,7 +82,7 @@ def _load_results(path: Path, columns: Sequence[str], _: ImportHints) -> LoadedR
     return LoadedRun(str(labels[0]) if len(labels) == 1 else name, path, frame)
 
 
-def _load_foreign(path: Path, columns: Sequence[str], hints: ImportHints) -> LoadedRun:
+def _load_foreign(path: Path, columns: Collection[str], hints: ImportHints) -> LoadedRun:
     return source_of(open_run(path, hints), columns)
 
 
@@ -97,7 +97,9 @@ READERS: tuple[Format, ...] = (
 _HEAD_BYTES = 4096
 
 
-def load(path: Path, columns: Sequence[str] = COLUMNS, hints: ImportHints = NO_HINTS) -> LoadedRun:
+def load(
+    path: Path, columns: Collection[str] = COLUMNS, hints: ImportHints = NO_HINTS
+) -> LoadedRun:
     """The results in a run folder, run.jsonl, results.csv or another tool's file.
 
     RecordsError says what is wrong; UsageError what `untold` has to add.

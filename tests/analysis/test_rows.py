@@ -231,7 +231,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "switches_per_iteration": 0.2,
         "warnings": "stalls imprecise",
     }
-    assert tuple(columns) == COLUMNS
+    assert tuple(columns) == tuple(COLUMNS)
 
 
 def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:

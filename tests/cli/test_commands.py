@@ -165,7 +165,7 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     assert {line["kind"] for line in lines} == {"batch", "case"}
     assert [line["case"]["index"] for line in ended.cases()] == [0, 1, 2, 3]
     assert (end["kind"], end["status"]) == ("end", "complete")
-    assert tuple(ended.rows()[0]) == COLUMNS
+    assert tuple(ended.rows()[0]) == tuple(COLUMNS)
     assert max(map(len, ended.out.splitlines())) <= 100
     first, *told = ended.err.splitlines()
     assert first == "measuring with 2 gloo ranks on cpu, cpu mode quiet (there is no GPU)"

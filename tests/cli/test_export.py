@@ -43,7 +43,7 @@ def test_json_holds_rows_plan_and_environment(commbench: Commbench, folder: Path
         expected = list(csv.DictReader(file))
     assert len(told["rows"]) == len(expected) == 5
     for row, line in zip(told["rows"], expected, strict=True):
-        assert tuple(row) == COLUMNS
+        assert tuple(row) == tuple(COLUMNS)
         assert {name: "" if v is None else str(v) for name, v in row.items()} == line
     bare = json.loads(commbench("export", str(folder / "results.csv"), "--format", "json").out)
     assert bare["run"] is None
