@@ -1,8 +1,8 @@
 """Reduces what all ranks measured in a batch to what is recorded of it.
 
-Rank 0 needs O(iterations + ranks) bytes: of each iteration it gets maxima and minima over the ranks,
-along a tree in which every rank passes on as many numbers as it has itself, and of each rank two
-medians. docs/measuring.md has the figures.
+Rank 0 needs O(iterations + ranks) bytes: of each iteration it gets maxima and minima over the
+ranks, along a tree in which every rank passes on as many numbers as it has itself, and of each rank
+two medians. docs/measuring.md has the figures.
 """
 
 from __future__ import annotations
