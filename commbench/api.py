@@ -135,12 +135,16 @@ measure.__signature__ = _make_signature(  # type: ignore[attr-defined]
 )
 
 
-def load(run: str | Path) -> Run:
+def load(
+    run: str | Path, *, ranks: int | None = None, op: str | None = None, dtype: str | None = None
+) -> Run:
     """Load a run by its folder, journal or label under results/, or from another tool's file.
 
-    Raises RecordsError where there is no such run, UsageError where the file does not tell enough.
+    `ranks`, `op` and `dtype` are for other tools' files that do not tell them. Raises RecordsError
+    where there is no such run, UsageError where one of those is missing.
     """
     from commbench.analysis.load import open_run
+    from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import find_run
 
-    return Run(*open_run(find_run(str(run))))
+    return Run(*open_run(find_run(str(run)), ImportHints(ranks, op, dtype)))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -108,8 +109,9 @@ INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def ignore_interruptions() -> None:
     """Ignore the signals in INTERRUPTIONS from now on: the little work left to do is finished."""
-    for number in INTERRUPTIONS:
-        signal.signal(number, signal.SIG_IGN)
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        for number in INTERRUPTIONS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {

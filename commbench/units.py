@@ -1,6 +1,6 @@
-"""Bytes, seconds and GB/s: how they are written and read; the only 1e9 of the program.
+"""Reading and writing bytes, seconds and GB/s. The constant 1e9 stands here and nowhere else.
 
-Sizes are binary (K = 1024 bytes), bandwidths decimal (GB/s = 1e9 bytes/s), as nccl-tests has both.
+Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), as in nccl-tests.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_SIZES = 10_000
 
 
 def parse_size(text: str) -> int:
-    """Bytes meant by `text`: `8`, `512B`, `1K`, `1.5MiB`, `1G`; binary, any case.
+    """Parse bytes: `8`, `512B`, `1K`, `1.5MiB`, `1G`; binary, upper or lower case.
 
-    Raises UsageError for anything that could be read in two ways (`1KB`, `1e6`) or is no size.
+    Raises UsageError for an ambiguous text (`1KB`, `1e6`), and for one that is no size.
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
@@ -52,7 +52,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Seconds meant by `text`: `4.2ms`, `120us`, `1.3 s`; UsageError where the unit is missing."""
+    """Parse seconds: `4.2ms`, `120us`, `1.3 s`; UsageError where the unit is missing."""
     match = _TIME.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a time", "write a number and ns, us, ms or s: 4.2ms")
@@ -67,7 +67,7 @@ def parse_time(text: str) -> float:
 
 
 def _fraction(number: str) -> Any:
-    """The exact value of decimal digits."""
+    """The exact value of a decimal number."""
     if "." not in number:
         return int(number)
     from fractions import Fraction  # as slow to import as it is seldom needed
@@ -76,7 +76,7 @@ def _fraction(number: str) -> Any:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """The sizes of an expression, ascending and without repeats.
+    """Parse sizes in bytes, in ascending order and without duplicates.
 
     `1K-1G` doubles; `1K-1G:x4` multiplies by 4; `1M-16M:+1M` adds 1 MiB; commas join several.
     """
@@ -140,7 +140,7 @@ def _refuse_too_many(number: int) -> None:
 
 
 def format_size(size_bytes: int) -> str:
-    """An exact, short way to write a size: `8`, `1K`, `1.5K`, `1025`; parse_size reads it back."""
+    """An exact size as parse_size reads it: `8`, `1K`, `1.5K`, `1025`."""
     for suffix, shift in (("G", 30), ("M", 20), ("K", 10)):
         if size_bytes >= 1 << shift and (size_bytes * 100) % (1 << shift) == 0:
             return _hundredths(size_bytes * 100 >> shift) + suffix
@@ -148,7 +148,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """A size for reading, exact: `8 B`, `1 KiB`, `1.5 MiB`, `1 GiB`, `1048572 B`."""
+    """An exact size for people: `8 B`, `1 KiB`, `1.5 MiB`, `1 GiB`, `1048572 B`."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size_bytes >= 1 << shift and (size_bytes * 100) % (1 << shift) == 0:
             return f"{_hundredths(size_bytes * 100 >> shift)} {unit}"
@@ -163,7 +163,7 @@ def format_memory(size_bytes: int) -> str:
 
 
 def _hundredths(number: int) -> str:
-    """A number of hundredths without superfluous zeros: 150 is `1.5`."""
+    """A number of hundredths without trailing zeros: 150 is `1.5`."""
     whole, rest = divmod(number, 100)
     return f"{whole}.{rest:02}".rstrip("0").rstrip(".")
 
@@ -171,7 +171,8 @@ def _hundredths(number: int) -> str:
 def format_time(seconds: float, like: float | None = None) -> str:
     """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`.
 
-    `like` names another duration whose unit and digits to use, so that the two can be compared.
+    `like` is a duration whose unit and number of decimals are used instead, so that the two can be
+    compared.
     """
     scale = like if like is not None else seconds
     for limit, unit, factor in ((999.5e-6, "us", 1e6), (0.9995, "ms", 1e3)):
@@ -181,9 +182,9 @@ def format_time(seconds: float, like: float | None = None) -> str:
 
 
 def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> str:  # noqa: N802 - GB is a unit
-    """A bandwidth in GB/s (1e9 bytes/s), three digits or, below 0.1, two; empty for none.
+    """A bandwidth in GB/s (1e9 bytes/s), with three digits or, below 0.1, two; empty for None.
 
-    `decimals` are those of the column that it stands in.
+    `decimals` is the number of decimals of its column, from choose_decimals.
     """
     if bytes_per_second is None:
         return ""
@@ -191,13 +192,13 @@ def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> 
     return f"{value:.{_decimals(value) if decimals is None else decimals}f}"
 
 
-def decimals_of_GBps(column: Iterable[float | None]) -> int:  # noqa: N802
-    """The decimals with which format_GBps shows every bandwidth of a column, in bytes/s."""
+def choose_decimals(column: Iterable[float | None]) -> int:
+    """How many decimals format_GBps needs for every bandwidth (bytes/s) of a column."""
     return max((_decimals(value / GB) for value in column if value), default=2)
 
 
 def format_share(fraction: float) -> str:
-    """A fraction in whole percent: `90 %`, as everything is written that is no option."""
+    """A fraction in whole percent: `90 %`."""
     return f"{100 * fraction:.0f} %"
 
 
@@ -209,7 +210,7 @@ def format_percent(fraction: float) -> str:
 
 
 def _decimals(value: float) -> int:
-    """Decimals that show two digits of a number below 0.1, three or more of a larger one."""
+    """Decimals that show two digits of a number below 0.1, and three or more of a larger one."""
     return _digits(value) if value >= 0.1 or not value else 1 - floor(log10(value))
 
 
@@ -218,7 +219,7 @@ def _digits(value: float) -> int:
 
 
 def format_sizes(sizes: tuple[int, ...]) -> str:
-    """The shortest way to write sizes that parse_sizes reads back: `1K-1G` where they double."""
+    """Sizes as parse_sizes reads them: `1K-1G` where each is twice the one before."""
     if len(sizes) > 2 and sizes == size_range(sizes[0], sizes[-1], factor=2):
         return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
     return ",".join(format_size(size) for size in sizes)
@@ -229,7 +230,7 @@ _BYTES = {"KB/s": 1e3, "MB/s": 1e6, "GB/s": GB, "TB/s": 1e12}
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second meant by `text`: `3.0GB/s`, `250 MB/s`; decimal, as bandwidths are."""
+    """Parse bytes per second: `3.0GB/s`, `250 MB/s`; decimal."""
     match = _BANDWIDTH.fullmatch(text.strip())
     if not match or not float(match[1]):
         raise UsageError(
@@ -240,9 +241,8 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_percentage(text: str, option: str = "") -> float:
-    """The fraction meant by `text`: `10%`, `0.1`, `150%`; 10 alone could mean either.
-
-    `option` is named in what is said of a wrong one.
+    """Parse a fraction: `10%`, `0.1`, `150%`. A bare `10` is refused, because it could mean 10 or
+    10 %. `option` is named in the error.
     """
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
     try:
@@ -250,11 +250,11 @@ def parse_percentage(text: str, option: str = "") -> float:
     except ValueError:
         value = -1.0
     if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
-        said = f"{option} {text!r}" if option else repr(text)
-        raise UsageError(f"{said} is not a fraction", "write 10% or 0.1")
+        given = f"{option} {text!r}" if option else repr(text)
+        raise UsageError(f"{given} is not a fraction", "write 10% or 0.1")
     return round(value, 12)
 
 
 def format_ratio(ratio: float) -> str:
-    """A ratio with three decimals, fewer where it is large."""
+    """A ratio with three decimals; fewer where it is large."""
     return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 1000 else f"{ratio:.3g}"

@@ -1,4 +1,4 @@
-"""Records from plain JSON values, refusing a value whose type is not what its field says."""
+"""Checks of values: their types, where they become fields of a record, and their limits."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from functools import cache
 from math import isfinite
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from commbench.errors import UsageError, name_error, value_error
-
-if TYPE_CHECKING:
-    pass
-
 
 T = TypeVar("T")
 
 LONGEST_TEXT = 10_000
 LARGEST_INTEGER = 1 << 53
-"""Up to this every integer is a float too, and JSON means the same to everybody (RFC 8259)."""
+"""Up to this, every integer is exact as a float, and all JSON parsers read it alike (RFC 8259)."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -30,11 +26,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def build(record: type[T], values: dict[str, Any]) -> T:
-    """A record (named tuple or dataclass) of `values`; lists become tuples where it wants them.
+    """Make a record (named tuple or dataclass) of JSON `values`; lists become tuples.
 
-    Checks the annotations made of str (not endless), int (up to 2**53), bool, float (finite), None,
-    tuple and dict, and leaves others alone. Raises ValueError for a wrong type, TypeError for a
-    missing or unknown name.
+    Values are checked where the annotation consists of str (of limited length), int (up to 2**53),
+    bool, float (finite), None, tuple and dict; others are taken as they are. Raises ValueError for
+    a wrong type, TypeError for a missing or unknown field.
     """
     arguments, annotations = {}, _annotations(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
@@ -54,8 +50,8 @@ def _annotations(record: type) -> dict[str, str]:
 
 def _fits(value: Any, annotation: str) -> bool:
     kinds = _KINDS.get(annotation)
-    if kinds and type(value) in kinds:  # the usual case, fast
-        return isfinite(value) if type(value) is float else is_modest(value)
+    if kinds and type(value) in kinds:  # fast path
+        return isfinite(value) if type(value) is float else is_within_limits(value)
     return any(_fits_one(value, option) for option in annotation.split(" | "))
 
 
@@ -71,11 +67,11 @@ def _fits_one(value: Any, option: str) -> bool:
         return isinstance(value, dict)
     if option not in _KINDS:
         return True
-    return type(value) in _KINDS[option] and is_modest(value)
+    return type(value) in _KINDS[option] and is_within_limits(value)
 
 
-def is_modest(value: Any) -> bool:
-    """Whether a number is finite, an integer exact as a float, and a text is not endless."""
+def is_within_limits(value: Any) -> bool:
+    """Whether a number is finite, an integer exact as a float, and a text not too long."""
     if isinstance(value, str):
         return len(value) <= LONGEST_TEXT
     if isinstance(value, float):
@@ -84,7 +80,7 @@ def is_modest(value: Any) -> bool:
 
 
 def brief(value: Any) -> str:
-    """A value of any size and depth in at most 40 characters."""
+    """A value of any size and depth, shortened to at most 40 characters."""
     try:
         return shortened(value)[:40]
     except ValueError:  # Python writes no integer of more than 4300 digits
@@ -98,7 +94,7 @@ def _wanted(value: Any, annotation: str) -> str:
 
 
 def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
-    """Raise UsageError unless there are `names` and each of them is `known`."""
+    """Raise UsageError unless there is at least one name, and all names are known."""
     if not names:
         raise UsageError(f"there is no {kind}", f"known: {', '.join(known)}")
     for name in names:
@@ -121,7 +117,7 @@ def require_at_most(limit: int, **values: int | None) -> None:
 
 
 def choose(kind: str, name: str, table: Mapping[str, T]) -> T:
-    """The entry of a table."""
+    """The entry of that name in a table; UsageError with the closest name for an unknown one."""
     if name not in table:
         raise name_error(kind, name, list(table))
     return table[name]

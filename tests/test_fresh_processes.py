@@ -19,7 +19,7 @@ LOG = str(DATA / "nccl-tests" / "nccl_allreduce.log")
 LINES = {
     "": 2,
     "shwo": 2,
-    "run --dry-run": 0,
+    "run --resume absent": 6,
     "show a": 0,
     "plot a": 0,
     "compare a b": 0,
@@ -53,14 +53,6 @@ def test_a_command_ends_and_prints_alike_from_nothing_and_forked(tmp_path: Path,
     fresh, forked = ended
     assert fresh.code == LINES[line]
     assert fresh[:3] == forked[:3]
-
-
-def test_a_run_leaves_everything_that_it_should(tmp_path: Path) -> None:
-    ended = run_commbench(tmp_path, "run", "--sizes", "1K,4K", "--iters", "3", is_fresh=True)
-    assert ended.code == 0, ended.err
-    assert [row["status"] for row in ended.rows()] == ["ok", "ok"]
-    names = {path.name for path in ended.folder.iterdir()}
-    assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
 
 
 def test_a_run_that_is_interrupted_ends_with_the_code_of_its_signal(tmp_path: Path) -> None:

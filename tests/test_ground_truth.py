@@ -70,11 +70,11 @@ def covered(ended: Ended) -> tuple[int, int]:
 
 
 def test_intervals_cover_the_truth(run: Run) -> None:
-    ended = run("noisy", "--sizes", "4K-4320:+4", "--budget", "0.05", seed=11)
+    ended = run("noisy", "--sizes", "4K-4212:+4", "--budget", "0.05", seed=11)
     skip_if_disturbed(timed_calls(ended), CALM)
     found, rows = covered(ended)
-    assert rows == 57
-    assert found / rows >= 0.86  # 95 % less three standard errors of so many
+    assert rows == 30
+    assert found / rows >= 0.83  # 95 % less three standard errors of so many
 
 
 @pytest.mark.full

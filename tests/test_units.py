@@ -14,7 +14,7 @@ from commbench.errors import UsageError
 from commbench.units import (
     LARGEST_SIZE,
     MOST_SIZES,
-    decimals_of_GBps,
+    choose_decimals,
     format_bytes,
     format_GBps,
     format_memory,
@@ -415,12 +415,12 @@ def test_a_bandwidth_is_in_decimal_gigabytes(bytes_per_second: float | None, tex
 
 def test_a_column_of_bandwidths_has_the_same_decimals_in_every_row() -> None:
     column = [14e3, 1.41e9, None, 0.0, 99.6e6]
-    decimals = decimals_of_GBps(column)
+    decimals = choose_decimals(column)
     assert [format_GBps(value, decimals) for value in column] == [
         "0.000014", "1.410000", "", "0.000000", "0.099600",
     ]  # fmt: skip
-    assert decimals_of_GBps([12.3e9, 480e9]) == 1
-    assert decimals_of_GBps([0.0, None]) == 2
+    assert choose_decimals([12.3e9, 480e9]) == 1
+    assert choose_decimals([0.0, None]) == 2
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,8 @@ def block(folder: Path) -> None:
 def test_a_folder_that_is_lost_in_mid_run_ends_it(
     tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
-    process = start_command(tmp_path, "run", *LONG)
+    asked = ["--sizes", "1K-64K", "--iters", "200", "--no-plots", "--output", "run"]
+    process = start_command(tmp_path, "run", *asked)
     await_lines(tmp_path / "run" / "run.jsonl", process)
     harm(tmp_path / "run")
     ended = process.finish()

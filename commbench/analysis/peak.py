@@ -52,12 +52,12 @@ def peak_fraction(
     """
     if operation.busbw_factor is None:
         return None
-    factor = operation.busbw_factor(nodes if peak.of_node else ranks)
+    factor = operation.busbw_factor(nodes if peak.is_per_node else ranks)
     ceiling = max(factor, 1.0) if operation.reduces else 1.0
-    if peak.of_node and operation.is_personalized:
+    if peak.is_per_node and operation.is_personalized:
         factor *= ranks / nodes
     rate = factor * algbw
-    bound = NODE_BOUND if peak.of_node else BUS_BOUND
+    bound = NODE_BOUND if peak.is_per_node else BUS_BOUND
     return PeakFraction(bound, factor, rate, rate / peak.bytes_per_second, ceiling)
 
 
@@ -69,6 +69,6 @@ def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
         return "with one rank nothing crosses a link"
     if row.header.gpu_shared:
         return "ranks shared a GPU, which is no measure of performance"
-    if peak.of_node and row.header.num_nodes == 1:
+    if peak.is_per_node and row.header.num_nodes == 1:
         return "all ranks are on one node, so nothing crosses the network between nodes"
     return ""

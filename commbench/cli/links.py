@@ -33,5 +33,5 @@ def links(
     if link and not published:
         print_result(link_tables.link_text(link))
         return
-    figures = [one for one in table.published() if link is None or one.link == link.name]
+    figures = [one for one in table.load_published() if link is None or one.link == link.name]
     print_result(link_tables.published_text(figures))

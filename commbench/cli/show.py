@@ -35,17 +35,18 @@ def show(
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
     from commbench.report.formats import TABLE, format_run, require_format
-    from commbench.results.run_folder import find_run
+    from commbench.results.run_folder import find_run, find_sweep
     from commbench.results.schema import COMPLETE
-    from commbench.sweep import session as sweeping
 
     require_format(format_, peak)
-    if folder := sweeping.find_sweep(run):
+    if folder := find_sweep(run):
+        from commbench.sweep.session import show as show_sweep
+
         if format_ != TABLE or any(said is not None for said in (peak, ranks, op, dtype)):
             raise UsageError(
                 f"{run} is a sweep, which is shown in one way", "leave out the options"
             )
-        sweeping.show(folder)
+        show_sweep(folder)
         return
     path = find_run(run, print_status)
     opened = open_run(path, ImportHints(ranks, op, dtype))

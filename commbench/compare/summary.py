@@ -15,7 +15,7 @@ from commbench.compare.reasons import CHANCE, OVERLAP
 from commbench.units import (
     GB,
     MICRO,
-    decimals_of_GBps,
+    choose_decimals,
     format_bytes,
     format_GBps,
     format_ratio,
@@ -89,7 +89,7 @@ def kinds_of(rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
 def lines_of(rows: DataFrame) -> list[TableLine]:
     """The rows of a kind as cells under HEADINGS."""
     decimals = [
-        decimals_of_GBps(busbw * GB for busbw in rows[column] if busbw == busbw)
+        choose_decimals(busbw * GB for busbw in rows[column] if busbw == busbw)
         for column in ("busbw_a_GBps", "busbw_b_GBps")
     ]
     return [TableLine(_cells(row, decimals), str(row.verdict)) for row in rows.itertuples()]

@@ -36,10 +36,10 @@ def measure_use(before: CpuTicks | None, after: CpuTicks | None) -> CpuUse | Non
     if before is None or after is None:
         return None
     passed = CpuTicks(*(max(0, b - a) for a, b in zip(before, after, strict=True)))
-    whole = sum(passed)
-    if not whole:
+    total = sum(passed)
+    if not total:
         return None
-    return CpuUse(passed.busy / whole, passed.stolen / whole, passed.programs / whole)
+    return CpuUse(passed.busy / total, passed.stolen / total, passed.programs / total)
 
 
 def read_processes(host: Path = HOST) -> dict[tuple[int, int], Process]:
@@ -66,6 +66,6 @@ def find_busiest(
     spent: Counter[str] = Counter()
     for key, process in after.items():
         spent[process.name] += process.ticks - (before[key].ticks if key in before else 0)
-    whole = elapsed_s * os.sysconf("SC_CLK_TCK")
-    shares = [(name, ticks / whole) for name, ticks in spent.most_common(MOST_NAMED)]
+    total = elapsed_s * os.sysconf("SC_CLK_TCK")
+    shares = [(name, ticks / total) for name, ticks in spent.most_common(MOST_NAMED)]
     return tuple((name, share) for name, share in shares if share >= NOTEWORTHY_CORES)

@@ -118,16 +118,16 @@ def _prepare(peer: socket.socket) -> socket.socket:
 
 
 def _receive_stream(peer: socket.socket, seconds: float, buffer: bytearray) -> float:
-    received, began = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < seconds or not received:
+    received, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not received:
         received += _require_bytes(peer.recv_into(buffer))
     return received / elapsed
 
 
 def _measure_trips(peer: socket.socket, seconds: float) -> float:
     taken: list[float] = []
-    began = now = time.perf_counter()
-    while now - began < seconds or not taken:
+    start = now = time.perf_counter()
+    while now - start < seconds or not taken:
         peer.sendall(b"?")
         _require_bytes(len(peer.recv(1)))
         before, now = now, time.perf_counter()
@@ -181,8 +181,8 @@ def _copy(size: int, repeats: int, seconds: float, ready: Callable[[], None]) ->
 
 
 def _measure_rate(source: memoryview, target: memoryview, seconds: float) -> float:
-    copied, began = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < seconds or not copied:
+    copied, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not copied:
         target[:] = source  # one memcpy of the C library
         copied += len(source)
     return copied / elapsed

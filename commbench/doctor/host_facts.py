@@ -151,11 +151,11 @@ def _read_cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
 
 def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     """What uses the cores while this process sleeps for WATCH_S."""
-    processes, began = read_processes(host), time.monotonic()
+    processes, start = read_processes(host), time.monotonic()
     ticks = read_cpu_ticks(usable, host)
     time.sleep(WATCH_S)
     use = measure_use(ticks, read_cpu_ticks(usable, host))
-    elapsed = time.monotonic() - began
+    elapsed = time.monotonic() - start
     pressure = re.search(r"some avg10=([\d.]+)", read_text(host / "proc/pressure/cpu") or "")
     return {
         "busy_share": use.busy_share if use else None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from commbench.analysis.peak import peak_fraction
 from commbench.output.table import table
-from commbench.spec.links import Link, Published, find_link, links, peak_of, published
+from commbench.spec.links import Link, Published, find_link, load_links, load_published, make_peak
 from commbench.spec.operations import OPERATIONS
 from commbench.units import GB, format_percent
 
@@ -23,7 +23,7 @@ def links_text() -> str:
             ", ".join(link.aliases),
             sources.number(link.source),
         )
-        for link in links()
+        for link in load_links()
     ]
     headings = ("link", "GB/s\none way", "per", "what it is", "or say", "source")
     return "\n".join(
@@ -49,7 +49,7 @@ def link_text(link: Link) -> str:
     ]
     if link.aliases:
         lines.insert(2, f"  or say       {', '.join(link.aliases)}")
-    found = [figure for figure in published() if figure.link == link.name]
+    found = [figure for figure in load_published() if figure.link == link.name]
     return "\n".join([*lines, "", published_text(found)] if found else lines)
 
 
@@ -87,7 +87,7 @@ def _percent(figure: Published) -> str:
     if operation.busbw_factor is None:
         return ""
     algbw = figure.busbw / operation.busbw_factor(figure.ranks)
-    peak = peak_of(find_link(figure.link))
+    peak = make_peak(find_link(figure.link))
     needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
     return format_percent(needed.fraction) if needed else ""
 

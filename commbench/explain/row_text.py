@@ -192,7 +192,7 @@ def _above_peak(row: ResultRow, peak: Peak, found: PeakFraction) -> str:
     inside = (
         " Or the peak is of the network between nodes, while most bytes stay within a node: then "
         "say what a whole node has, such as --peak 400GB/s/node."
-        if nodes > 1 and not peak.of_node
+        if nodes > 1 and not peak.is_per_node
         else ""
     )
     return (

@@ -13,7 +13,7 @@ from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import find_operation
 from commbench.units import LARGEST_SIZE, format_size, parse_size
-from commbench.validation import brief, is_modest
+from commbench.validation import brief, is_within_limits
 
 
 class Rule(NamedTuple):
@@ -96,7 +96,7 @@ def as_text(key: str, value: Any) -> str:
     """A value as an option would have it; a number stands for itself where it has no unit."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and is_modest(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_within_limits(value):
         return repr(value)
     raise UsageError(f"{key} is {brief(value)}", "write it as text, in quotation marks")
 

@@ -145,7 +145,8 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
     """Start the ranks of this node, and wait until they have ended."""
     if config.start_method == "fork":
         _prepare_fork(worker_args.task)
-    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in AGENT_SIGNALS}
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in AGENT_SIGNALS if is_main}
     try:
         result = run_agent(config, worker_main, worker_args)
         if result.signal_number is None:

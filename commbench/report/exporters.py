@@ -14,7 +14,7 @@ from commbench.errors import UnavailableError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text
 from commbench.report.openmetrics import openmetrics
-from commbench.units import GB, MICRO, decimals_of_GBps, format_bytes, format_GBps, format_time
+from commbench.units import GB, MICRO, choose_decimals, format_bytes, format_GBps, format_time
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -58,7 +58,7 @@ def json_text(source: LoadedRun) -> str:
 def markdown_text(source: LoadedRun) -> str:
     """A table with a row per case, for an issue or a page."""
     decimals = [
-        decimals_of_GBps(b * GB for b in source.frame[column] if b == b)
+        choose_decimals(b * GB for b in source.frame[column] if b == b)
         for column in ("algbw_GBps", "busbw_GBps")
     ]
     rows = [_markdown_row(row, decimals) for row in source.frame.itertuples()]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from commbench.errors import name_error
-from commbench.results.schema import Run
-from commbench.spec.links import Peak, parse_peak
+
+if TYPE_CHECKING:
+    from commbench.results.schema import Run
+    from commbench.spec.links import Peak
 
 TABLE, NCCL_TESTS = "table", "nccl-tests"
 FORMAT_HELP = "table, or nccl-tests: as its scripts read."
@@ -35,10 +38,16 @@ def require_format(format_: str, peak: str | None) -> None:
     if format_ not in FORMATS:
         raise name_error("format", format_, list(FORMATS))
     if peak is not None:
+        from commbench.spec.links import parse_peak
+
         parse_peak(peak)
 
 
 def format_run(run: Run, format_: str, peak: str | None) -> str:
     """The run in that format, with the given peak or else the one that the run was given."""
     peak = peak or run.header.plan.peak
-    return FORMATS[format_](run, parse_peak(peak) if peak else None)
+    if not peak:
+        return FORMATS[format_](run, None)
+    from commbench.spec.links import parse_peak
+
+    return FORMATS[format_](run, parse_peak(peak))

@@ -18,7 +18,7 @@ from commbench.results.schema import OK, Run
 from commbench.spec.links import Peak
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import (
-    decimals_of_GBps,
+    choose_decimals,
     format_bytes,
     format_GBps,
     format_percent,
@@ -80,8 +80,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
         return "\n".join(clean(f"{title}: {reason}") for reason in reasons)
     columns: tuple[str, ...] = COLUMNS
     decimals = (
-        decimals_of_GBps(row.algbw for row in rows),
-        decimals_of_GBps(row.busbw for row in rows),
+        choose_decimals(row.algbw for row in rows),
+        choose_decimals(row.busbw for row in rows),
     )
     cells = [_cells(row, decimals) for row in rows]
     if peak:

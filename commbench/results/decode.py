@@ -20,7 +20,7 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.units import LARGEST_SIZE
-from commbench.validation import brief, build, is_modest
+from commbench.validation import brief, build, is_within_limits
 
 LONGEST_S = 1e7
 SHORTEST_S = 1e-15
@@ -126,5 +126,5 @@ def _require_plain_facts(name: str, value: Any, depth: int) -> None:
         inner = value.items() if isinstance(value, dict) else ((name, item) for item in value)
         for key, item in inner:
             _require_plain_facts(str(key)[:40], item, depth - 1)
-    elif not (len(value) <= LONGEST_FACT if isinstance(value, str) else is_modest(value)):
+    elif not (len(value) <= LONGEST_FACT if isinstance(value, str) else is_within_limits(value)):
         raise ValueError(f"{name} is {brief(value)}")

@@ -21,6 +21,8 @@ from commbench.results.files import (
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
+SWEEP = "sweep.json"
+"""The file that describes a sweep in its folder."""
 RESULTS = Path("results")
 """The folder in which `commbench run` makes its run folders."""
 RUN_HINT = f"give a run folder, its {JOURNAL} or {RESULTS_CSV}, or a label under {RESULTS}/"
@@ -70,6 +72,11 @@ def unwritable_error(path: Path, error: OSError) -> RecordsError:
     return RecordsError(
         f"cannot write {path}: {error.strerror}", "choose a writable place with --output"
     )
+
+
+def find_sweep(text: str) -> Path | None:
+    """The folder of the sweep that `text` names, as a path or under results/; else None."""
+    return next((f for f in (Path(text), RESULTS / text) if is_file(f / SWEEP)), None)
 
 
 def holds_run(folder: Path) -> bool:

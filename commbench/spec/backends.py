@@ -1,8 +1,8 @@
-"""The table of communication backends: devices each serves, and what each is known to refuse.
+"""The table of communication backends: the devices of each, and what each is known to refuse.
 
-Only what a backend refuses for certain stands here, so that it is known before any rank starts;
-whatever else a backend cannot do is found by the worker, which tries each combination once before
-it measures. Refusals seen with torch 2.6 to 2.13.
+The table holds what a backend always refuses, so that this is known before any rank starts. The
+worker finds what else a backend cannot do: it tries each combination once before it measures.
+The refusals were observed with torch 2.6 to 2.13.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Backend(NamedTuple):
 
     name: str
     devices: tuple[str, ...]
-    """Device types it moves data for; the first is the one to choose."""
+    """The device types whose data it moves; the first is the default."""
     refused_dtypes: tuple[str, ...] = ()
     refused_reduce_ops: tuple[str, ...] = ()
 
@@ -35,4 +35,4 @@ BACKENDS: dict[str, Backend] = {
         Backend("ucc", ("cpu", "cuda")),
     )
 }  # fmt: skip
-"""Backends that torch itself names. Others may be registered with torch and are not judged."""
+"""The backends that torch names. Others may be registered with torch; they are not checked."""

@@ -1,4 +1,4 @@
-"""The table of element types: torch's names, and how far each counts exactly."""
+"""The table of element types: torch's names, their sizes, and how far each counts exactly."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Dtype(NamedTuple):
     exact_limit: int
     """Integers from 0 to this limit, and their sums up to it, are represented exactly."""
     epsilon: float = 0.0
-    """Distance from 1 to the next number above it; 0 for integers."""
+    """The distance from 1 to the next larger number; 0 for integers."""
     aliases: tuple[str, ...] = ()
-    """Other accepted spellings; nccl-tests' names among them."""
+    """Other accepted names, those of nccl-tests among them."""
     nccl_tests: str = ""
-    """nccl-tests' name where it is another than torch's."""
+    """nccl-tests' name, where it differs from torch's."""
 
 
 DTYPES: dict[str, Dtype] = {
@@ -47,7 +47,7 @@ _NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliase
 
 
 def find_dtype(name: str) -> Dtype:
-    """The dtype called `name`, by torch's or nccl-tests' spelling; UsageError if there is none."""
+    """The dtype of that name or alias; UsageError if there is none."""
     if name.lower() not in _NAMES:
         raise name_error("dtype", name, list(DTYPES))
     return DTYPES[_NAMES[name.lower()]]

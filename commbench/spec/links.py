@@ -1,7 +1,7 @@
-"""Links and how fast they are, one way, and the peak that a person names to hold a number against.
+"""Links and their speeds, one way, and the peak against which a bandwidth is compared.
 
-The figures stand in `data/links.csv` and `data/published.csv`, each with its source, and are read
-when they are asked for.
+The figures are in `data/links.csv` and `data/published.csv`, each with its source. They are read
+from there on first use.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ _UNITS = {
     "Mbit/s": GB / 8e3, "Gbit/s": GB / 8, "Tbit/s": GB / 8 * 1e3,
     "Mbps": GB / 8e3, "Gbps": GB / 8, "Tbps": GB / 8 * 1e3,
 }  # fmt: skip
-"""Bytes/s of each unit that can be read in one way only; a small b alone could be a slip."""
+"""Bytes/s of each unit that has one meaning only; in `Gb`, the small b could be a slip."""
 _SPEED = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z/]*?)(/node)?", re.ASCII)
 
 
 class Link(NamedTuple):
-    """A kind of link; `bytes_per_second` is one way, of what `per` says."""
+    """A kind of link. `bytes_per_second` is its speed one way, for each of what `per` names."""
 
     name: str
     aliases: tuple[str, ...]
-    """Accelerators that have it."""
+    """Accelerators that have it; they can be named in its place."""
     what: str
+    """A description: `NVLink 4: H100, H200, GH200`."""
     bytes_per_second: float
     per: str
     """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`."""
@@ -41,46 +42,48 @@ class Link(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A bus bandwidth that somebody published, in bytes/s."""
+    """A published bus bandwidth."""
 
     machine: str
     operation: str
     ranks: int
     nodes: int
     how: str
+    """How it was measured."""
     size: str
-    """As published; empty where it was not said."""
+    """The message size, as published; empty where it was not given."""
     busbw: float
+    """In bytes/s."""
     link: str
-    """The name of the link that it is held against."""
+    """The name of the link with which it is compared."""
     source: str
 
 
 class Peak(NamedTuple):
-    """A speed to hold bandwidths against, in bytes/s, one way."""
+    """A speed with which bandwidths are compared, one way."""
 
     name: str
     bytes_per_second: float
     per: str = ""
-    """As of a Link; empty where a person gave a speed, which is taken as each rank's."""
+    """As in Link; empty where a person gave a speed: it is taken as the speed of each rank."""
     what: str = ""
     source: str = ""
 
     @property
-    def of_node(self) -> bool:
-        """Whether it is what all ranks of a node have together, to the other nodes."""
+    def is_per_node(self) -> bool:
+        """Whether it is the speed of a whole node, shared by its ranks, to the other nodes."""
         return self.per == NODE
 
     @property
     def text(self) -> str:
-        """What it is: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
+        """As text: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
         speed = f"{self.bytes_per_second / GB:g} GB/s one way per {self.per or 'rank'}"
         return f"{self.name} ({self.what}), {speed}" if self.what else speed
 
 
 @cache
-def links() -> tuple[Link, ...]:
-    """Every link of the table."""
+def load_links() -> tuple[Link, ...]:
+    """Every link in `data/links.csv`."""
     return tuple(
         Link(
             name=row["name"],
@@ -94,8 +97,8 @@ def links() -> tuple[Link, ...]:
     )
 
 
-def published() -> tuple[Published, ...]:
-    """Every published figure of the table."""
+def load_published() -> tuple[Published, ...]:
+    """Every figure in `data/published.csv`."""
     return tuple(
         Published(
             machine=row["machine"],
@@ -118,9 +121,10 @@ def _read(name: str) -> Iterator[dict[str, str]]:
 
 
 def find_link(text: str) -> Link:
-    """The link of that name or alias, in any case; UsageError with the closest name if none is."""
+    """The link of that name or alias, upper or lower case; UsageError with the closest name for an
+    unknown one."""
     wanted = text.strip().lower().replace("_", "-")
-    by_name = {name: link for link in links() for name in (link.name, *link.aliases)}
+    by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
     close = closest(wanted, by_name)
@@ -129,14 +133,14 @@ def find_link(text: str) -> Link:
 
 
 def parse_peak(text: str) -> Peak:
-    """The peak meant by `text`: `450GB/s`, `400Gbit/s`, `400Gbps`, `400GB/s/node`, a link's name.
+    """The peak that `text` describes: `450GB/s`, `400Gbit/s`, `400Gbps`, `400GB/s/node`, or a link.
 
-    A small b stands for bits. Raises UsageError for a number without a unit, or with one that
-    could be read in two ways (`450Gb`, `450gbps`).
+    A small b stands for bits. Raises UsageError for a number without a unit, or with an ambiguous
+    one (`450Gb`, `450gbps`).
     """
     match = _SPEED.fullmatch(text.strip())
-    if not match or text.strip().lower() in {link.name for link in links()}:
-        return peak_of(find_link(text))
+    if not match or text.strip().lower() in {link.name for link in load_links()}:
+        return make_peak(find_link(text))
     number, unit, node = match[1], match[2], match[3]
     if unit not in _UNITS:
         trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
@@ -151,6 +155,6 @@ def parse_peak(text: str) -> Peak:
     return Peak(name, speed, per=NODE if node else "")
 
 
-def peak_of(link: Link) -> Peak:
-    """The peak that a link is."""
+def make_peak(link: Link) -> Peak:
+    """The speed of a link as a peak."""
     return Peak(link.name, link.bytes_per_second, link.per, link.what, link.source)

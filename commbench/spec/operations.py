@@ -1,10 +1,10 @@
-"""The table that knows the collectives. Adding an operation is adding one entry here.
+"""The table of collectives. Adding an operation is adding one entry here.
 
-Everything about an operation stands in its entry, and nothing else in the program tests its name.
+An entry says everything about its operation, and nothing else in the program tests its name.
 
 Sizes follow nccl-tests: the size S of a case is the larger of what a rank sends and receives. An
-operation with `blocks` cuts S into n blocks, one per rank; the others move S whole. What a buffer
-holds on each rank is one of four extents:
+operation with `blocks` divides S into n blocks, one per rank; the others move S as a whole. A
+buffer of a rank has one of four extents:
 
     NOTHING   no buffer
     BLOCK     one block (S / n)
@@ -33,7 +33,7 @@ PLACEMENT_CHOICES = (NATURAL, *PLACEMENTS, ALL_PLACEMENTS)
 
 
 class Extent(Enum):
-    """How much of the size S a buffer of one rank holds."""
+    """How much of the size S the buffer of a rank holds."""
 
     NOTHING = "none"
     BLOCK = "S/n"
@@ -42,7 +42,7 @@ class Extent(Enum):
 
 
 class BlockOrigin(NamedTuple):
-    """Where an expected block comes from: block `block` of rank `rank`, or of all ranks reduced."""
+    """The origin of an expected block: block `block` of rank `rank`, or of all ranks, reduced."""
 
     block: int
     rank: int | None = None
@@ -67,41 +67,44 @@ class Operation(NamedTuple):
     send: Extent
     receive: Extent
     call: Callable[[Any, Any], object]
-    """`call(torch.distributed, buffers)` performs the operation once and waits for it."""
+    """`call(torch.distributed, buffers)` runs the operation once and waits for it."""
     expected: Callable[[BlockPosition], BlockOrigin | None]
-    """Closed form of the result: what a block of the receive buffer must hold; None: anything."""
+    """The closed form of the result: what a block of the receive buffer must hold. None: its
+    content is undefined."""
     busbw_factor: Callable[[int], float] | None
-    """Bus bandwidth over algorithm bandwidth for n ranks; None: it has no bandwidth."""
+    """Bus bandwidth over algorithm bandwidth for n ranks; None for an operation without data."""
     busbw_formula: str
     placements: tuple[str, ...] = (OUT_OF_PLACE,)
-    """The first is what runs when nothing is asked for."""
+    """The placements it has; the first is its own default."""
     blocks: bool = False
-    """S is cut into one block per rank."""
+    """S is divided into one block per rank."""
     reduces: bool = False
     rooted: bool = False
     min_ranks: int = 1
     nccl_function: str = ""
-    """NCCL's function; empty where NCCL makes it of sends and receives."""
+    """NCCL's function; empty where torch builds it from NCCL's sends and receives."""
     nccl_algorithms: tuple[str, ...] = ()
-    """Algorithms that NCCL has for it, as NCCL_ALGO names them, in small letters."""
+    """NCCL's algorithms for it: the values of NCCL_ALGO, in lower case."""
     nccl_tests: str = ""
     """The program of nccl-tests that measures it; empty where there is none."""
     log_depth: bool = True
-    """What a rank has goes to all others, or comes from them: at least ceil(log2 n) messages
-    follow one another, for those who know it double with each. False: one message does."""
+    """At least ceil(log2 n) messages must follow one another, because data spreads from one rank to
+    all, or back, and each message at most doubles the ranks that have it. False: one message is
+    enough."""
 
     @property
     def is_personalized(self) -> bool:
-        """Whether each rank has another block for each: nothing can be merged or shared."""
+        """Whether every rank sends different data to every other, so that nothing can be merged."""
         return self.blocks and self.send is self.receive is Extent.WHOLE
 
     def fewest_messages(self, ranks: int) -> int:
-        """How many messages follow one another at least; Chan et al. 2007, one port per rank."""
+        """The least number of messages that follow one another. Source: Chan et al. 2007, one port
+        per rank."""
         return (ranks - 1).bit_length() if self.log_depth else min(ranks - 1, 1)
 
     @property
     def has_data(self) -> bool:
-        """Whether it moves data, hence has sizes and element types."""
+        """Whether it moves data, and so has sizes and element types."""
         return self.send is not Extent.NOTHING
 
 
@@ -299,7 +302,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 DEFAULT_OPERATION = next(iter(OPERATIONS))
-"""What is measured when nothing is said."""
+"""What is measured by default."""
 
 
 def find_operation(name: str) -> Operation:

@@ -37,7 +37,7 @@ EXACT = "exact"
 NCCL_TESTS = "nccl-tests"
 ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
 NCCL_TESTS_CHUNK = 16
-"""Bytes that nccl-tests makes each rank's block a multiple of. Source: its src/*.cu."""
+"""nccl-tests makes each rank's block a multiple of so many bytes. Source: its src/*.cu."""
 
 OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} | {
     "iterations": "--iters",
@@ -45,7 +45,7 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
     "timeout_s": "--timeout",
     "world_size": "--nproc-per-node times nodes",
 }
-"""The option of `commbench run` that sets a field, where it has not the field's name."""
+"""The option of `commbench run` that sets a field, where its name is not the field's."""
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 MOST_CASES = 100_000
@@ -56,13 +56,13 @@ MOST_ITERATIONS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is measured and how; refuses values that make no sense (UsageError)."""
+    """Everything that is measured, and how. Raises UsageError for a value that makes no sense."""
 
     operations: tuple[str, ...]
     dtypes: tuple[str, ...] = ("float32",)
     reduce_ops: tuple[str, ...] = ("sum",)
     sizes: tuple[int, ...]
-    """Requested sizes in bytes; a case shows what was really measured."""
+    """Requested sizes in bytes; a case has its size after rounding."""
     root: int = 0
     placement: str = NATURAL
     """`natural` is each operation's own default; `both` measures both where they exist."""
@@ -72,29 +72,30 @@ class Plan:
     world_size: int
     cpu_mode: str = "quiet"
     iterations: int | None = None
-    """Timed iterations of every case; None: until precise enough (see analysis.sampling)."""
+    """Timed iterations of every case; None: as many as the precision needs (worker.sampling)."""
     warmup: int | None = None
     """Operations before the first timed one; None: until their times are stable."""
     precision: float = 0.05
-    """Half-width of the 95 % interval of the median, over the median, that is narrow enough."""
+    """Sampling stops at this half-width of the 95 % interval of the median, over the median."""
     budget_s: float = 0.2
-    """Seconds of measuring after which a case has to be content with what it has."""
+    """Seconds of measuring after which the sampling of a case stops in any event."""
     timing: str = DEFAULT_TIMING
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
     peak: str = ""
-    """The speed that bandwidths are held against, as it was given; empty: none."""
+    """The speed with which bandwidths are compared, as it was given; empty for none."""
     launches: int = 1
     """How often the whole run is repeated in fresh processes."""
     check: bool = True
     timeout_s: float = 120.0
-    """How long one operation may take, besides its bytes (worker.watch), before all is given up."""
+    """Seconds that one operation may take, besides the time for its bytes (worker.watchdog), before
+    the run is given up."""
     seed: int = 0
-    """Where the order of cases and the test data begin."""
+    """Seed of the order of cases and of the test data."""
     rounding: str = EXACT
-    """How a block of a rank is rounded down: to whole elements, or also to nccl-tests' 16 bytes."""
+    """How the block of a rank is rounded down: `exact`, to elements; `nccl-tests`, to 16 bytes."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -113,7 +114,7 @@ class Plan:
         require_at_most(MOST_ITERATIONS, iterations=self.iterations, warmup=self.warmup)
         require_at_most(LARGEST_SIZE, **{f"size {s}": s for s in self.sizes if s > LARGEST_SIZE})
         require_at_most(LARGEST_INTEGER, seed=self.seed)
-        self._refuse_extremes()
+        self._require_limits()
         if self.peak:
             from commbench.spec.links import parse_peak
 
@@ -131,7 +132,7 @@ class Plan:
                 f"{self.backend} serves: {', '.join(known.devices)}",
             )
 
-    def _refuse_extremes(self) -> None:
+    def _require_limits(self) -> None:
         for name, seconds, advice in (
             ("timeout_s", self.timeout_s, "write --timeout 120"),
             ("budget_s", self.budget_s, "write --budget 0.2"),

@@ -18,9 +18,9 @@ class ReduceOp(NamedTuple):
     kinds: tuple[str, ...]
     """Kinds of element type it is defined for."""
     combine: Callable[[Any, Any], Any]
-    """Two tensors of numbers to their reduction; sums are divided at the end by `divides`."""
+    """The reduction of two tensors; where `divides` is set, the last result is divided."""
     neutral: Callable[[Dtype], int]
-    """The value that leaves every other as it is."""
+    """The neutral element: reducing with it changes no value."""
     values: Callable[[Dtype, int], tuple[int, ...]]
     """Test values for which reducing `contributors` of them is exact in any order."""
     contributors: Callable[[Dtype, int], int]
@@ -28,7 +28,7 @@ class ReduceOp(NamedTuple):
     divides: bool = False
     """The result is divided by the number of ranks (avg)."""
     torch_name: str = ""
-    """Its attribute of ReduceOp, where that is not simply the name in capitals."""
+    """Its attribute of torch's ReduceOp, where that is not the name in capitals."""
 
 
 def _small_integers(dtype: Dtype, contributors: int) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def _few_contributors(dtype: Dtype, ranks: int) -> int:  # noqa: ARG001
 
 
 def _avg_contributors(dtype: Dtype, ranks: int) -> int:
-    # The fewer, the smaller is rounding against what one rank gives.
+    # With fewer contributors, rounding is smaller against the value of each.
     return min(ranks, 3, max(1, dtype.exact_limit // 8))
 
 

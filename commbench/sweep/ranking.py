@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, log, nan
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.rows import ResultRow
 from commbench.compare.ratio import SLOWER, MedianCI, ratio_of, verdicts_of
 from commbench.results.schema import OK
 from commbench.spec.case import Case
@@ -75,7 +75,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     varied = {name for result in results for name, _ in result.setting.options}
     found: dict[tuple[str, int], list[tuple[Setting, ResultRow]]] = {}
     for result in results:
-        for row in make_rows(result.run) if result.run else ():
+        for row in result.rows:
             if row.time and row.measurement.status == OK:
                 case = row.measurement.case
                 found.setdefault((_make_kind(case, varied), case.size_bytes), []).append(

@@ -19,14 +19,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import Interrupted, RecordsError
 from commbench.results.files import why_unreadable
 from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
 from commbench.sweep.settings import MOST_ROUNDS, MOST_SETTINGS, NAME, UNSET, Setting, order_rounds
 from commbench.validation import brief
 
-DESCRIPTION = "sweep.json"
 FORMAT = 1
 LARGEST_BYTES = 1 << 24
 FAILURE = "failure.txt"
@@ -54,6 +55,8 @@ class SettingResult(NamedTuple):
     setting: Setting
     run: Run | None
     """All its complete rounds as launches of one run; None where no round is complete."""
+    rows: tuple[ResultRow, ...]
+    """The rows of that run."""
     failure: str
     """Why a round or a case has no result; empty where all have one."""
 
@@ -67,16 +70,16 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
     try:
-        (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+        (folder / SWEEP).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise RecordsError(
-            f"cannot write {folder / DESCRIPTION}: {error.strerror}", "name a writable --output"
+            f"cannot write {folder / SWEEP}: {error.strerror}", "name a writable --output"
         ) from None
 
 
 def read_sweep(folder: Path) -> Sweep:
     """The sweep that is described in a folder. Raises RecordsError where there is none."""
-    path = folder / DESCRIPTION
+    path = folder / SWEEP
     if why := why_unreadable(path, LARGEST_BYTES):
         raise RecordsError(f"cannot read {path}: {why}", "name the folder of a sweep")
     try:
@@ -224,7 +227,7 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         elif run:
             failures = (m for m in run.measurements if m.status == FAILED)
             failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
-        found.append(SettingResult(setting, run, failure))
+        found.append(SettingResult(setting, run, make_rows(run) if run else (), failure))
     return tuple(found)
 
 

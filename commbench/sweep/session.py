@@ -83,17 +83,9 @@ def resume(folder: Path, options: SweepOptions) -> None:
     _run(_with_tolerance(read_sweep(folder), options), folder, options)
 
 
-def find_sweep(text: str) -> Path | None:
-    """The folder of a sweep that `text` names, as a path or under results/; None for no sweep."""
-    from commbench.results.files import is_file
-    from commbench.results.run_folder import RESULTS
-    from commbench.sweep.runner import DESCRIPTION
-
-    return next((f for f in (Path(text), RESULTS / text) if is_file(f / DESCRIPTION)), None)
-
-
 def show(folder: Path) -> None:
     """Print the results of a sweep so far; run and draw nothing."""
+    from commbench.sweep.ranking import make_points
     from commbench.sweep.runner import make_results, read_rounds, read_sweep
     from commbench.sweep.text import sweep_text
 
@@ -103,7 +95,9 @@ def show(folder: Path) -> None:
     if not rounds:
         raise RecordsError(f"no round of the sweep {folder} was completed", hint)
     results = make_results(sweep, folder, rounds)
-    print_result(sweep_text(results, sweep.tolerance, _selections(sweep, folder, results)))
+    points = make_points(results, sweep.tolerance)
+    selections = _read_selections(sweep, folder, results)
+    print_result(sweep_text(results, points, sweep.tolerance, selections))
     expected = len(sweep.settings) * sweep.rounds
     if missing := expected - len(rounds):
         print_status(f"{missing} of {expected} rounds are missing; {hint}")
@@ -120,7 +114,9 @@ def _is_nccl(results: Sequence[SettingResult]) -> bool:
     return any(r.run.header.plan.backend == "nccl" for r in results if r.run)
 
 
-def _selections(sweep: Sweep, folder: Path, results: Sequence[SettingResult]) -> Selections | None:
+def _read_selections(
+    sweep: Sweep, folder: Path, results: Sequence[SettingResult]
+) -> Selections | None:
     """What NCCL selected under each setting; None for a sweep of other backends."""
     from commbench.sweep.nccl_selection import read_selections
 
@@ -179,6 +175,8 @@ def _nccl_version() -> tuple[int, ...]:
 
 def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
     """Run what is missing of a sweep, then print, draw and export all its results."""
+    from commbench.sweep.nccl_selection import export_tuner, log_selections
+    from commbench.sweep.ranking import make_points
     from commbench.sweep.runner import make_results, read_rounds, run_missing_rounds
     from commbench.sweep.text import sweep_text
 
@@ -192,15 +190,16 @@ def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
             f"what was tried is in {folder}",
         )
     if _is_nccl(results):
-        from commbench.sweep.nccl_selection import log_selections
-
         log_selections(sweep, folder)
-    selections = _selections(sweep, folder, results)
-    print_result(sweep_text(results, sweep.tolerance, selections))
+    points = make_points(results, sweep.tolerance)
+    selections = _read_selections(sweep, folder, results)
+    print_result(sweep_text(results, points, sweep.tolerance, selections))
     if new or not list(folder.glob("*.png")):
         _draw(results, folder)
     if options.export:
-        _export(results, selections or {}, folder, sweep.tolerance)
+        header = next(result.run.header for result in results if result.run)
+        nodes, ranks = header.num_nodes, header.plan.world_size
+        print_status(str(export_tuner(points, selections or {}, folder, nodes, ranks)))
     print_status(f"results are in {folder}")
     _require_correct(results)
 
@@ -211,18 +210,6 @@ def _draw(results: Sequence[SettingResult], folder: Path) -> None:
     runs = [result.run for result in results if result.run]
     for file in draw(runs, folder) if has_curve(runs) else ():
         print_status(str(file))
-
-
-def _export(
-    results: Sequence[SettingResult], selections: Selections, folder: Path, tolerance: float
-) -> None:
-    from commbench.sweep.nccl_selection import export_tuner
-    from commbench.sweep.ranking import make_points
-
-    header = next(result.run.header for result in results if result.run)
-    points = make_points(results, tolerance)
-    nodes, ranks = header.num_nodes, header.plan.world_size
-    print_status(str(export_tuner(points, selections, folder, nodes, ranks)))
 
 
 def _require_correct(results: Sequence[SettingResult]) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import isnan
 
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Summary
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.report.run_notes import warnings_text
 from commbench.sweep.nccl_selection import Selections, find_selection
 from commbench.sweep.nccl_tuning import NcclSelection
-from commbench.sweep.ranking import SizeRange, SweepPoint, make_points, make_ranges, rank_settings
+from commbench.sweep.ranking import SizeRange, SweepPoint, make_ranges, rank_settings
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 from commbench.units import format_bytes, format_percent, format_time
@@ -22,13 +22,15 @@ MOST_NAMED = 3
 
 
 def sweep_text(
-    results: Sequence[SettingResult], tolerance: float, selections: Selections | None = None
+    results: Sequence[SettingResult],
+    points: Sequence[SweepPoint],
+    tolerance: float,
+    selections: Selections | None = None,
 ) -> str:
     """The results of a sweep in words and tables; the gain is over its first setting.
 
     `selections` are NCCL's, where the sweep was one of NCCL.
     """
-    points = make_points(results, tolerance)
     first = results[0].setting.name
     introduction = (
         f"The gain is the time under {clean(first)} over that under the best setting. Settings "
@@ -133,7 +135,7 @@ def _warnings_text(results: Sequence[SettingResult]) -> str:
         shown = list_some(concerned, MOST_NAMED)
         return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
 
-    return warnings_text([row for r in results if r.run for row in make_rows(r.run)], where)
+    return warnings_text([row for result in results for row in result.rows], where)
 
 
 def _failures_text(results: Sequence[SettingResult]) -> str:

@@ -155,7 +155,8 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
 
 
 def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
-    ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine")
+    ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine",
+                      is_fresh=True)  # fmt: skip
     assert ended.code == 0, ended.err
     names = {path.name for path in ended.folder.iterdir()}
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
@@ -193,9 +194,10 @@ def test_show_prints_the_table_again(commbench: Commbench) -> None:
 def test_plot_draws_several_runs_and_overwrites_nothing(
     commbench: Commbench, tmp_path: Path
 ) -> None:
-    commbench("run", "--sizes", "1K,4K", "--iters", "3", "--label", "one")
-    (tmp_path / "run").rename(tmp_path / "one")
-    commbench("run", "--sizes", "1K,4K", "--iters", "3", "--label", "two")
+    for name in ("one", "run"):
+        synthetic_run(tmp_path / name, name)
+    for name in ("busbw.png", "time.png"):
+        (tmp_path / "one" / name).touch()
     ended = commbench("plot", "one", "run", "--output", "plots")
     assert (ended.code, ended.out) == (0, "plots/busbw.png\nplots/time.png\n")
     again = commbench("plot", "one")
@@ -273,11 +275,9 @@ JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"
     [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
      JOB],
 )  # fmt: skip
-def test_what_only_reads_imports_nothing_heavy(
-    commbench: Commbench, tmp_path: Path, arguments: list[str]
-) -> None:
+def test_what_only_reads_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     if arguments[-1] == "run":
-        commbench("run", "--sizes", "1K,2K", "--iters", "1", "--no-plots")
+        synthetic_run(tmp_path / "run", "mine")
     program = (
         "import sys, json, commbench.cli.main\n"
         "try: commbench.cli.main.main()\n"

@@ -6,17 +6,17 @@ import pytest
 from commands import Commbench
 
 from commbench.errors import UsageError
-from commbench.spec.links import Peak, find_link, links, parse_peak, published
+from commbench.spec.links import Peak, find_link, load_links, load_published, parse_peak
 from commbench.spec.operations import OPERATIONS
 
 PER = {"accelerator", "link", "slot", "port", "node"}
 
 
 def test_every_link_has_a_name_of_its_own_a_speed_and_a_source() -> None:
-    names = [name for link in links() for name in (link.name, *link.aliases)]
+    names = [name for link in load_links() for name in (link.name, *link.aliases)]
     assert len(names) == len(set(names)) > 30
     assert all(name == name.lower() and " " not in name for name in names)
-    for link in links():
+    for link in load_links():
         assert 1e10 < link.bytes_per_second < 2e12, link
         assert link.per in PER, link
         assert link.source.startswith(("https://", "arithmetic: ")), link
@@ -46,8 +46,8 @@ def test_a_link_whose_name_says_its_bits_has_an_eighth_of_them_in_bytes() -> Non
 
 
 def test_a_published_figure_is_of_a_known_link_and_operation() -> None:
-    assert len(published()) > 20
-    for figure in published():
+    assert len(load_published()) > 20
+    for figure in load_published():
         link = find_link(figure.link)
         assert OPERATIONS[figure.operation].busbw_factor is not None
         assert 0.5 * link.bytes_per_second < figure.busbw < 1.2 * link.bytes_per_second, figure
@@ -77,7 +77,9 @@ def test_a_peak_says_what_it_is_of() -> None:
     assert parse_peak("mi300x").text == (
         "xgmi-mi300x (xGMI: MI300X, MI325X, 7 links), 448 GB/s one way per accelerator"
     )
-    assert [name for name in ("h100", "ib-ndr", "efa-p5") if parse_peak(name).of_node] == ["efa-p5"]
+    assert [name for name in ("h100", "ib-ndr", "efa-p5") if parse_peak(name).is_per_node] == [
+        "efa-p5"
+    ]
 
 
 WRITE = "write {0}GB/s (bytes), {0}Gbit/s (bits), or a name of `commbench links`"
@@ -112,8 +114,8 @@ def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert max(map(len, ended.out.splitlines())) <= 100
     rows = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[3:34]}
-    assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in links()}
-    assert all(link.source in ended.out for link in links())
+    assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in load_links()}
+    assert all(link.source in ended.out for link in load_links())
 
 
 def test_links_prints_one_link_with_what_was_published(commbench: Commbench) -> None:

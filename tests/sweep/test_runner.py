@@ -54,7 +54,7 @@ def test_a_case_that_failed_in_a_later_round_is_not_ranked_and_is_named(tmp_path
     points = make_points(results, 0.05)
     assert [point.size_bytes for point in points] == [1 << 10, 1 << 14, 1 << 18]
     session._require_correct(results)
-    text = sweep_text(results, 0.05)
+    text = sweep_text(results, points, 0.05)
     assert "Not measured, or not in every round:\n  A=2: all_reduce" in text
 
 

@@ -11,7 +11,7 @@ from importing import read, refused
 from commbench.errors import RecordsError, UsageError
 from commbench.importers.registry import import_file
 
-FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 NEWEST = (FOREIGN / "nccl-tests-3.json").read_text()
 
 

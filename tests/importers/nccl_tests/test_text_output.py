@@ -11,7 +11,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.importers.hints import ImportHints
 from commbench.importers.registry import import_file
 
-FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 
 DEVICES = """\
 # nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1

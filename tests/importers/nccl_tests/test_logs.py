@@ -14,7 +14,7 @@ from commbench.importers.hints import ImportHints
 from commbench.importers.registry import import_file
 from commbench.units import GB
 
-LOGS = Path(__file__).parents[1] / "data" / "nccl-tests"
+LOGS = Path(__file__).parents[2] / "data" / "nccl-tests"
 OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 FACTORS = {"allreduce": Decimal(14) / 8, "allgather": Decimal(7) / 8, "alltoall": Decimal(7) / 8}
 

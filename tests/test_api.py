@@ -1,0 +1,181 @@
+"""commbench from Python: in scripts with real ranks, and on recorded runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import START_TIMEOUT_S, clean_environment
+from synthetic import synthetic_run
+
+import commbench
+from commbench.analysis.columns import COLUMNS
+from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.results.journal_reader import read_run
+from commbench.runner.run_options import RUN_OPTIONS
+
+DATA = Path(__file__).parent / "data"
+
+SCRIPT = """
+import gc, json, os, signal, sys
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+signal.signal(signal.SIGTERM, lambda *_: None)
+def state():
+    return [dict(os.environ), [signal.getsignal(s) for s in SIGNALS], os.sched_getaffinity(0),
+            os.sched_getscheduler(0), gc.isenabled()]
+before = state()
+import commbench
+run = commbench.run(op="all_reduce", sizes="1K,4K", iters=3, nproc_per_node=2, seed=5)
+assert state() == before
+try:
+    commbench.run(op="broadcast", root=1, sizes=8, nproc_per_node=2, backend="none")
+except commbench.CommbenchError as error:
+    caught = [type(error).__name__, error.run]
+assert state() == before
+print(json.dumps([run.path, len(run.measurements), run == commbench.load("all_reduce"), caught]))
+"""
+
+WITH_TORCH_AND_THREADS = """
+import json, threading, time
+import torch
+torch.set_num_threads(2)
+torch.randn(500, 500) @ torch.randn(500, 500)
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+import commbench
+runs = []
+def measure():
+    runs.append(commbench.run(op=["barrier"], sizes=[1024], iters=3, nproc_per_node=2))
+caller = threading.Thread(target=measure)
+caller.start()
+caller.join()
+print(json.dumps([runs[0].measurements[0].status, torch.get_num_threads(), __name__]))
+"""
+
+WRONG = """
+import json
+from commbench.spec.operations import OPERATIONS
+healthy = OPERATIONS["all_gather"].call
+def corrupt(dist, b):
+    healthy(dist, b)
+    b.receive[0] += 1
+OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
+import commbench
+try:
+    commbench.run(op="all_gather", sizes="1K", iters=2, nproc_per_node=2)
+except commbench.CommbenchError as error:
+    print(json.dumps([type(error).__name__, error.run.measurements[0].status]))
+"""
+
+
+def python(where: Path, *arguments: str, stdin: str = "") -> tuple[Any, str]:
+    """What a Python program prints as JSON, and what it writes to standard error."""
+    ended = subprocess.run(
+        [sys.executable, *arguments], cwd=where, env=clean_environment(), input=stdin,
+        capture_output=True, text=True, timeout=START_TIMEOUT_S,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout), ended.stderr
+
+
+def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (path, cases, is_loaded, caught), err = python(tmp_path, "script.py")
+    assert (cases, is_loaded) == (2, True)
+    assert caught == ["UnavailableError", None]
+    assert {line[:5] for line in err.splitlines()} == {"[1/2]", "[2/2]"}
+    assert {file.name for file in (tmp_path / path).iterdir()} == {"run.jsonl", "results.csv"}
+    assert read_run(tmp_path / path).header.plan.seed == 5
+
+
+@pytest.mark.parametrize("how", ["script", "-c", "stdin"])
+def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: str) -> None:
+    (tmp_path / "script.py").write_text(WITH_TORCH_AND_THREADS)
+    arguments = {"script": ["script.py"], "-c": ["-c", WITH_TORCH_AND_THREADS], "stdin": ["-"]}
+    found, _ = python(tmp_path, *arguments[how], stdin=WITH_TORCH_AND_THREADS)
+    assert found == ["ok", 2, "__main__"]
+
+
+def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
+    found, _ = python(tmp_path, "-c", WRONG)
+    assert found == ["WrongResultError", "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"operation": "all_reduce"}, "unknown option 'operation'"),
+        ({"op": "all_redcue"}, "unknown operation 'all_redcue'"),
+        ({"iters": "many"}, "--iters cannot be 'many'"),
+        ({"budget": 0}, "--budget 0 s is not above 0"),
+        ({"dry_run": True}, "--dry-run is an option of the command line"),
+        ({"resume": "run", "output": "here"}, "--output does not go with --resume"),
+    ],
+)
+def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        commbench.run(**options)
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+def test_a_rank_of_torchrun_is_told_to_measure_on_its_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2" if "WORLD" in name else "1")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(UsageError, match="torchrun started this process as one of 2 ranks"):
+        commbench.run(sizes="1K")
+
+
+def test_the_keywords_are_the_options() -> None:
+    run = inspect.signature(commbench.run).parameters
+    assert [name for name in RUN_OPTIONS if name not in run] == [
+        "format", "dry_run", "verbose", "minbytes", "maxbytes", "stepfactor", "stepbytes",
+        "check_count",
+    ]  # fmt: skip
+    measure = inspect.signature(commbench.measure).parameters
+    assert {"op", "sizes", "iters", "group", "output", "label"} < set(measure)
+    assert not {"nproc_per_node", "backend", "cpu_mode", "launches", "resume"} & set(measure)
+
+
+def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine")
+    run = commbench.load(folder)
+    assert isinstance(run, commbench.Run)
+    assert (run.name, run.header.plan.world_size) == ("mine", 2)
+    frame = run.frame()
+    assert tuple(frame.columns) == COLUMNS
+    assert len(frame) == len(run.measurements)
+    files = run.plot(tmp_path / "plots")
+    assert [file.name for file in files] == ["busbw.png", "time.png"]
+    assert all(file.read_bytes()[:4] == b"\x89PNG" for file in files)
+
+
+def test_another_tools_file_is_loaded_and_what_is_no_run_refused(tmp_path: Path) -> None:
+    log = DATA / "nccl-tests" / "nccl_allreduce.log"
+    assert len(commbench.load(log, op="all_reduce").frame()) > 5
+    with pytest.raises(UsageError, match="does not tell which operation"):
+        commbench.load(log)
+    with pytest.raises(RecordsError, match="there is no file, folder or run"):
+        commbench.load(tmp_path / "nowhere")
+
+
+def test_import_commbench_imports_nothing_else(tmp_path: Path) -> None:
+    heavy = ("torch", "numpy", "pandas", "matplotlib", "typer", "rich")
+    program = (
+        "import sys, json, commbench\n"
+        "assert 'run' in dir(commbench)\n"
+        "early = [m for m in sys.modules if m.startswith('commbench.')]\n"
+        "assert commbench.load and commbench.run and commbench.Plan and commbench.CommbenchError\n"
+        f"print(json.dumps([early, [m for m in {heavy} if m in sys.modules]]))"
+    )
+    assert python(tmp_path, "-c", program)[0] == [[], []]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        commbench.nothing  # noqa: B018
+    assert issubclass(CommbenchError, Exception)
