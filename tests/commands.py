@@ -206,14 +206,11 @@ def start_command(
     stdout: IO[str] | None = None,
     **variables: str,
 ) -> Command:
-    """Start `commbench ARGUMENTS` in a folder, or a program with these arguments: Python text, or
-    the path of a file."""
+    """Start `commbench ARGUMENTS` in a folder, or the text of a program with these arguments."""
     environment = clean_environment(**variables)
     if is_fresh or any(map(READ_AT_START.match, variables)):
         assert not limits
-        how = ["-m", "commbench"]
-        if program is not None:
-            how = ["-c", program] if "\n" in program else [program]
+        how = ["-m", "commbench"] if program is None else ["-c", program]
         return StartedCommand(folder, [sys.executable, *how, *arguments], environment, stdout)
     request = {
         "arguments": arguments,

@@ -145,15 +145,16 @@ Watchdog.stop = stop
 def test_every_node_tells_how_a_rank_of_one_of_them_died(
     tmp_path: Path, program: str, words: str
 ) -> None:
-    # The ranks of several nodes are spawned: they read this file again, and find the change.
-    planted = tmp_path / "planted.py"
-    planted.write_text(
-        program
-        + "if __name__ == '__main__':\n    from commbench.cli.main import main\n    main()\n"
+    # The ranks of several nodes are spawned: Python imports sitecustomize when they start.
+    (tmp_path / "sitecustomize.py").write_text(program)
+    launcher = (
+        "import os, sys\n"
+        f"os.environ['PYTHONPATH'] = os.pathsep.join([{str(tmp_path)!r}, *sys.path])\n"
+        "from commbench.cli.main import main\nmain()\n"
     )
     port, began = free_port(), time.monotonic()
     asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]
-    started = [start(tmp_path, n, port, *asked, program=str(planted)) for n in range(2)]
+    started = [start(tmp_path, n, port, *asked, program=launcher) for n in range(2)]
     ended = [process.finish() for process in started]
     assert time.monotonic() - began < START_TIMEOUT_S / 2  # torch's agents would wait 300 s
     error = "error: " + words.replace("HOST", socket.gethostname())

@@ -119,7 +119,7 @@ def test_a_new_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) ->
 
 def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
     began = time.monotonic()
-    limits = {"RLIMIT_FSIZE": (8 << 10, 8 << 10)}
+    limits = {"RLIMIT_FSIZE": (4 << 10, 4 << 10)}
     ended = start_command(tmp_path, "run", *LONG, limits=limits).finish()
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == "error: cannot write run/run.jsonl: File too large"

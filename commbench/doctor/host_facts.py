@@ -178,11 +178,11 @@ def _read_clock(host: Path) -> dict[str, Any]:
 
 
 def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
-    """The least step of a clock in ns, and the time that reading it from Python takes; both in
-    seconds.
+    """The least step of a clock that returns nanoseconds, and how long a reading of it takes; both
+    in seconds.
 
-    The step is None where all readings are equal. The time is the median over CLOCK_PARTS, so that
-    an interruption does not count.
+    The step is None where all readings are equal. The time of a reading is the median over
+    CLOCK_PARTS, so that an interruption does not count.
     """
     costs, steps = [], []
     for _ in range(CLOCK_PARTS):

@@ -1,4 +1,5 @@
-"""Launches of a small run in every cpu mode, in rounds, so that a drift of the host affects all."""
+"""Launches of a small run in every cpu mode, in rounds, so that a drift of the host affects all
+modes alike."""
 
 from __future__ import annotations
 

@@ -36,33 +36,24 @@ NCCL_TESTS = {
 }
 """By program, without `_perf`."""
 
-OSU = {
+_MPI = {
     "Allreduce": MpiBenchmark("all_reduce"),
     "Reduce": MpiBenchmark("reduce"),
     "Reduce_scatter": MpiBenchmark("reduce_scatter"),
     "Allgather": MpiBenchmark("all_gather", of_block=True),
-    "All-to-All Personalized Exchange": MpiBenchmark("all_to_all", of_block=True),
     "Alltoall": MpiBenchmark("all_to_all", of_block=True),
     "Gather": MpiBenchmark("gather", of_block=True),
     "Scatter": MpiBenchmark("scatter", of_block=True),
-    "Broadcast": BROADCAST,
     "Bcast": BROADCAST,
     "Barrier": BARRIER,
+}
+OSU = _MPI | {
+    "All-to-All Personalized Exchange": _MPI["Alltoall"],
+    "Broadcast": BROADCAST,
 }
 """By title, without `Latency Test`."""
 
-IMB = {
-    "Allreduce": MpiBenchmark("all_reduce"),
-    "Reduce": MpiBenchmark("reduce"),
-    "Reduce_scatter": MpiBenchmark("reduce_scatter"),
-    "Reduce_scatter_block": MpiBenchmark("reduce_scatter", of_block=True),
-    "Allgather": MpiBenchmark("all_gather", of_block=True),
-    "Alltoall": MpiBenchmark("all_to_all", of_block=True),
-    "Gather": MpiBenchmark("gather", of_block=True),
-    "Scatter": MpiBenchmark("scatter", of_block=True),
-    "Bcast": BROADCAST,
-    "Barrier": BARRIER,
-}
+IMB = _MPI | {"Reduce_scatter_block": MpiBenchmark("reduce_scatter", of_block=True)}
 IMB_BLOCKS_SINCE = {"Reduce_scatter": 2019}
 """Versions since which the printed size is that of one rank's block."""
 

@@ -94,10 +94,8 @@ def _make_rank_context(
     master_addr: str | None,
     port: int | None,
 ) -> RankContext:
-    rank, world_size = (
-        _parse_number(environment, launcher.rank),
-        _parse_number(environment, launcher.world_size),
-    )
+    rank = _parse_number(environment, launcher.rank)
+    world_size = _parse_number(environment, launcher.world_size)
     if not 0 <= rank < world_size:
         raise UsageError(
             f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}",

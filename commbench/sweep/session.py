@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.output.console import print_result, print_status
 from commbench.results.schema import WRONG
-from commbench.runner.option import require_label
-from commbench.runner.run_options import RunOptions
 from commbench.sweep.settings import MOST_ROUNDS, Setting, find_unread, parse_settings
 from commbench.units import parse_percentage
 
 if TYPE_CHECKING:
+    from commbench.runner.run_options import RunOptions
     from commbench.sweep.nccl_selection import Selections
     from commbench.sweep.runner import SettingResult, Sweep
 
@@ -45,6 +44,8 @@ class SweepOptions:
         if self.rounds > MOST_ROUNDS:
             raise UsageError(f"--rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
         if self.label is not None:
+            from commbench.runner.option import require_label
+
             require_label(self.label)
         if self.export not in (None, TUNER):
             raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")

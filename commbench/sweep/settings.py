@@ -11,7 +11,6 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError
-from commbench.runner.run_options import VARIED_OPTIONS
 
 UNSET = "-"
 """The value that stands for a variable that is not set."""
@@ -66,6 +65,8 @@ def parse_settings(variables: Sequence[str], options: Sequence[str]) -> tuple[Se
     A name may be given several times. `NAME:=VALUE` gives one value that may hold commas. Raises
     UsageError for any other text, for fewer than two settings, and for too many.
     """
+    from commbench.runner.run_options import VARIED_OPTIONS
+
     variable_values = _parse_values(variables, "env")
     option_values = _parse_values(options, "vary")
     for name in option_values:

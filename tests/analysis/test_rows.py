@@ -49,6 +49,16 @@ def test_bandwidths_of_a_mebibyte_in_a_millisecond(
         assert columns["busbw_GBps"] == busbw
 
 
+@pytest.mark.parametrize(
+    ("operation", "busbw"), [("all_reduce", 1.572864), ("all_gather", 0.786432)]
+)
+def test_a_factor_is_that_of_the_group_and_not_of_the_world(operation: str, busbw: float) -> None:
+    found = row(operation, 8, 1 << 20, (1e-3,))
+    in_group = found.measurement._replace(case=found.measurement.case._replace(ranks=4))
+    columns = columns_of(make_row(found.header, in_group))
+    assert (columns["algbw_GBps"], columns["busbw_GBps"]) == (1.048576, busbw)
+
+
 def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
     moving = {name for name, operation in OPERATIONS.items() if operation.has_data}
     assert moving | {"barrier"} == set(OPERATIONS)

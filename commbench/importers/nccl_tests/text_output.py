@@ -31,7 +31,6 @@ from commbench.importers.nccl_tests.rows import (
 )
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
-from commbench.spec.timing_modes import ISOLATED
 
 NAME = "nccl-tests-text"
 
@@ -302,7 +301,7 @@ def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
         if section.rows and not any(line.text.startswith(_FOOT) for line in section.others):
             last = section.rows[-1][0].number
             collector.note(f"the table that ends at line {last} was cut off, or is not finished")
-        if preamble.timing == ISOLATED:
+        if preamble.blocking:
             collector.note(f"nccl-tests says: {preamble.blocking}")
         if preamble.integers.get("graphs"):
             collector.note("operations were launched by CUDA graphs (option -G)")

@@ -13,19 +13,17 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
 from commbench.worker.context import RankContext
 from commbench.worker.watchdog.rank_state import RankState, read_states
 
-HEARTBEAT, PUBLISHED, LOST_RANK = (
-    "commbench/heartbeat/",
-    "commbench/published/",
-    "commbench/lost_rank",
-)
-"""Keys of the store: by rank its heartbeat, and how many it published; a counter of reports."""
+HEARTBEAT, PUBLISHED = "commbench/heartbeat/", "commbench/published/"
+"""Keys by rank: its heartbeat, and how many it published."""
+LOST_RANK = "commbench/lost_rank"
+"""Key of a counter of reports."""
 
 
 class Heartbeat(NamedTuple):
@@ -44,30 +42,12 @@ class Heartbeat(NamedTuple):
         return bool(self.stack) and "/torch/" in self.stack[-1]
 
 
-class HeartbeatStore(Protocol):
-    """Where this rank publishes its heartbeats and reads those of the others."""
-
-    has_lost_rank: bool
-    """Whether a rank has reported a lost one, or rank 0, which has the store, is lost itself."""
-
-    def publish(self, heartbeat: Heartbeat) -> None:
-        """Replace this rank's heartbeat."""
-
-    def read(self) -> dict[int, Heartbeat]:
-        """The heartbeats by rank, without the ranks that cannot be reached."""
-
-    def report_lost_rank(self) -> None:
-        """Tell all ranks that one of them is lost."""
-
-    def close(self) -> None:
-        """Read no more, and publish no more than what was published before."""
-
-
 class FileHeartbeats:
     """All ranks are on this host, their states in one folder. The launcher ends them all when one
     is lost."""
 
     has_lost_rank = False
+    """Whether a rank has reported a lost one, or rank 0, which has the store, is lost itself."""
 
     def __init__(self, scratch_dir: Path, rank: int) -> None:
         self._scratch_dir = scratch_dir
@@ -75,22 +55,24 @@ class FileHeartbeats:
         self._host = socket.gethostname()
 
     def publish(self, heartbeat: Heartbeat) -> None:
+        """Replace this rank's heartbeat."""
         if heartbeat.stack:
             unfinished = self._scratch_dir / f"calls-{self._rank}.new"
             unfinished.write_text(json.dumps(heartbeat.stack))
             unfinished.replace(self._scratch_dir / f"calls-{self._rank}")
 
     def read(self) -> dict[int, Heartbeat]:
+        """The heartbeats by rank, without the ranks that cannot be reached."""
         return {
             rank: Heartbeat(self._host, state, self._stack(rank))
             for rank, state in read_states(self._scratch_dir).items()
         }
 
     def report_lost_rank(self) -> None:
-        pass
+        """Tell all ranks that one of them is lost."""
 
     def close(self) -> None:
-        pass
+        """Read no more, and publish no more than what was published before."""
 
     def _stack(self, rank: int) -> tuple[str, ...]:
         path = self._scratch_dir / f"calls-{rank}"
@@ -98,8 +80,8 @@ class FileHeartbeats:
 
 
 class TcpStoreHeartbeats:
-    """Ranks of several hosts, or of another launcher. A thread of its own uses the store, because a
-    call can take long where a link is cut."""
+    """The same for ranks of several hosts, or of another launcher. A thread of its own uses the
+    store, because a call can take long where a link is cut."""
 
     def __init__(
         self, address: tuple[str, int], rank: int, world_size: int, timeout_s: float
@@ -177,6 +159,10 @@ class TcpStoreHeartbeats:
             if store.add(f"{PUBLISHED}{rank}", 0):  # to get a key that does not exist would wait
                 host, state, stack, failure = json.loads(store.get(f"{HEARTBEAT}{rank}"))
                 self._found[rank] = Heartbeat(host, RankState(*state), tuple(stack), failure)
+
+
+HeartbeatStore = FileHeartbeats | TcpStoreHeartbeats
+"""Where this rank publishes its heartbeats and reads those of the others."""
 
 
 def open_heartbeats(rank_context: RankContext, timeout_s: float) -> HeartbeatStore:
