@@ -27,9 +27,9 @@ class Run(schema.Run):
 
     def frame(self) -> DataFrame:
         """A row per case, with the columns of results.csv."""
-        from commbench.analysis.load import source_of
+        from commbench.analysis.load import as_loaded_run
 
-        return source_of(self).frame
+        return as_loaded_run(self).frame()
 
     def plot(self, folder: str | Path | None = None) -> list[Path]:
         """Draw bus bandwidth and time against size; the files, by default in the run's folder."""

@@ -6,14 +6,14 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from commbench.gate.gate import GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, SKIPPED, UNDECIDED
-from commbench.gate.text import row_of, title_of
+from commbench.gate.text import row_cells, title_of
 from commbench.output.table import clean
 
 
 def gate_junit(gate: GateResult, undecided_fails: bool) -> bytes:
     """The document. An undecided row is a failure or skipped, as the gate takes it."""
     root = Element("testsuites", name=_attribute(title_of(gate)))
-    suites = [_suite(root, verdict, undecided_fails) for verdict in gate.verdicts]
+    suites = [_suite(root, result, undecided_fails) for result in gate.results]
     if gate.incomplete:
         suites.append(_incomplete(root, gate.incomplete))
     for name in ("tests", "failures", "errors", "skipped"):
@@ -22,18 +22,18 @@ def gate_junit(gate: GateResult, undecided_fails: bool) -> bytes:
     return bytes(tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def _suite(root: Element, verdict: RuleResult, undecided_fails: bool) -> Element:
-    suite = SubElement(root, "testsuite", name=_attribute(verdict.rule.title))
-    for finding in verdict.findings:
+def _suite(root: Element, result: RuleResult, undecided_fails: bool) -> Element:
+    suite = SubElement(root, "testsuite", name=_attribute(result.rule.title))
+    for check in result.checks:
         case = SubElement(
-            suite, "testcase", name=_attribute(finding.case.name),
-            classname=_attribute(verdict.rule.title), time="0",
+            suite, "testcase", name=_attribute(check.case.name),
+            classname=_attribute(result.rule.title), time="0",
         )  # fmt: skip
-        told = _attribute(_words(verdict, finding))
-        failed = finding.outcome == FAIL or (finding.outcome == UNDECIDED and undecided_fails)
+        told = _attribute(_words(result, check))
+        failed = check.outcome == FAIL or (check.outcome == UNDECIDED and undecided_fails)
         if failed:
-            SubElement(case, "failure", message=told, type=finding.outcome)
-        elif finding.outcome in (UNDECIDED, SKIPPED):
+            SubElement(case, "failure", message=told, type=check.outcome)
+        elif check.outcome in (UNDECIDED, SKIPPED):
             SubElement(case, "skipped", message=told)
         else:
             SubElement(case, "system-out").text = told
@@ -55,10 +55,10 @@ def _counted(suite: Element) -> Element:
     return suite
 
 
-def _words(verdict: RuleResult, finding: RowCheck) -> str:
-    _, _, measured, interval, outcome = row_of(verdict, finding)
+def _words(result: RuleResult, check: RowCheck) -> str:
+    _, _, measured, interval, outcome = row_cells(result, check)
     found = f"{measured} ({interval})" if interval else measured
-    return f"{outcome}: {found}; limit: {verdict.rule.limit.words(verdict.rule.value)}"
+    return f"{outcome}: {found}; limit: {result.rule.limit.words(result.rule.value)}"
 
 
 def _attribute(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a gate says: each rule with its outcome, and the rows that break it or may."""
+"""The result of a gate as text and as Markdown: each rule, and the rows that fail or may fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gate_text(gate: GateResult) -> str:
     parts = [style(clean(title_of(gate))[:WIDTH], BOLD)]
     if gate.incomplete:
         parts.append(style(_wrapped(f"FAIL  the run is not whole: {gate.incomplete}"), RED))
-    parts += [_verdict_text(verdict) for verdict in gate.verdicts]
+    parts += [_rule_text(result) for result in gate.results]
     if gate.comparison and gate.comparison.mismatches:
         title = "Not the same, checked all the same (--force):"
         parts.append(facts_text(title, gate.comparison.mismatches))
@@ -46,61 +46,61 @@ def title_of(gate: GateResult) -> str:
 
 def summary_of(gate: GateResult) -> str:
     """How many rules fail, are undecided, or pass."""
-    outcomes = [verdict.outcome for verdict in gate.verdicts]
+    outcomes = [result.outcome for result in gate.results]
     words = {FAIL: "failed", UNDECIDED: "undecided", PASS: "passed", SKIPPED: "without rows"}
     parts = [f"{outcomes.count(o)} {word}" for o, word in words.items() if o in outcomes]
     whole = " The run is not whole." if gate.incomplete else ""
     return f"Rules: {', '.join(parts)}.{whole}"
 
 
-def verdict_line(verdict: RuleResult) -> str:
+def rule_line(result: RuleResult) -> str:
     """A rule, and how many of its rows came out how."""
     counts = [
-        f"{len(verdict.having(outcome))} {word}"
+        f"{len(result.with_outcome(outcome))} {word}"
         for outcome, word in (
             (FAIL, "failed"), (UNDECIDED, "undecided"), (PASS, "passed"), (SKIPPED, "skipped")
         )
-        if verdict.having(outcome)
+        if result.with_outcome(outcome)
     ]  # fmt: skip
-    return f"{verdict.rule.title} ({', '.join(counts) or 'no rows'})"
+    return f"{result.rule.title} ({', '.join(counts) or 'no rows'})"
 
 
-def row_of(verdict: RuleResult, finding: RowCheck) -> tuple[str, ...]:
+def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, ...]:
     """A row as cells under HEADINGS."""
-    case, show, found = finding.case, verdict.rule.limit.show, finding.measured
+    case, show, found = check.case, result.rule.limit.show, check.estimate
     name = case.title, format_bytes(case.size_bytes) if case.dtype else ""
     if found is None:
-        return *name, finding.reason, "", finding.outcome
+        return *name, check.reason, "", check.outcome
     interval = ""
     if found.low is not None and found.high is not None:
         low, high = (show(end, found.value) for end in (found.low, found.high))
         interval = f"{low.split(' ')[0]} … {high}"
-    why = f", {finding.reason}" if finding.reason else ""
-    return *name, show(found.value, found.value), interval, finding.outcome + why
+    why = f", {check.reason}" if check.reason else ""
+    return *name, show(found.value, found.value), interval, check.outcome + why
 
 
-def noteworthy(verdict: RuleResult) -> list[RowCheck]:
+def noteworthy(result: RuleResult) -> list[RowCheck]:
     """The rows that break a rule, then those that may; not those that `missing_of` sums up."""
-    found = [*verdict.having(FAIL), *verdict.having(UNDECIDED)]
-    return [f for f in found if f.reason != MISSING] if missing_of(verdict) else found
+    found = [*result.with_outcome(FAIL), *result.with_outcome(UNDECIDED)]
+    return [f for f in found if f.reason != MISSING] if missing_of(result) else found
 
 
-def missing_of(verdict: RuleResult) -> str:
+def missing_of(result: RuleResult) -> str:
     """How many rows of the baseline the run lacks; empty where it is at most one, a row itself."""
-    number = sum(finding.reason == MISSING for finding in verdict.having(UNDECIDED))
+    number = sum(check.reason == MISSING for check in result.with_outcome(UNDECIDED))
     return f"{number} rows of the baseline are {MISSING}" if number > 1 else ""
 
 
-def _verdict_text(verdict: RuleResult) -> str:
-    word = {FAIL: "FAIL", UNDECIDED: "undecided"}.get(verdict.outcome, verdict.outcome)
-    first = _wrapped(f"{word}  {verdict_line(verdict)}")
-    lines = [style(first, RED) if verdict.outcome == FAIL else first]
-    shown = noteworthy(verdict)[:MOST_ROWS]
+def _rule_text(result: RuleResult) -> str:
+    word = {FAIL: "FAIL", UNDECIDED: "undecided"}.get(result.outcome, result.outcome)
+    first = _wrapped(f"{word}  {rule_line(result)}")
+    lines = [style(first, RED) if result.outcome == FAIL else first]
+    shown = noteworthy(result)[:MOST_ROWS]
     if shown:
-        lines += _table([row_of(verdict, finding) for finding in shown])
-    more = len(noteworthy(verdict)) - len(shown)
+        lines += _table([row_cells(result, check) for check in shown])
+    more = len(noteworthy(result)) - len(shown)
     lines += [f"  and {more} more rows"] if more else []
-    missing = missing_of(verdict)
+    missing = missing_of(result)
     return "\n".join([*lines, *([f"  {missing}"] if missing else [])])
 
 
@@ -124,15 +124,15 @@ def gate_markdown(gate: GateResult) -> str:
     lines = [f"### {mark}: {escape(title_of(gate))}", "", escape(summary_of(gate)), ""]
     if gate.incomplete:
         lines += [f"The run is not whole: {escape(gate.incomplete)}", ""]
-    rules = [(MARKS[v.outcome], verdict_line(v)) for v in gate.verdicts]
+    rules = [(MARKS[v.outcome], rule_line(v)) for v in gate.results]
     lines += [*markdown_table(("outcome", "rule"), rows=rules, left="outcome,rule"), ""]
-    for verdict in gate.verdicts:
-        if missing := missing_of(verdict):
-            lines += [escape(f"{verdict.rule.title}: {missing}."), ""]
+    for result in gate.results:
+        if missing := missing_of(result):
+            lines += [escape(f"{result.rule.title}: {missing}."), ""]
     rows = [
-        (verdict.rule.title, *row_of(verdict, finding))
-        for verdict in gate.verdicts
-        for finding in noteworthy(verdict)[:MOST_ROWS]
+        (result.rule.title, *row_cells(result, check))
+        for result in gate.results
+        for check in noteworthy(result)[:MOST_ROWS]
     ]
     if rows:
         marked = markdown_table(("rule", *HEADINGS), rows, left="rule,row,outcome")
