@@ -150,7 +150,7 @@ def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
     assert isinstance(run, commbench.Run)
     assert (run.name, run.header.plan.world_size) == ("mine", 2)
     frame = run.frame()
-    assert tuple(frame.columns) == COLUMNS
+    assert tuple(frame.columns) == tuple(COLUMNS)
     assert len(frame) == len(run.measurements)
     files = run.plot(tmp_path / "plots")
     assert [file.name for file in files] == ["busbw.png", "time.png"]
