@@ -233,7 +233,7 @@ class _CaseRunner:
         call = make_call(case, buffers)
         run = self._check if command.what == CHECK else self._time
         result = run(command, case, buffers, call)
-        self._arena.used_by(case)
+        self._arena.mark_used(case)
         return result
 
     def _check(

@@ -32,6 +32,7 @@ MAX_ITERATIONS = 20_000
 BATCH_S = 20e-3
 """A batch lasts about this long: long against agreeing on what comes next."""
 MIN_BATCH_ITERATIONS = 4
+"""Iterations of a batch at least, where those that are needed have been measured."""
 WARMUP_CALLS = 5
 WARMUP_S = 50e-3
 MAX_WARMUP_CALLS = 200
@@ -152,15 +153,15 @@ class SampleSchedule:
         self.progress = progress(self._plan, self._batches, self._calls)
 
     def _next_iterations(self) -> int:
-        requested = self._plan.iterations
+        done, requested = sum(map(len, self._batches)), self._plan.iterations
         if requested is not None:
-            done = sum(map(len, self._batches))
             batches = max(2, min(FIXED_BATCHES, requested // FIXED_ITERATIONS_PER_BATCH))
             return min(-(-requested // batches), requested - done)
         iteration_s = self._estimate_s * self._calls
         fitting = int(min(MAX_ITERATIONS, BATCH_S / iteration_s)) if iteration_s else MAX_ITERATIONS
         iterations, batches = _fewest(self._plan, iteration_s)
-        least = min(MIN_BATCH_ITERATIONS, -(-iterations // batches))
+        missing = -(-(iterations - done) // max(1, batches - len(self._batches)))
+        least = missing if missing > 0 else MIN_BATCH_ITERATIONS
         return max(least, min(fitting, MAX_ITERATIONS // MIN_BATCHES))
 
 
