@@ -107,8 +107,6 @@ def test_every_folder_says_in_a_sentence_what_lives_there() -> None:
     folders = [path for path in modules().values() if path.name == "__init__.py"]
     silent = [path for path in folders if not ast.get_docstring(ast.parse(path.read_text()))]
     assert [str(path) for path in silent] == []
-        str(path) for path in folders if not ast.get_docstring(ast.parse(path.read_text()))
-    ] == []
 
 
 def test_no_import_runs_upwards_or_sideways() -> None:
