@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commbench.gate.gate import GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, PASS, UNDECIDED
-from commbench.gate.text import row_cells, title_of
+from commbench.gate.text import row_cells, gate_title
 from commbench.output.junit import FAILURE, PASSED, SKIPPED, JUnitCase, JUnitSuite, junit_xml
 
 
@@ -31,7 +31,7 @@ def gate_junit(gate: GateResult, undecided_fails: bool) -> bytes:
     if gate.incomplete:
         case = JUnitCase("the run is whole", FAILURE, gate.incomplete, FAIL)
         suites.append(JUnitSuite("the run is whole", [case], "run"))
-    return junit_xml(suites, title_of(gate))
+    return junit_xml(suites, gate_title(gate))
 
 
 def _message(result: RuleResult, check: RowCheck) -> str:
