@@ -13,12 +13,12 @@ from commbench.compare.summary import (
     TableLine,
     by_kind,
     crossover_text,
-    unmatched_rows,
-    make_lines,
     distinct_names,
+    make_lines,
     notes,
     reasons,
     sides,
+    unmatched_rows,
     verdict_line,
 )
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table

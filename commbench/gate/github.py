@@ -16,11 +16,11 @@ from commbench.gate.gate import GateResult
 from commbench.gate.limits import FAIL, UNDECIDED
 from commbench.gate.text import (
     gate_markdown,
-    rows_to_show,
-    row_cells,
-    rule_line,
     gate_summary,
     gate_title,
+    row_cells,
+    rows_to_show,
+    rule_line,
 )
 from commbench.output.table import clean
 

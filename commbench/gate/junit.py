@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commbench.gate.gate import GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, PASS, UNDECIDED
-from commbench.gate.text import row_cells, gate_title
+from commbench.gate.text import gate_title, row_cells
 from commbench.output.junit import FAILURE, PASSED, SKIPPED, JUnitCase, JUnitSuite, junit_xml
 
 
