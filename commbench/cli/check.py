@@ -94,7 +94,7 @@ def check(
     if runs_in_actions():
         from commbench.gate import github
 
-        for line in github.annotations_of(gate, undecided_fails):
+        for line in github.make_annotations(gate, undecided_fails):
             print_workflow_command(line)
         github.add_summary(gate)
     if gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails):
