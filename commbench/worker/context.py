@@ -1,4 +1,4 @@
-"""What a rank is told before it starts: its context, and the task of its launch. Needs no torch."""
+"""The input of a rank: its context, and the task of its launch. Needs no torch."""
 
 from __future__ import annotations
 

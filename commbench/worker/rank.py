@@ -223,9 +223,9 @@ def _require_unchanged(began: RunHeader | None, now: RunHeader) -> None:
     from commbench.analysis.environment_diff import changes
 
     if began and (changed := changes(began, now)):
-        told = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
+        differences = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
         raise UnavailableError(
-            f"the run cannot be resumed: {told}",
+            f"the run cannot be resumed: {differences}",
             "put that back, or begin a new run: `commbench compare` takes both",
         )
 
