@@ -19,8 +19,8 @@ from commbench.analysis.columns import (
     NEEDED,
     TEXTS,
     TIMES,
-    columns_of,
     row_type,
+    row_values,
 )
 from commbench.analysis.rows import ResultRow
 from commbench.errors import RecordsError
@@ -207,5 +207,5 @@ class ResultsCsv:
 
 def _line(row: ResultRow) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(columns_of(row).values())
+    csv.writer(line, lineterminator="\n").writerow(row_values(row).values())
     return line.getvalue()
