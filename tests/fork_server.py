@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import pkgutil
@@ -34,9 +33,6 @@ OTHER_PACKAGES = (
     "torch.distributed.launcher.api", "torch.distributed.elastic.multiprocessing.errors", "pandas",
     "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.ticker", "xml.etree",
 )  # fmt: skip
-ENTRY_POINT = "commbench.__main__"
-READ_BY_COMMBENCH = "COMMBENCH_TEST_DELAY_SCALE"
-"""A variable that commbench reads when it is imported."""
 
 
 def serve(control: socket.socket) -> None:
@@ -98,7 +94,7 @@ def _import_everything() -> None:
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
     commbench = importlib.import_module("commbench")
     found = pkgutil.walk_packages(commbench.__path__, "commbench.")
-    own = [module.name for module in found if module.name != ENTRY_POINT]
+    own = [module.name for module in found if module.name != "commbench.__main__"]
     gc.disable()
     for name in (*OTHER_PACKAGES, *own):
         importlib.import_module(name)
@@ -146,15 +142,12 @@ def _become(request_file: int, *streams: int) -> NoReturn:
 def _run(program: str | None) -> None:
     """Run commbench as `python -m commbench` does; or the text of a program as `python -c` does,
     which imports commbench anew to change it."""
-    if program is not None or READ_BY_COMMBENCH in os.environ:
+    if program is not None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "commbench"]:
             del sys.modules[name]
-    main = ModuleType("__main__")
-    # Spawned ranks look for it.
-    main.__spec__ = importlib.util.find_spec(ENTRY_POINT) if program is None else None
-    sys.modules["__main__"] = main
+    sys.modules["__main__"] = module = ModuleType("__main__")
     text = program or "from commbench.cli.main import main\nmain()\n"
-    exec(compile(text, "<string>", "exec"), main.__dict__)
+    exec(compile(text, "<string>", "exec"), module.__dict__)
 
 
 if __name__ == "__main__":

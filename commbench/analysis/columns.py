@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.units import GB, MICRO
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"
 
@@ -107,67 +106,18 @@ DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._fi
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
 
 
-def columns_of(row: ResultRow) -> dict[str, Any]:
-    """The values of a row by the names of COLUMNS."""
-    return {name: _rounded(column, column.value(row)) for name, column in COLUMNS.items()}
+@cache
+def row_type(columns: tuple[str, ...]) -> Any:
+    """The type of a row of these columns, a named tuple; None: a number that was not measured."""
+    return namedtuple("RowValues", columns)
+
+
+def columns_of(row: ResultRow, columns: Collection[str] = COLUMNS) -> dict[str, Any]:
+    """The values of a row by the names of these columns."""
+    return {name: _rounded(COLUMNS[name], COLUMNS[name].value(row)) for name in columns}
 
 
 def _rounded(column: Column, value: Any) -> Any:
     if column.kind != NUMBER or value is None:
         return value
     return float(f"{value / column.unit:.7g}")
-
-
-def coerce(frame: DataFrame, columns: Collection[str] = COLUMNS) -> DataFrame:
-    """The frame with these columns in this order and their types; those it lacks are empty."""
-    if missing := {name: value for name, value in DEFAULTS.items() if name not in frame}:
-        frame = frame.assign(**missing)
-    settled: DataFrame = frame.reindex(columns=list(columns))
-    for name in columns:
-        settled[name] = _texts(settled[name]) if name in TEXTS else _numbers(settled[name], name)
-    return settled
-
-
-def _texts(values: Any) -> Any:
-    """Categories of text, none of them missing."""
-    if values.isna().any():
-        values = values.astype("object").fillna("")
-    found = values.astype("category")
-    return found.cat.rename_categories(found.cat.categories.astype("str"))
-
-
-def _numbers(values: Any, name: str) -> Any:
-    """Whole numbers that may be missing are floats."""
-    return values.astype("int64" if name == "size_bytes" else "float64")
-
-
-def as_nullable(frame: DataFrame) -> DataFrame:
-    """The frame as it is written: whole numbers as such (pandas' Int64, which may be missing),
-    others with seven digits, plain text."""
-    types = {name: "Int64" for name in INTEGERS if name in frame}
-    types |= {name: "str" for name in TEXTS if name in frame}
-    plain: DataFrame = frame.astype(types)
-    for name in plain.select_dtypes("float64").columns:
-        plain[name] = _seven_digits(plain[name].to_numpy())
-    return plain
-
-
-def _seven_digits(values: Any) -> Any:
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        places = 6 - np.floor(np.log10(np.abs(values)))
-    places = np.where(np.isfinite(places), np.clip(places, -300, 300), 0)
-    # A power of ten below 1 is no float; its inverse is. Dividing by that rounds to the nearest.
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
-    return np.round(values * up / down) / up * down
-
-
-def records(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as plain values; None where there is none, or it has no end."""
-    from numpy import inf
-
-    finite = frame.replace([inf, -inf], None)
-    known = finite.astype("object").where(finite.notna(), None)
-    found: list[dict[str, Any]] = known.to_dict("records")
-    return found

@@ -1,81 +1,70 @@
-"""results.csv as a frame; a damaged file is refused with the line that is.
-
-Reading is pandas' own, at its full speed. Only a file that cannot be right is read again, line by
-line, to say where.
-"""
+"""results.csv: written by a run, read back as rows; a damaged line is refused with its number."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from sys import intern
+from typing import Any, TextIO
 
-from commbench.analysis.columns import COLUMNS, INTEGERS, NEEDED, TEXTS, TIMES, coerce, columns_of
+from commbench.analysis.columns import (
+    COLUMNS,
+    DEFAULTS,
+    INTEGERS,
+    NEEDED,
+    TEXTS,
+    TIMES,
+    columns_of,
+    row_type,
+)
 from commbench.analysis.rows import ResultRow
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
 from commbench.validation import LONGEST_TEXT, brief
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)
+OLD_NAMES = {"visits": "batches"}
+"""Column names of older files, and today's."""
+_NUMBER_CHARACTERS = b"0123456789.+-eE "
 _FILLED = ("operation", "size_bytes", "status")
-"""Columns that are never empty; `status` comes after all times, so that a short line shows."""
+"""Columns that are never empty."""
 _LARGEST = 1 << 53
 """Whole numbers up to this are exact as floats."""
-_BLOCK_BYTES = 1 << 20
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
+_LINES_AT_ONCE = 128
+"""More take longer: their fields do not fit into the processor's caches."""
 
 
-def read_results(path: Path, columns: Collection[str] = COLUMNS) -> DataFrame:
-    """These columns of a results.csv; those that an older file lacks are empty.
+def read_results(path: Path, columns: Collection[str] = COLUMNS) -> list[Any]:
+    """The rows of a results.csv: named tuples of these columns. Numbers that are empty are None;
+    columns that an older file lacks are empty.
 
-    Raises RecordsError for what is no such file, with the line where one is damaged.
+    Raises RecordsError for a file that is no results.csv, and names the line that is damaged.
     """
-    import pandas
-
-    names = _names(path)
-    present = [name for name in dict.fromkeys((*columns, *NEEDED)) if name in names]
-    numbers = [name for name in present if name not in TEXTS]
-    try:
-        frame = pandas.read_csv(
-            path,
-            usecols=present,
-            dtype={name: "category" if name in TEXTS else "float64" for name in present},
-            keep_default_na=False,
-            na_values={name: [""] for name in numbers},
-            skip_blank_lines=False,
-            compression=None,
-        )
-    except UnicodeDecodeError:
-        raise _not_text(path) from None
-    except (ValueError, OverflowError) as error:  # a ParserError is a ValueError
-        raise _located(path, str(error)) from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if not (_sound(frame) and _plain(path, len(names))):
-        _refuse_damaged(path)
-    return coerce(frame, columns)
-
-
-def _names(path: Path) -> list[str]:
-    """The names in the first line, once each."""
     if why := why_unreadable(path, _LARGEST_BYTES):
         raise _unreadable(path, why)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
+            names = _read_names(path, file)
+            return list(_read_rows(path, file, names, tuple(columns)))
     except UnicodeDecodeError:
-        raise _not_text(path) from None
-    except (OSError, csv.Error) as error:
+        raise RecordsError(f"{path} is not text", "give a run folder or its results.csv") from None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or error) from None
+
+
+def _read_names(path: Path, file: TextIO) -> list[str]:
+    """The names in the first line; each stands there once."""
+    try:
+        names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
+    except csv.Error as error:
         raise _unreadable(path, error) from None
+    names = [OLD_NAMES.get(name, name) for name in names]
     if missing := [name for name in NEEDED if name not in names]:
         raise RecordsError(
             f"{path} is no results.csv: it has no column {', '.join(missing)}",
@@ -86,95 +75,78 @@ def _names(path: Path) -> list[str]:
     return names
 
 
-def _sound(frame: DataFrame) -> bool:
-    """Whether every row can be what a run has written."""
-    import numpy as np
-
-    filled = (frame[name] for name in _FILLED)
-    if any((values.isna() | (values == "")).any() for values in filled):
-        return False
-    texts = (text for name in frame if name in TEXTS for text in frame[name].cat.categories)
-    if any(len(str(text)) > LONGEST_TEXT for text in texts):
-        return False
-    for name in (name for name in frame if name not in TEXTS):
-        numbers = frame[name].to_numpy()
-        if (numbers < 0).any() or (numbers > _LARGEST).any():
-            return False
-        if name in INTEGERS and (numbers != np.floor(numbers))[~np.isnan(numbers)].any():
-            return False
-    time, low, high = (frame[name].to_numpy() for name in TIMES)
-    return not ((low > time) | (time > high)).any()
-
-
-def _plain(path: Path, columns: int) -> bool:
-    """Whether there are as many commas as so many columns make, and nothing that says NaN: pandas
-    lets too many of the former pass, and takes the latter for an empty field."""
-    commas = lines = 0
-    last = b"\n"
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            commas, lines = commas + block.count(b","), lines + block.count(b"\n")
-            if b"nan" in (last + block).lower():
-                return False
-            last = block[-2:]
-    return commas == (lines + (last[-1:] != b"\n")) * (columns - 1)
-
-
-def _located(path: Path, why: str) -> RecordsError:
-    """The error for a file that pandas refused: with the line, where reading line by line finds
-    it."""
+def _read_rows(
+    path: Path, file: TextIO, names: Sequence[str], columns: tuple[str, ...]
+) -> Iterator[Any]:
+    """The rows of the lines after the first. Many lines are parsed together, column by column,
+    which is fast; where that fails, one after the other, to find the line that is damaged."""
+    lines = csv.reader(file, strict=True)
     try:
-        _refuse_damaged(path)
-    except RecordsError as error:
-        return error
-    first = (why.strip() or "damaged").splitlines()[0]
-    return RecordsError(f"{path} cannot be read: {first}", "write it again from run.jsonl")
-
-
-def _refuse_damaged(path: Path) -> None:
-    """Read line by line, and raise RecordsError for the first line that cannot be right."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file, strict=True)
-            names = next(lines)
-            for values in lines:
-                if fault := _fault(names, values):
-                    raise _damaged(path, lines.line_num, fault)
-    except UnicodeDecodeError:
-        raise _not_text(path) from None
+        while numbered := [(lines.line_num + 1, line) for line in islice(lines, _LINES_AT_ONCE)]:
+            try:
+                yield from _parse_lines(names, columns, [line for _, line in numbered])
+            except ValueError:
+                for number, line in numbered:
+                    _parse_line(path, number, names, line)
+                raise
     except csv.Error as error:
-        raise _damaged(path, lines.line_num, error) from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _damaged(path, lines.line_num + 1, error) from None
 
 
-def _fault(names: Sequence[str], values: Sequence[str]) -> str:
-    """What is wrong with one line; empty for nothing."""
-    if len(values) != len(names):
-        return f"it has {len(values)} fields, the first line {len(names)}"
-    row = dict(zip(names, values, strict=True))
-    for name in _FILLED:
-        if not row[name]:
-            return f"{name} is empty"
-    for name in (name for name in TEXTS if len(row.get(name, "")) > LONGEST_TEXT):
-        return f"{name} is longer than {LONGEST_TEXT} characters"
-    known = {name: row[name] for name in COLUMNS if name in row and name not in TEXTS}
-    for name, text in known.items():
-        if text and not (_is_amount(text) and (name not in INTEGERS or _is_whole(text))):
-            return f"{name} is {brief(text)}"
-    time, low, high = (float(row[name]) if row[name] else None for name in TIMES)
-    if time is not None and not (low or 0) <= time <= (time if high is None else high):
-        return f"time_us {row['time_us']:.40} lies outside its interval"
-    return ""
+def _parse_line(path: Path, number: int, names: Sequence[str], line: Sequence[str]) -> None:
+    try:
+        _parse_lines(names, tuple(COLUMNS), [line])
+    except ValueError as error:
+        raise _damaged(path, number, error) from None
 
 
-def _is_amount(text: str) -> bool:
-    """Whether this is a number of something: finite, and not below zero."""
-    return bool(_NUMBER.fullmatch(text.strip(" "))) and 0 <= float(text) <= _LARGEST
+def _parse_lines(
+    names: Sequence[str], columns: tuple[str, ...], lines: Sequence[Sequence[str]]
+) -> Iterable[Any]:
+    """The rows of these lines. Raises ValueError for a line that no run writes."""
+    for number in {len(line) for line in lines} - {len(names)}:
+        raise ValueError(f"it has {number} fields, the first line {len(names)}")
+    texts = dict(zip(names, zip(*lines, strict=True), strict=True))
+    checked = dict.fromkeys((*columns, *NEEDED))
+    for name in checked.keys() - texts.keys():
+        default = DEFAULTS.get(name)
+        texts[name] = ("" if default is None else str(default),) * len(lines)
+    values = {name: _parse_column(name, texts[name]) for name in checked}
+    for time, low, high in zip(*(values[name] for name in TIMES), strict=True):
+        if time is not None and not (low or 0) <= time <= (time if high is None else high):
+            raise ValueError(f"time_us {time:g} lies outside its interval")
+    return map(row_type(columns)._make, zip(*(values[name] for name in columns), strict=True))
 
 
-def _is_whole(text: str) -> bool:
-    return float(text).is_integer()
+def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
+    """The values of a column. Raises ValueError for a text that no run writes, and names the text
+    where it is the only one."""
+    if name in _FILLED and not all(texts):
+        raise ValueError(f"{name} is empty")
+    if name in TEXTS:
+        if max(map(len, texts)) > LONGEST_TEXT:
+            raise ValueError(f"{name} is longer than {LONGEST_TEXT} characters")
+        return [*map(intern, texts)]
+    try:
+        return _parse_numbers(texts, name in INTEGERS)
+    except ValueError:
+        raise ValueError(f"{name} is {brief(texts[0])}") from None
+
+
+def _parse_numbers(texts: Sequence[str], are_integers: bool) -> Sequence[float | None]:
+    """Finite numbers, not below zero; None for an empty text."""
+    # float() takes more than these: nan, inf, 1_0, digits of other scripts.
+    if "".join(texts).encode().translate(None, delete=_NUMBER_CHARACTERS):
+        raise ValueError
+    values = [float(text) if text else None for text in texts]
+    known = [value for value in values if value is not None]
+    if known and not 0 <= min(known) <= max(known) <= _LARGEST:
+        raise ValueError
+    if not are_integers:
+        return values
+    if not all(map(float.is_integer, known)):
+        raise ValueError
+    return [None if value is None else int(value) for value in values]
 
 
 def _damaged(path: Path, line: int, why: object) -> RecordsError:
@@ -184,13 +156,17 @@ def _damaged(path: Path, line: int, why: object) -> RecordsError:
     )
 
 
-def _not_text(path: Path) -> RecordsError:
-    return RecordsError(f"{path} is not text", "give a run folder or its results.csv")
-
-
-def _unreadable(path: Path, error: object) -> RecordsError:
-    why = getattr(error, "strerror", None) or error
+def _unreadable(path: Path, why: object) -> RecordsError:
     return RecordsError(f"cannot read {path}: {why}", "give a run folder or its results.csv")
+
+
+def make_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV, with a first line of names; None is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 RESULTS = "results.csv"
@@ -231,5 +207,5 @@ class ResultsCsv:
 
 def _line(row: ResultRow) -> str:
     line = io.StringIO()
-    csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(columns_of(row))
+    csv.writer(line, lineterminator="\n").writerow(columns_of(row).values())
     return line.getvalue()

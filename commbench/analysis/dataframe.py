@@ -1,16 +1,32 @@
-"""Runs as one tidy pandas frame, for notebooks and comparisons."""
+"""Rows as a pandas DataFrame. The only file of this folder that imports pandas."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.columns import COLUMNS, columns_of
+from commbench.analysis.columns import COLUMNS, INTEGERS, TEXTS, columns_of
 from commbench.analysis.rows import make_rows
 from commbench.results.journal_reader import read_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+def make_frame(
+    rows: Iterable[Sequence[Any]], columns: Sequence[str], texts: Collection[str] = TEXTS
+) -> DataFrame:
+    """A frame of these rows: INTEGERS as Int64, `texts` as string, other columns as Float64.
+    None becomes `pandas.NA`."""
+    import pandas
+
+    frame = pandas.DataFrame(list(rows), columns=list(columns), dtype="object")
+    types = dict.fromkeys(columns, "Float64")
+    types |= {name: "Int64" for name in columns if name in INTEGERS}
+    types |= {name: "string" for name in columns if name in texts}
+    typed: DataFrame = frame.astype(types)
+    return typed
 
 
 def frame(*paths: Path | str) -> DataFrame:
@@ -19,9 +35,6 @@ def frame(*paths: Path | str) -> DataFrame:
     Each path is a run folder or its run.jsonl. Values that were not measured are `pandas.NA`.
     Raises RecordsError for what is no run.
     """
-    import pandas
-
     runs = [read_run(Path(path)) for path in paths]
-    rows = [{"run": run.name, **columns_of(row)} for run in runs for row in make_rows(run)]
-    table: DataFrame = pandas.DataFrame(rows, columns=["run", *COLUMNS]).convert_dtypes()
-    return table
+    rows = [(run.name, *columns_of(row).values()) for run in runs for row in make_rows(run)]
+    return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))

@@ -1,15 +1,12 @@
-"""READERS: the table of what results can be read from.
-
-All give the same: a LoadedRun, whose frame has the columns of results.csv.
-"""
+"""READERS: the files that results can be read from. Each gives a LoadedRun."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.columns import COLUMNS, coerce, columns_of
+from commbench.analysis.columns import COLUMNS, columns_of, row_type
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
@@ -29,12 +26,21 @@ class LoadedRun(NamedTuple):
     name: str
     """The run's label; the name of its folder or file where it has none."""
     path: Path
-    frame: DataFrame
-    """A row per case; the types are those of analysis.columns."""
+    columns: tuple[str, ...]
+    """Those of COLUMNS that were loaded."""
+    rows: Sequence[Any]
+    """A named tuple of the columns for each case; None stands for a number that is not known."""
     header: RunHeader | None = None
     """None where the file tells nothing of the environment, as results.csv."""
     run: Run | None = None
-    """With every sample; None where the file holds none. Its measurements are the frame's rows."""
+    """With every sample; None where the file holds none. Its measurements are in the order of
+    `rows`."""
+
+    def frame(self) -> DataFrame:
+        """The rows as a pandas DataFrame."""
+        from commbench.analysis.dataframe import make_frame
+
+        return make_frame(self.rows, self.columns)
 
 
 class Format(NamedTuple):
@@ -47,13 +53,13 @@ class Format(NamedTuple):
     """Load these columns; what another tool's file does not tell is in the last argument."""
 
 
-def source_of(run: Run, columns: Collection[str] = COLUMNS) -> LoadedRun:
-    """The results of a run that was read or imported."""
-    from pandas import DataFrame
-
-    rows = [columns_of(row) for row in make_rows(run)]
-    frame = coerce(DataFrame(rows, columns=list(COLUMNS)), columns)
-    return LoadedRun(run.name, Path(run.path), frame, run.header, run)
+def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
+    """A run that was read or imported, with these columns of its rows; a LoadedRun as it is."""
+    if isinstance(run, LoadedRun):
+        return run
+    make_row = row_type(tuple(columns))
+    rows = [make_row(**columns_of(row, columns)) for row in make_rows(run)]
+    return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run)
 
 
 def _is_journal(path: Path, head: bytes) -> bool:
@@ -63,7 +69,7 @@ def _is_journal(path: Path, head: bytes) -> bool:
 
 
 def _load_journal(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
-    return source_of(read_run(path), columns)
+    return as_loaded_run(read_run(path), columns)
 
 
 def _is_results(path: Path, head: bytes) -> bool:
@@ -75,15 +81,14 @@ def _is_results(path: Path, head: bytes) -> bool:
 
 def _load_results(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
     file = path / RESULTS_CSV if is_folder(path) else path
-    frame = read_results(file, columns)
-    labels = [label for label in frame["label"].unique() if label] if "label" in frame else []
-    folder = file.absolute().parent.name
-    name = folder if file.name == RESULTS_CSV else file.stem
-    return LoadedRun(str(labels[0]) if len(labels) == 1 else name, path, frame)
+    rows = read_results(file, columns)
+    labels = {row.label for row in rows} - {""} if "label" in columns else set()
+    name = file.absolute().parent.name if file.name == RESULTS_CSV else file.stem
+    return LoadedRun(labels.pop() if len(labels) == 1 else name, path, tuple(columns), rows)
 
 
 def _load_foreign(path: Path, columns: Collection[str], hints: ImportHints) -> LoadedRun:
-    return source_of(open_run(path, hints), columns)
+    return as_loaded_run(open_run(path, hints), columns)
 
 
 READERS: tuple[Format, ...] = (

@@ -1,98 +1,55 @@
-"""Which rows of two files speak of the same thing: those with the same values in KEY."""
+"""Matches the rows of two runs: those with the same values in KEY measured the same."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from commbench.analysis.columns import KEY, TEXTS
+from commbench.analysis.columns import KEY
 from commbench.analysis.load import LoadedRun
 from commbench.errors import RecordsError
 from commbench.results.run_folder import JOURNAL
 from commbench.spec.case import Case
-from commbench.spec.dimensions import DIMENSIONS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from pandas import DataFrame
-
-    Numbers = NDArray[Any]
-
-_TOO_MANY_CODES = 1 << 31
 
 
 class RowMatch(NamedTuple):
-    """Positions of rows in two frames; the first two belong together one by one."""
+    """Indices of rows of two runs."""
 
-    in_a: Numbers
-    in_b: Numbers
-    only_a: Numbers
-    only_b: Numbers
-
-
-def match(a: LoadedRun, b: LoadedRun) -> RowMatch:
-    """The rows of two sources that belong together, in the order of `a`, and those left alone.
-
-    Raises RecordsError where a file has two rows of one key.
-    """
-    import numpy as np
-
-    first, second = key_codes(a.frame, b.frame)
-    _refuse_duplicates(a, first)
-    _refuse_duplicates(b, second)
-    place = np.full(int(max(first.max(initial=0), second.max(initial=0))) + 1, -1)
-    place[second] = np.arange(len(second))
-    found = place[first]
-    (in_a,) = np.nonzero(found >= 0)
-    alone = np.ones(len(second), dtype=bool)
-    alone[found[in_a]] = False
-    return RowMatch(in_a, found[in_a], np.nonzero(found < 0)[0], np.nonzero(alone)[0])
+    both: list[tuple[int, int]]
+    """Of rows with the same key in A and in B, in the order of A."""
+    only_a: list[int]
+    only_b: list[int]
 
 
-def key_codes(
-    a: DataFrame, b: DataFrame, columns: tuple[str, ...] = KEY
-) -> tuple[Numbers, Numbers]:
-    """A number for each row of both frames: the same where these columns agree, and only there."""
-    import numpy as np
-    import pandas
-
-    codes = np.zeros(len(a) + len(b), dtype=np.int64)
-    number = 1
-    for name in columns:
-        if name in TEXTS:
-            joined = pandas.api.types.union_categoricals([a[name], b[name]])
-            found, values = joined.codes.astype(np.int64), len(joined.categories)
-        else:
-            both = np.concatenate([a[name].to_numpy(), b[name].to_numpy()])
-            found, uniques = pandas.factorize(both, use_na_sentinel=False)
-            values = len(uniques)
-        codes = codes * max(values, 1) + found
-        number *= max(values, 1)
-        if number > _TOO_MANY_CODES:
-            codes, uniques = pandas.factorize(codes)
-            number = len(uniques)
-    codes, _ = pandas.factorize(codes)
-    return codes[: len(a)], codes[len(a) :]
+def match_rows(a: LoadedRun, b: LoadedRun) -> RowMatch:
+    """Match the rows of two runs. Raises RecordsError where a run has two rows of one key."""
+    first, second = index_rows(a), index_rows(b)
+    return RowMatch(
+        both=[(index, second[key]) for key, index in first.items() if key in second],
+        only_a=[index for key, index in first.items() if key not in second],
+        only_b=[index for key, index in second.items() if key not in first],
+    )
 
 
-def case_of(row: Any) -> Case:
-    """What a row of a frame measured."""
-    values = {d.field: d.read(getattr(row, d.field)) for d in DIMENSIONS}
-    return Case(index=0, **values, count=0)
+def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], int]:
+    """The index of each row by its values in KEY. Raises RecordsError where two are the same."""
+    indices: dict[tuple[Any, ...], int] = {}
+    for index, key in enumerate(map(attrgetter(*KEY), run.rows)):
+        if (first := indices.setdefault(key, index)) != index:
+            raise _two_of_one_key(run, first, index)
+    return indices
 
 
-def _refuse_duplicates(source: LoadedRun, codes: Numbers) -> None:
-    import pandas
+def make_case(row: Any) -> Case:
+    """The case that a row of results measured, with index and count 0."""
+    return Case(index=0, count=0, **{name: getattr(row, name) for name in KEY})
 
-    again = pandas.Series(codes).duplicated().to_numpy()
-    if not again.any():
-        return
-    second = int(again.argmax())
-    first = int((codes == codes[second]).argmax())
-    row = next(source.frame.iloc[[second]].itertuples())
+
+def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
     where = f"rows {first + 1} and {second + 1}"
-    if source.run is None:
+    if run.run is None:
         where = f"lines {first + 2} and {second + 2}"
-    raise RecordsError(
-        f"{source.path} has two rows of {case_of(row).name}: {where}",
+    return RecordsError(
+        f"{run.path} has two rows of {make_case(run.rows[first]).name}: {where}",
         f"give every run a file of its own; {JOURNAL} joins launches of one run",
     )

@@ -60,15 +60,12 @@ def check(
     commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
     commbench check new --against old --rules limits.toml --junit report.xml
     """
+    from commbench import api
     from commbench.analysis.load import load
-    from commbench.compare.comparison import allowed
-    from commbench.errors import UsageError
-    from commbench.gate import github
-    from commbench.gate.gate import check as check_rules
-    from commbench.gate.junit import gate_junit
-    from commbench.gate.limits import DEFAULT_SLOWDOWN
-    from commbench.gate.rules import parse_rule, read_rules
-    from commbench.gate.text import gate_markdown, gate_text
+    from commbench.compare.comparison import COMPARED
+    from commbench.gate.gate import CHECKED
+    from commbench.gate.rules import select_rules
+    from commbench.gate.text import gate_text
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.sanitize import runs_in_actions
@@ -77,31 +74,28 @@ def check(
     from commbench.validation import choose
 
     undecided_fails = choose("--undecided", undecided, {"pass": False, "fail": True})
-    said = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
-    wanted = [parse_rule(name, text) for name, texts in said.items() for text in texts or ()]
-    wanted += read_rules(rules) if rules else ()
-    if against is not None and not any(rule.limit.needs_baseline for rule in wanted):
-        wanted.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
-    if not wanted:
-        raise UsageError(
-            "there is no rule", "--against BASELINE, --min-busbw, --max-time or --rules make one"
-        )
+    limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
+    selected = select_rules(limits, rules, against is not None)
     run_path = find_run(run, print_status)
     baseline_path = find_run(against, print_status) if against is not None else None
     hints = ImportHints(ranks, op, dtype)
-    baseline = load(baseline_path, hints=hints) if baseline_path else None
-    gate = check_rules(load(run_path, hints=hints), baseline, wanted, allow_unmatched)
-    if gate.comparison:
-        allowed([gate.comparison], force)
+    baseline = load(baseline_path, COMPARED, hints) if baseline_path else None
+    gate = api.check(
+        load(run_path, CHECKED, hints), selected, against=baseline,
+        allow_unmatched=allow_unmatched, force=force,
+    )  # fmt: skip
     print_result(gate_text(gate))
-    failed = gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails)
     if gate.outcome == "undecided":
         print_status(f"undecided rows {undecided} (--undecided {undecided})")
     if junit:
+        from commbench.gate.junit import gate_junit
+
         write_new(junit, gate_junit(gate, undecided_fails))
     if runs_in_actions():
-        for line in github.annotations_of(gate, undecided_fails):
+        from commbench.gate import github
+
+        for line in github.make_annotations(gate, undecided_fails):
             print_workflow_command(line)
-        github.add_summary(gate_markdown(gate))
-    if failed:
+        github.add_summary(gate)
+    if gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails):
         raise typer.Exit(1)

@@ -51,9 +51,9 @@ def compare(
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
     """
+    from commbench import api
     from commbench.analysis.load import load
-    from commbench.compare.comparison import COMPARED, allowed
-    from commbench.compare.comparison import compare as compare_two
+    from commbench.compare.comparison import COMPARED
     from commbench.compare.formats import FORMATS
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
@@ -63,22 +63,21 @@ def compare(
 
     hints = ImportHints(ranks, op, dtype)
     within = parse_percentage(tolerance, "--tolerance")
-    form = choose("format", format_, FORMATS)
-    sources = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
-    found = [compare_two(sources[0], other, within) for other in sources[1:]]
-    allowed(found, force)
-    print_result(form(found), end="")
+    write = choose("format", format_, FORMATS)
+    runs = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
+    comparisons = [api.compare(runs[0], other, tolerance=within, force=force) for other in runs[1:]]
+    print_result(write(comparisons), end="")
     if plot or output:
         from commbench.compare.plot import draw_all, draw_one
 
         if plot:
-            draw_one(found, plot)
+            draw_one(comparisons, plot)
             print_status(plot)
-        for file in draw_all(found, output) if output else ():
+        for file in draw_all(comparisons, output) if output else ():
             print_status(file)
-    slower = sum(comparison.counts["slower"] for comparison in found)
+    slower = sum(comparison.counts["slower"] for comparison in comparisons)
     if fail_if_slower and slower:
         print_status(
-            f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {sources[0].name}"
+            f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {runs[0].name}"
         )
         raise typer.Exit(1)

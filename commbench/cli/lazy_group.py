@@ -27,14 +27,14 @@ COMMANDS = {
     "env": "Print what this machine offers.",
     "doctor": "Look for what is in the way of measuring on this host.",
 }
-"""Each is the function, or the group of commands, of its name in the module of its name; with its
-line in the help."""
+"""The commands with their line in the help. Each is a function, or a group of commands, of its name
+in the module of its name."""
 NAMES = {"import": "import_"}
 """Names of the modules and functions of commands whose own name Python keeps for itself."""
 
 
 class LazyGroup(TyperGroup):
-    """Finds COMMANDS in their modules when they are asked for."""
+    """Imports the module of a command when the command is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)

@@ -12,7 +12,7 @@ import typer
 
 from commbench import __version__
 from commbench.cli.lazy_group import LazyGroup
-from commbench.cli.usage_errors import told_of
+from commbench.cli.usage_errors import describe_usage_error
 from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
 from commbench.output.console import OutputClosedError, print_error, print_result
 
@@ -60,7 +60,7 @@ def main() -> NoReturn:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
     except _UsageError as error:
-        print_error(*told_of(error))
+        print_error(*describe_usage_error(error))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         print_error("stopped by SIGINT", "")
@@ -79,16 +79,16 @@ def main() -> NoReturn:
     except (OSError, MemoryError, ImportError) as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
-        trouble = from_os_error(error)
-        print_error(trouble.message, trouble.hint)
-        code = trouble.exit_code
+        known = from_os_error(error)
+        print_error(known.message, known.hint)
+        code = known.exit_code
         _give_up_output()
     _leave(code if isinstance(code, int) else 0)
 
 
 def _prepare_streams() -> None:
-    """Make both streams take any text; a character that a terminal has not becomes a question mark,
-    and what is said to a closed stream is lost."""
+    """Make both streams accept any text: characters that the terminal does not have become question
+    marks, and text for a closed stream is lost."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -98,8 +98,8 @@ def _prepare_streams() -> None:
 
 
 def _give_up_output() -> None:
-    """Lead standard output into the void if it cannot be written, so that nobody fails again at the
-    end."""
+    """Redirect standard output to /dev/null if it cannot be written, so that flushing it at exit
+    does not fail again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -107,7 +107,7 @@ def _give_up_output() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit; at once where torch was imported, for taking it apart takes as long as a small run."""
+    """Exit. If torch was imported, skip Python's finalization, as slow as a small run."""
     if "torch" in sys.modules:
         sys.stdout.flush()
         sys.stderr.flush()

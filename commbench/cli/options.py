@@ -1,4 +1,4 @@
-"""Options that say how a run is shown."""
+"""Options that several commands have, beside those of `commbench run`."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def show(
     if folder := find_sweep(run):
         from commbench.sweep.session import show as show_sweep
 
-        if format_ != TABLE or any(said is not None for said in (peak, ranks, op, dtype)):
+        if format_ != TABLE or any(given is not None for given in (peak, ranks, op, dtype)):
             raise UsageError(
                 f"{run} is a sweep, which is shown in one way", "leave out the options"
             )

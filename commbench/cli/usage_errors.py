@@ -1,4 +1,4 @@
-"""What is said of a command line that no command takes: Typer's error, with a hint that helps."""
+"""The message and the hint for a command line that Typer refuses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from commbench.errors import closest
 
 
-def told_of(error: Any) -> tuple[str, str]:
-    """What is wrong, and what to do about it, of a usage error of Typer's Click."""
+def describe_usage_error(error: Any) -> tuple[str, str]:
+    """The message and the hint of a usage error of Typer's Click."""
     path = _path(error)
     listed = f"`{path} --help` lists the options"
     option = getattr(error, "option_name", "")
@@ -19,7 +19,7 @@ def told_of(error: Any) -> tuple[str, str]:
         listed = f"did you mean {guess}? {listed}"
     error.possibilities = None  # the message would list them all
     message = str(getattr(error, "format_message", error.__str__)())
-    if path.startswith("commbench job ") and _is_of_run(option):
+    if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         return message, f"options of `commbench run` go after two dashes: {example}"
     example = _example(error) if message.startswith("Missing ") else ""
@@ -32,26 +32,27 @@ def _path(error: Any) -> str:
 
     if error.ctx:
         return str(error.ctx.command_path)
-    # Click's parser tells only of some errors where they come from.
+    # Some errors of Click's parser do not name their command.
     return f"commbench {sys.argv[1]}" if sys.argv[1:] and sys.argv[1] in COMMANDS else "commbench"
 
 
 def _closest(option: str, possibilities: Sequence[str]) -> str:
-    """The one that is meant, if any: Click counts the dashes as alike too."""
+    """The most similar option, compared without dashes; empty if none is similar."""
     names = {name.lstrip("-"): name for name in possibilities}
     close = closest(option.lstrip("-"), names, similarity=0.6)
     return names[close[0]] if close else ""
 
 
-def _is_of_run(option: str) -> bool:
+def _is_run_option(option: str) -> bool:
     """Whether `commbench run` has an option of that name."""
-    from commbench.cli.lazy_group import command
+    from commbench.runner.run_options import RUN_OPTIONS
 
-    return any(option in (*p.opts, *p.secondary_opts) for p in command("run").params)
+    flags = (flag for each in RUN_OPTIONS.values() for flag in each.flags)
+    return any(option in flag.split("/") for flag in flags)
 
 
 def _example(error: Any) -> str:
-    """The first line of a command's help that shows how to call it; empty where none does."""
+    """The first example in the help of the command; empty if there is none."""
     text = (error.ctx.command.help or "") if error.ctx else ""
     lines = (line.strip() for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines())
     found = next((line for line in lines if line.startswith("commbench ")), "")

@@ -1,149 +1,69 @@
-"""Two sets of results, row by row: which is faster, by how much, and how sure that is.
+"""Compares two runs row by row: which is faster, by how much, and how sure that is.
 
-The ratio is time of B over time of A: above 1 B is slower. analysis.comparison.ratio gives its
-interval and the verdict; where both sides hold samples, a rank test has its say too.
+The ratio is the time of B over the time of A: above 1 B is slower.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import RowMatch, case_of, key_codes, match
-from commbench.compare.rank_test import rank_tests
+from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.analysis.row_matching import match_rows
+from commbench.analysis.rows import ResultRow
+from commbench.compare.rank_test import rank_test
 from commbench.compare.ratio import (
     FASTER,
     NOT_COMPARED,
     SLOWER,
     TOLERANCE,
+    UNDECIDED,
     VERDICTS,
-    MedianCI,
-    ratio_of,
-    verdicts_of,
+    decide_verdict,
+    row_times,
+    time_ratio,
+    why_not_compared,
+    why_undecided,
 )
-from commbench.compare.reasons import choose, doubts, unusable
 from commbench.errors import UsageError
+from commbench.results.schema import Run
+from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-
 COMPARED = (*KEY, *TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status")
-"""The columns that a comparison needs; reading no others is faster."""
+"""The columns that a comparison needs; loading no others is faster."""
 
 
-class Comparison(NamedTuple):
-    """B against A."""
+class ComparedRow(NamedTuple):
+    """Two rows that measured the same case."""
 
-    a: LoadedRun
-    b: LoadedRun
-    tolerance: float
-    rows: DataFrame
-    """A row per key that both have, sizes ascending within each kind: the columns of KEY, `kind`
-    (the row's title), times, busbw and status of both, ratio, p_value, units, verdict, reason."""
-    only_a: DataFrame
-    """Rows of A that B lacks, with their `kind`."""
-    only_b: DataFrame
-    mismatches: tuple[Difference, ...]
-    """Not empty: the two should not be compared."""
-    differences: tuple[Difference, ...]
-    crossovers: tuple[Crossover, ...]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many rows got each verdict."""
-        found = self.rows["verdict"].value_counts()
-        return {verdict: int(found.get(verdict, 0)) for verdict in VERDICTS}
-
-    @property
-    def ranked(self) -> bool:
-        """Whether a rank test had a say in any row."""
-        return bool((self.rows["units"] != "").any())
-
-
-def compare(a: LoadedRun, b: LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
-    """B against A. Raises RecordsError where a side has two rows of one key.
-
-    Whether the two may be compared at all is for the caller to see, by its `mismatches`.
-    """
-    matched = match(a, b)
-    rows = _rows(a, b, matched, tolerance)
-    return Comparison(
-        a=a,
-        b=b,
-        tolerance=tolerance,
-        rows=rows,
-        only_a=_with_kind(a.frame.iloc[matched.only_a]),
-        only_b=_with_kind(b.frame.iloc[matched.only_b]),
-        mismatches=mismatches(a, b),
-        differences=differences(a, b),
-        crossovers=crossovers_of(rows),
-    )
-
-
-def _rows(a: LoadedRun, b: LoadedRun, matched: RowMatch, tolerance: float) -> DataFrame:
-    import numpy as np
-    from pandas import Categorical
-
-    first, second = a.frame.iloc[matched.in_a], b.frame.iloc[matched.in_b]
-    rows = _with_kind(first[list(KEY)])
-    for side, frame in (("a", first), ("b", second)):
-        for name in (*TIMES, "busbw_GBps"):
-            what, _, rest = name.partition("_")
-            rows[f"{what}_{side}_{rest}"] = frame[name].to_numpy()
-        rows[f"status_{side}"] = frame["status"].array
-    times_a, times_b = _times(first), _times(second)
-    ratio = ratio_of(times_a, times_b)
-    rows["ratio"], rows["ratio_ci_low"], rows["ratio_ci_high"] = ratio
-    rows["p_value"], rows["units"] = rank_tests(a, b, matched)
-    verdicts = verdicts_of(ratio, rows["p_value"].to_numpy(), tolerance)
-    out = unusable(first, second, ratio.median)
-    rows["reason"] = choose(out + doubts(verdicts, times_a, times_b, ratio, tolerance), len(rows))
-    left_out = np.logical_or.reduce([where for where, _ in out])
-    rows["verdict"] = Categorical(np.where(left_out, NOT_COMPARED, verdicts), list(VERDICTS))
-    order = np.lexsort((rows["size_bytes"].to_numpy(), rows["kind"].cat.codes.to_numpy()))
-    ordered: DataFrame = rows.iloc[order].reset_index(drop=True)
-    return ordered
-
-
-def _with_kind(frame: DataFrame) -> DataFrame:
-    """The rows with a column `kind`: their titles, as categories in order of first appearance."""
-    import pandas
-
-    found = frame.reset_index(drop=True)
-    codes, _ = key_codes(found, found.iloc[:0], KEY[:-1])
-    firsts = found[~pandas.Series(codes).duplicated().to_numpy()]
-    numbers, titles = pandas.factorize(
-        pandas.Series([case_of(row).title for row in firsts.itertuples()], dtype="object")
-    )
-    kinds = pandas.Categorical.from_codes(numbers[codes], pandas.Index(titles, dtype="object"))
-    with_kind: DataFrame = found.assign(kind=kinds)
-    return with_kind
-
-
-def _times(frame: DataFrame) -> MedianCI:
-    return MedianCI(*(frame[name].to_numpy() for name in TIMES))
-
-
-def allowed(comparisons: Sequence[Comparison], force: bool) -> None:
-    """Refuse comparisons whose sides differ in what must match, unless forced; and empty ones."""
-    for found in comparisons:
-        if found.mismatches and not force:
-            told = "; ".join(f"{f.name} is {f.a} and {f.b}" for f in found.mismatches)
-            raise UsageError(
-                f"{found.a.name} and {found.b.name} should not be compared: {told}",
-                "measure both alike, or compare all the same with --force",
-            )
-        if not len(found.rows):
-            words = [dimension.word for dimension in DIMENSIONS]
-            raise UsageError(
-                f"{found.a.name} and {found.b.name} have no row in common",
-                f"rows match by {', '.join(words[:-1])} and {words[-1]}",
-            )
+    kind: str
+    """The title of the case: what it is without its size."""
+    a: Any
+    """The row of A, a named tuple of columns of results.csv."""
+    b: Any
+    ratio: float | None
+    """Time of B over time of A; None where it is not known."""
+    ratio_ci_low: float | None
+    ratio_ci_high: float | None
+    """The ends of its 95 % interval."""
+    p_value: float | None
+    """The p-value of the rank test; None where there is none."""
+    units: str
+    """What the rank test ranked: `launches` or `batches`; empty where there is none."""
+    verdict: str
+    """One of VERDICTS."""
+    reason: str
+    """Why the verdict is `undecided` or `not compared`; empty for other verdicts."""
 
 
 class Crossover(NamedTuple):
@@ -157,17 +77,122 @@ class Crossover(NamedTuple):
     above: str
 
 
-def crossovers_of(rows: DataFrame) -> tuple[Crossover, ...]:
-    """The crossovers of a comparison's rows, whose sizes ascend within each kind. Where sizes in
-    between are not decided, the crossover may lie at any of them."""
-    decided = rows[rows["verdict"].isin((FASTER, SLOWER))]
-    kinds, verdicts, sizes = (
-        decided[name].to_numpy() for name in ("kind", "verdict", "size_bytes")
+class Comparison(NamedTuple):
+    """Run B against run A."""
+
+    a: LoadedRun
+    b: LoadedRun
+    tolerance: float
+    rows: tuple[ComparedRow, ...]
+    """A row per case that both have; kinds in the order of A, sizes ascending within each kind."""
+    only_a: tuple[Any, ...]
+    """The rows of A that B lacks, named tuples of columns of results.csv."""
+    only_b: tuple[Any, ...]
+    mismatches: tuple[Difference, ...]
+    """Where this is not empty, the two runs should not be compared."""
+    differences: tuple[Difference, ...]
+    crossovers: tuple[Crossover, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have each verdict."""
+        found = Counter(row.verdict for row in self.rows)
+        return {verdict: found[verdict] for verdict in VERDICTS}
+
+    @property
+    def has_rank_tests(self) -> bool:
+        """Whether any row has a rank test."""
+        return any(row.units for row in self.rows)
+
+    def frame(self) -> DataFrame:
+        """Every row of either side as a pandas DataFrame, with the columns of `--format csv`."""
+        from commbench.compare.formats import comparison_frame
+
+        return comparison_frame(self)
+
+
+def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
+    """Compare B with A. Raises RecordsError where a run has two rows of one case.
+
+    Runs that should not be compared are compared nevertheless: see `mismatches`, and
+    `require_comparable`.
+    """
+    a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
+    match = match_rows(a, b)
+    rows = [_compare_rows(a, b, in_a, in_b, tolerance) for in_a, in_b in match.both]
+    order = {kind: number for number, kind in enumerate(dict.fromkeys(row.kind for row in rows))}
+    rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))
+    return Comparison(
+        a=a,
+        b=b,
+        tolerance=tolerance,
+        rows=tuple(rows),
+        only_a=tuple(a.rows[index] for index in match.only_a),
+        only_b=tuple(b.rows[index] for index in match.only_b),
+        mismatches=mismatches(a, b),
+        differences=differences(a, b),
+        crossovers=find_crossovers(rows),
     )
-    turns = ((kinds[1:] == kinds[:-1]) & (verdicts[1:] != verdicts[:-1])).nonzero()[0]
+
+
+def _compare_rows(
+    a: LoadedRun, b: LoadedRun, in_a: int, in_b: int, tolerance: float
+) -> ComparedRow:
+    first, second = a.rows[in_a], b.rows[in_b]
+    ratio = time_ratio(row_times(first), row_times(second))
+    p_value, units = None, ""
+    if a.run and b.run:
+        p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))
+    verdict = decide_verdict(ratio, p_value, tolerance)
+    if reason := why_not_compared(first, second, ratio):
+        verdict = NOT_COMPARED
+    elif verdict == UNDECIDED:
+        reason = why_undecided(first, second, ratio, tolerance)
+    return ComparedRow(row_kind(first), first, second, *ratio, p_value, units, verdict, reason)
+
+
+def _result_row(run: Run, index: int) -> ResultRow:
+    return ResultRow(run.header, run.measurements[index], None)
+
+
+_KIND = tuple(name for name in KEY if name != "size_bytes")
+
+
+def row_kind(row: Any) -> str:
+    """The title of a row's case: what it is without its size."""
+    return _title(tuple(getattr(row, name) for name in _KIND))
+
+
+@lru_cache(maxsize=1 << 12)
+def _title(values: tuple[Any, ...]) -> str:
+    return Case(index=0, size_bytes=0, count=0, **dict(zip(_KIND, values, strict=True))).title
+
+
+def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
+    """Raise UsageError for a comparison whose sides differ in what must match, unless `force`; and
+    for one without rows."""
+    for found in comparisons:
+        if found.mismatches and not force:
+            facts = "; ".join(f"{fact.name} is {fact.a} and {fact.b}" for fact in found.mismatches)
+            raise UsageError(
+                f"{found.a.name} and {found.b.name} should not be compared: {facts}",
+                "measure both alike, or compare all the same with --force",
+            )
+        if not found.rows:
+            words = [dimension.word for dimension in DIMENSIONS]
+            raise UsageError(
+                f"{found.a.name} and {found.b.name} have no row in common",
+                f"rows match by {', '.join(words[:-1])} and {words[-1]}",
+            )
+
+
+def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
+    """The crossovers of rows whose sizes ascend within each kind. Where sizes in between are not
+    decided, the crossover may lie at any of them."""
+    decided = [row for row in rows if row.verdict in (FASTER, SLOWER)]
     return tuple(
-        Crossover(
-            str(kinds[i]), int(sizes[i]), int(sizes[i + 1]), str(verdicts[i]), str(verdicts[i + 1])
-        )
-        for i in turns
+        Crossover(kind, x.a.size_bytes, y.a.size_bytes, x.verdict, y.verdict)
+        for kind, same in groupby(decided, attrgetter("kind"))
+        for x, y in pairwise(same)
+        if x.verdict != y.verdict
     )

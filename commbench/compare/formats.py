@@ -1,17 +1,197 @@
-"""FORMATS: the table of ways to print comparisons. Each gives text that ends with a line's end."""
+"""FORMATS: the formats that comparisons are printed in; Markdown, CSV and JSON are written here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
 
+from commbench.analysis.columns import KEY, TEXTS
+from commbench.analysis.csv_file import make_csv
+from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import Comparison
-from commbench.compare.data import comparisons_csv, comparisons_json
-from commbench.compare.markdown import comparisons_markdown
+from commbench.compare.ratio import FASTER, SAME, SLOWER
+from commbench.compare.summary import (
+    HEADINGS,
+    TableLine,
+    by_kind,
+    crossover_text,
+    distinct_names,
+    make_lines,
+    notes,
+    reasons,
+    sides,
+    unmatched_rows,
+    verdict_line,
+)
 from commbench.compare.text import comparisons_text
+from commbench.output.markdown import details, escape, table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SCHEMA = 1
+"""Version of the JSON; raised when a field changes its meaning or goes."""
+
+_SIDE_COLUMNS = {
+    "time_us": "time_{}_us",
+    "time_ci_low_us": "time_{}_ci_low_us",
+    "time_ci_high_us": "time_{}_ci_high_us",
+    "busbw_GBps": "busbw_{}_GBps",
+}
+"""The columns of either side, by those of results.csv."""
+_COMPARED_COLUMNS = (
+    "ratio",
+    "ratio_ci_low",
+    "ratio_ci_high",
+    "p_value",
+    "units",
+    "verdict",
+    "reason",
+)
+COLUMNS = (
+    *KEY,
+    *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),
+    *_COMPARED_COLUMNS,
+)
+"""The columns of a comparison, and the fields of its rows in JSON."""
+
+
+def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
+    """Every row of either side as CSV; the columns `a` and `b` name the sides."""
+    rows = ((found.a.name, found.b.name, *row) for found in comparisons for row in flat_rows(found))
+    return make_csv(("a", "b", *COLUMNS), rows)
+
+
+def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
+    """The rows of a comparison, then those that only one side has, as values of COLUMNS; numbers
+    have seven digits."""
+    for row in found.rows:
+        compared = (_rounded(getattr(row, name)) for name in _COMPARED_COLUMNS)
+        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared
+    unknown = (None,) * len(_SIDE_COLUMNS)
+    for row in found.only_a:
+        yield *_values(row, KEY), *_values(row), *unknown, *unknown, "", "only in A", ""
+    for row in found.only_b:
+        yield *_values(row, KEY), *unknown, *_values(row), *unknown, "", "only in B", ""
+
+
+def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
+    return (getattr(row, name) for name in columns)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def comparison_frame(found: Comparison) -> DataFrame:
+    """The rows of `flat_rows` as a pandas DataFrame."""
+    from commbench.analysis.dataframe import make_frame
+
+    return make_frame(flat_rows(found), COLUMNS, (*TEXTS, "units", "verdict", "reason"))
+
+
+def comparisons_json(comparisons: Sequence[Comparison]) -> str:
+    """Everything that is known about each comparison; null stands for what is not known."""
+    document = {
+        "schema": SCHEMA,
+        "ratio": "time of b over time of a",
+        "comparisons": [_as_json(found) for found in comparisons],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _as_json(found: Comparison) -> dict[str, Any]:
+    return {
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "tolerance": found.tolerance,
+        "counts": found.counts,
+        "mismatches": [fact._asdict() for fact in found.mismatches],
+        "differences": [fact._asdict() for fact in found.differences],
+        "crossovers": [crossover._asdict() for crossover in found.crossovers],
+        "rows": [dict(zip(COLUMNS, map(_finite, row), strict=True)) for row in flat_rows(found)],
+    }
+
+
+def _side(run: LoadedRun) -> dict[str, Any]:
+    return {"name": run.name, "path": str(run.path), "has_samples": run.run is not None}
+
+
+def _finite(value: Any) -> Any:
+    return None if value == inf else value
+
+
+SHORT = 24
+"""A comparison of up to this many rows is one table; of a longer one, the rows that are faster or
+slower are shown, and all rows are folded."""
+MOST_MARKDOWN_ROWS = 400
+"""GitHub takes 65,536 characters in a comment."""
+MARKS = {SLOWER: "🔴 slower", FASTER: "🟢 faster"}
+
+
+def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
+    """Comparisons for a pull request, each under a heading: verdict, table, and the rest folded."""
+    return "\n\n".join("\n".join(_comparison(found)) for found in comparisons) + "\n"
+
+
+def _comparison(found: Comparison) -> list[str]:
+    first, second = distinct_names((found.a, found.b))
+    lines = [f"### {escape(second)} against {escape(first)}", ""]
+    lines += [f"**{escape(_headline(found))}.** {escape(verdict_line(found))}", ""]
+    everything = [
+        (kind, line)
+        for kind, rows in by_kind(found.rows[:MOST_MARKDOWN_ROWS])
+        for line in make_lines(rows)
+    ]
+    decided = [(kind, line) for kind, line in everything if line.verdict in MARKS]
+    if len(everything) <= SHORT:
+        lines += [*_table(everything), ""]
+    else:
+        lines += [*(_table(decided) if decided else []), ""]
+        lines += [*details(f"All {len(everything)} rows", _table(everything)), ""]
+    if len(found.rows) > MOST_MARKDOWN_ROWS:
+        lines += [f"{len(found.rows) - MOST_MARKDOWN_ROWS} more rows are in `--format csv`.", ""]
+    lines += [f"* Crossover of {escape(crossover_text(c))}." for c in found.crossovers[:SHORT]]
+    lines += ["", *details("What was compared, and what limits it", _limits(found))]
+    return lines
+
+
+def _headline(found: Comparison) -> str:
+    counts, (first, second) = found.counts, distinct_names((found.a, found.b))
+    words = {SLOWER: f"slower than {first}", FASTER: "faster"}
+    if not counts[SLOWER]:
+        words[FASTER] = f"faster than {first}"
+    parts = [f"{word} in {counts[verdict]}" for verdict, word in words.items() if counts[verdict]]
+    if not parts and not counts[SAME]:
+        return f"Whether {second} differs from {first} cannot be told"
+    if not parts:
+        return f"{second} is the same as {first} in {counts[SAME]} of {len(found.rows)} rows"
+    return f"{second} is {' and '.join(parts)} of {len(found.rows)} rows"
+
+
+def _table(lines: Sequence[tuple[str, TableLine]]) -> list[str]:
+    rows = [(kind, *line.cells[:-1], MARKS.get(line.verdict, line.verdict)) for kind, line in lines]
+    return table(("", *HEADINGS), rows, left=",verdict")
+
+
+def _limits(found: Comparison) -> list[str]:
+    who = [(s.letter, s.name, s.path, s.extent) for s in sides(found)]
+    lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
+    lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
+    explained = [f"{what}: {where}" for what, where in (*reasons(found), *unmatched_rows(found))]
+    lines += [f"* {escape(text)}." for text in (*explained, *notes(found))]
+    facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
+    if facts:
+        lines += ["", *table(("what differs", "A", "B"), facts, left="what differs,A,B")]
+    return lines
+
 
 FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {
-    "table": lambda found: comparisons_text(found) + "\n",
-    "markdown": lambda found: comparisons_markdown(found) + "\n",
+    "table": comparisons_text,
+    "markdown": comparisons_markdown,
     "csv": comparisons_csv,
     "json": comparisons_json,
 }
+"""Each gives text that ends with a line feed."""

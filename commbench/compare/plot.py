@@ -1,17 +1,19 @@
-"""Comparisons as pictures, one per kind of case: times above, their ratio below, against size."""
+"""Plots of comparisons, one per kind of case: times above, ratios below, against size."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import cycle
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.compare.comparison import Comparison
-from commbench.compare.ratio import NOT_COMPARED
-from commbench.compare.summary import names_of
+from commbench.compare.comparison import ComparedRow, Comparison
+from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
+from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
 from commbench.results.files import write_new
@@ -19,10 +21,9 @@ from commbench.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from pandas import DataFrame
 
-Curves = list[tuple[str, "DataFrame"]]
-"""The rows of one kind against each of the others, by the other's name."""
+Curve = dict[int, MedianCI]
+"""A median and its interval for each size."""
 GREY = "#888888"
 
 
@@ -53,12 +54,11 @@ def _as_file_name(kind: str) -> str:
 
 def _drawable(comparisons: Sequence[Comparison]) -> list[str]:
     """The kinds that were timed on both sides at two sizes or more."""
-    kinds = dict.fromkeys(str(kind) for found in comparisons for kind in _timed(found)["kind"])
-    drawable = [
-        kind
-        for kind in kinds
-        if any(_rows(found, kind)["size_bytes"].nunique() > 1 for found in comparisons)
-    ]
+    sizes: dict[str, int] = {}
+    for found in comparisons:
+        for kind, number in Counter(row.kind for row in _timed(found)).items():
+            sizes[kind] = max(sizes.get(kind, 0), number)
+    drawable = [kind for kind, number in sizes.items() if number > 1]
     if not drawable:
         raise UnavailableError(
             "no plot: a curve needs at least two sizes that both sides have timed",
@@ -67,16 +67,8 @@ def _drawable(comparisons: Sequence[Comparison]) -> list[str]:
     return drawable
 
 
-def _timed(found: Comparison) -> DataFrame:
-    compared = (found.rows["ratio"] > 0) & (found.rows["verdict"] != NOT_COMPARED)
-    rows: DataFrame = found.rows[compared]
-    return rows
-
-
-def _rows(found: Comparison, kind: str) -> DataFrame:
-    rows = _timed(found)
-    chosen: DataFrame = rows[rows["kind"] == kind]
-    return chosen
+def _timed(found: Comparison) -> list[ComparedRow]:
+    return [row for row in found.rows if row.verdict != NOT_COMPARED]
 
 
 def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
@@ -87,45 +79,31 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
     canvas = FigureCanvasAgg(figure)
     times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     figure.subplots_adjust(left=0.1, right=0.97, bottom=0.11, top=0.94, hspace=0.06)
-    first, *others = names_of([comparisons[0].a, *(found.b for found in comparisons)])
-    named = zip(others, comparisons, strict=True)
-    curves = [(name, found, _rows(found, kind)) for name, found in named]
-    curves = [curve for curve in curves if len(curve[2])]
-    _paint_first(times, f"A: {first}", [rows for _, _, rows in curves])
+    first, *others = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
+    rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
+    curve_of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
+    _paint(times, curve_of_a, _tag(f"A: {first}"), COLOURS[0], MARKERS[0])
     styles = zip(cycle(COLOURS[1:]), cycle(MARKERS[1:]), strict=False)
-    for (name, found, rows), (colour, marker) in zip(curves, styles, strict=False):
+    drawn = [curve for curve in zip(others, comparisons, rows, strict=True) if curve[2]]
+    for (name, found, same), (colour, marker) in zip(drawn, styles, strict=False):
         b = _tag(f"B: {name}")
-        _paint(times, rows, "time_b_us", ("time_b_ci_low_us", "time_b_ci_high_us"), b, colour,
-               marker)  # fmt: skip
-        _paint(ratios, rows, "ratio", ("ratio_ci_low", "ratio_ci_high"), b, colour, marker)
+        _paint(times, {r.a.size_bytes: row_times(r.b) for r in same}, b, colour, marker)
+        curve = {r.a.size_bytes: MedianCI(r.ratio, r.ratio_ci_low, r.ratio_ci_high) for r in same}
+        _paint(ratios, curve, b, colour, marker)
         _mark_crossovers(ratios, found, kind, colour)
     times.set_title(plain(kind), fontsize=10)
-    _dress(times, ratios, comparisons[0].tolerance)
+    _format_axes(times, ratios, comparisons[0].tolerance)
     _write(canvas, path)
 
 
-def _paint_first(axes: Axes, name: str, parts: Sequence[DataFrame]) -> None:
-    """Side A, with the sizes of all comparisons."""
-    import pandas
-
-    rows = pandas.concat(parts).drop_duplicates("size_bytes").sort_values("size_bytes")
-    _paint(axes, rows, "time_a_us", ("time_a_ci_low_us", "time_a_ci_high_us"), _tag(name),
-           COLOURS[0], MARKERS[0])  # fmt: skip
-
-
-def _paint(
-    axes: Axes,
-    rows: DataFrame,
-    column: str,
-    band: tuple[str, str],
-    name: str,
-    colour: str,
-    marker: str,
-) -> None:
-    sizes = rows["size_bytes"].to_numpy()
-    low, high = (rows[end].to_numpy() for end in band)
-    axes.fill_between(sizes, low, high, color=colour, alpha=0.22, linewidth=0)
-    axes.plot(sizes, rows[column].to_numpy(), color=colour, marker=marker, markersize=4, label=name)
+def _paint(axes: Axes, curve: Curve, name: str, colour: str, marker: str) -> None:
+    sizes = sorted(curve)
+    medians, lows, highs = (
+        [nan if value is None else value for value in values]
+        for values in zip(*(curve[size] for size in sizes), strict=True)
+    )
+    axes.fill_between(sizes, lows, highs, color=colour, alpha=0.22, linewidth=0)
+    axes.plot(sizes, medians, color=colour, marker=marker, markersize=4, label=name)
 
 
 def _mark_crossovers(axes: Axes, found: Comparison, kind: str, colour: str) -> None:
@@ -137,7 +115,7 @@ def _mark_crossovers(axes: Axes, found: Comparison, kind: str, colour: str) -> N
             )  # fmt: skip
 
 
-def _dress(times: Axes, ratios: Axes, tolerance: float) -> None:
+def _format_axes(times: Axes, ratios: Axes, tolerance: float) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     times.set_xscale("log", base=2)

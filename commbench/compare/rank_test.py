@@ -1,7 +1,9 @@
-"""The rank test of each pair of rows, over launches or batches: single samples are not independent.
+"""The rank test of a pair of rows. It ranks launches or batches, not samples: samples of one batch
+are not independent.
 
-A launch is an experimental factor of its own (Hunold and Carpen-Amarie, TPDS 2016). So launches are
-ranked where there are enough; otherwise batches to the case, other cases having come in between.
+A launch is an experimental factor of its own (Hunold and Carpen-Amarie, TPDS 2016). So the test
+ranks the medians of launches where both sides have enough, otherwise the medians of batches: other
+cases were measured between two batches of a case.
 """
 
 from __future__ import annotations
@@ -10,42 +12,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import erfc, sqrt
-from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import RowMatch
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 FEWEST = 4
 """With three values against three, no rank test can reach 5 %."""
 
 
-def rank_tests(a: LoadedRun, b: LoadedRun, matched: RowMatch) -> tuple[Numbers, list[str]]:
-    """The p-value of each pair of rows, and what was ranked; NaN and empty where a side has too
-    few of either, or holds no samples."""
-    import numpy as np
-
-    p_values = np.full(len(matched.in_a), np.nan)
-    units = [""] * len(p_values)
-    if a.run is None or b.run is None:
-        return p_values, units
-    for index, (in_a, in_b) in enumerate(zip(matched.in_a, matched.in_b, strict=True)):
-        sides = [
-            ResultRow(run.header, run.measurements[place], None)
-            for run, place in ((a.run, in_a), (b.run, in_b))
-        ]
-        for name, medians in UNITS.items():
-            first, second = map(medians, sides)
-            if min(len(first), len(second)) >= FEWEST:
-                p_values[index], units[index] = mann_whitney(first, second), name
-                break
-    return p_values, units
+def rank_test(a: ResultRow, b: ResultRow) -> tuple[float | None, str]:
+    """The p-value of a pair of rows, and what was ranked; None and empty where a side has too few
+    launches and too few batches."""
+    for name, medians in UNITS.items():
+        first, second = medians(a), medians(b)
+        if min(len(first), len(second)) >= FEWEST:
+            return mann_whitney(first, second), name
+    return None, ""
 
 
 def batch_medians(row: ResultRow) -> tuple[float, ...]:
@@ -62,11 +44,11 @@ UNITS: dict[str, Callable[[ResultRow], tuple[float, ...]]] = {
 
 
 EXACT_UP_TO = 20
-"""Values of both groups together up to which the exact distribution is used."""
+"""Up to this number of values in both groups together, the exact distribution is used."""
 
 
 def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p-value; 1 where either group is empty.
+    """The two-sided p-value of the rank test of Mann and Whitney; 1 where a group is empty.
 
     Exact given the ties for few values, by counting all ways to choose the first group's ranks;
     otherwise normal, with tie and continuity correction. Mann and Whitney, Ann. Math. Stat. 18
@@ -75,15 +57,15 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
     if not first or not second:
         return 1.0
     ordered = sorted((*first, *second))
-    middles = _doubled_ranks(ordered)
-    rank_sum = sum(middles[value] for value in first)
+    ranks = _doubled_ranks(ordered)
+    rank_sum = sum(ranks[value] for value in first)
     if len(ordered) <= EXACT_UP_TO:
-        return _exact(tuple(middles[value] for value in ordered), len(first), rank_sum)
+        return _exact(tuple(ranks[value] for value in ordered), len(first), rank_sum)
     return _normal(Counter(ordered), len(first), len(second), rank_sum / 2)
 
 
 def _doubled_ranks(ordered: Sequence[float]) -> dict[float, int]:
-    """Twice the rank of each value, from 1; tied ones share the mean of theirs."""
+    """Twice the rank of each value, from 1; tied values share the mean of their ranks."""
     firsts: dict[float, int] = {}
     lasts: dict[float, int] = {}
     for rank, value in enumerate(ordered, start=1):
@@ -102,7 +84,7 @@ def _exact(ranks: tuple[int, ...], number: int, rank_sum: int) -> float:
 
 @lru_cache(maxsize=256)
 def _ways(ranks: tuple[int, ...], number: int) -> Counter[int]:
-    """In how many ways so many of the ranks have each sum."""
+    """In how many ways `number` of the ranks give each sum."""
     by_size: list[Counter[int]] = [Counter({0: 1}), *(Counter() for _ in range(number))]
     for rank in ranks:
         for size in range(number, 0, -1):

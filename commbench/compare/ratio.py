@@ -1,67 +1,100 @@
-"""The ratio of two medians with its interval, and the verdict on it.
+"""The ratio of two median times with its 95 % interval, and the verdict on it with its reason.
 
-    d = b - a        low = d - sqrt((b - low_b)^2 + (high_a - a)^2)
+    d = b - a        low  = d - sqrt((b - low_b)^2 + (high_a - a)^2)
                      high = d + sqrt((high_b - b)^2 + (a - low_a)^2)
 
-with a and b the logarithms of the medians, and low and high the ends of their 95 % intervals: the
-method of variance estimates recovery (MOVER; Zou and Donner, Statistics in Medicine 27, 2008). It
-needs no symmetry and no normal distribution, only the two intervals.
+with a and b the logarithms of the medians, and low and high the logarithms of the ends of their
+95 % intervals: the method of variance estimates recovery (MOVER; Zou and Donner, Statistics in
+Medicine 27, 2008). It needs the two intervals only; they need be neither symmetric nor normal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import exp, hypot, inf, log
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
+from commbench.results.schema import OK, WRONG
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
 NOT_COMPARED = "not compared"
 VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOT_COMPARED)
 TOLERANCE = 0.05
 """Ratios from 1/(1 + tolerance) to 1 + tolerance count as the same."""
+SIGNIFICANCE = 0.05
+OVERLAP = "the interval reaches over the tolerance"
+CHANCE = "the rank test does not rule out chance"
+_LARGEST_EXPONENT = 709.0
+"""exp() of more than about 709.78 is no float."""
 
 
 class MedianCI(NamedTuple):
-    """Medians and the ends of their 95 % intervals, one each per row; NaN where there is none."""
+    """A median time, or a ratio of two, and the ends of its 95 % interval; None: not known."""
 
-    median: Numbers
-    low: Numbers
-    high: Numbers
-
-
-def ratio_of(a: MedianCI, b: MedianCI) -> MedianCI:
-    """The ratio of b over a and its 95 % interval, row by row; NaN where an end is missing."""
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        log_a, low_a, high_a = (np.log(values) for values in a)
-        log_b, low_b, high_b = (np.log(values) for values in b)
-        difference = log_b - log_a
-        down = np.hypot(log_b - low_b, high_a - log_a)
-        up = np.hypot(high_b - log_b, log_a - low_a)
-        return MedianCI(b.median / a.median, np.exp(difference - down), np.exp(difference + up))
+    median: float | None
+    low: float | None
+    high: float | None
 
 
-def verdicts_of(ratio: MedianCI, p_values: Numbers, tolerance: float) -> Numbers:
-    """The verdict on each ratio: decided only where the whole interval lies on one side of the
-    tolerance, and the rank test (NaN: there is none) does not say that it may be chance."""
-    import numpy as np
-
-    _, low, high = ratio
-    upper = 1 + tolerance
-    differs = ~(p_values >= SIGNIFICANCE)
-    return np.select(
-        [
-            (low > upper) & differs,
-            (high < 1 / upper) & differs,
-            (low >= 1 / upper) & (high <= upper),
-        ],
-        [SLOWER, FASTER, SAME],
-        UNDECIDED,
-    )
+def row_times(row: Any) -> MedianCI:
+    """The median time of a row of results, in microseconds."""
+    return MedianCI(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
 
 
-SIGNIFICANCE = 0.05
+def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:
+    """The ratio of b over a; no ratio where a median is None or 0 or the ratio is no float, no
+    interval where an end is None."""
+    if not a.median or not b.median:
+        return MedianCI(None, None, None)
+    ratio = b.median / a.median
+    if not 0 < ratio < inf:
+        return MedianCI(None, None, None)
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return MedianCI(ratio, None, None)
+    log_a, low_a, high_a = _log(a.median), _log(a.low), _log(a.high)
+    log_b, low_b, high_b = _log(b.median), _log(b.low), _log(b.high)
+    difference = log_b - log_a
+    down = hypot(log_b - low_b, high_a - log_a)
+    up = hypot(high_b - log_b, log_a - low_a)
+    return MedianCI(ratio, _exp(difference - down), _exp(difference + up))
+
+
+def _log(value: float) -> float:
+    return log(value) if value > 0 else -inf
+
+
+def _exp(value: float) -> float:
+    return exp(value) if value < _LARGEST_EXPONENT else inf
+
+
+def decide_verdict(ratio: MedianCI, p_value: float | None, tolerance: float) -> str:
+    """The verdict on a ratio. It is `slower` or `faster` only where the whole interval lies on one
+    side of the tolerance, and the rank test, where there is one, rejects chance."""
+    if ratio.low is None or ratio.high is None:
+        return UNDECIDED
+    differs = p_value is None or p_value < SIGNIFICANCE
+    upper, lower = 1 + tolerance, 1 / (1 + tolerance)
+    if ratio.low > upper and differs:
+        return SLOWER
+    if ratio.high < lower and differs:
+        return FASTER
+    return SAME if ratio.low >= lower and ratio.high <= upper else UNDECIDED
+
+
+def why_not_compared(a: Any, b: Any, ratio: MedianCI) -> str:
+    """Why two rows of results are not compared; empty where they are."""
+    for letter, row in (("A", a), ("B", b)):
+        if row.status != OK:
+            return f"{'wrong results' if row.status == WRONG else row.status} in {letter}"
+        if not row.time_us:
+            return f"nothing timed in {letter}"
+    return "" if ratio.median else "the ratio is out of range"
+
+
+def why_undecided(a: Any, b: Any, ratio: MedianCI, tolerance: float) -> str:
+    """Why the verdict on two rows of results is `undecided`."""
+    for letter, row in (("A", a), ("B", b)):
+        if row.time_ci_low_us is None or row.time_ci_high_us is None:
+            return f"no interval in {letter}"
+    assert ratio.low is not None and ratio.high is not None
+    beyond = ratio.low > 1 + tolerance or ratio.high < 1 / (1 + tolerance)
+    return CHANCE if beyond else OVERLAP

@@ -1,17 +1,23 @@
-"""What is said of a comparison: in a word, in numbers, and in what its two sides differ.
-
-The same sentences serve the table, Markdown and the pull request they are pasted into.
-"""
+"""Sentences and table cells about a comparison, which the text and the Markdown share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
-from commbench.compare.comparison import Comparison, Crossover
-from commbench.compare.ratio import FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
-from commbench.compare.reasons import CHANCE, OVERLAP
+from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
+from commbench.compare.ratio import (
+    CHANCE,
+    FASTER,
+    NOT_COMPARED,
+    OVERLAP,
+    SAME,
+    SLOWER,
+    UNDECIDED,
+)
 from commbench.units import (
     GB,
     MICRO,
@@ -21,9 +27,6 @@ from commbench.units import (
     format_ratio,
     format_time,
 )
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 HEADINGS = ("size", "A time", "B time", "A busbw\nGB/s", "B busbw\nGB/s", "B/A", "95 % interval",
             "verdict")  # fmt: skip
@@ -50,22 +53,22 @@ class TableLine(NamedTuple):
     verdict: str
 
 
-def names_of(sources: Sequence[LoadedRun]) -> list[str]:
-    """A name for each source; with its path where two have the same."""
-    names = [source.name for source in sources]
+def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+    """A name for each run; with its path where two runs have the same name."""
+    names = [run.name for run in runs]
     return [
-        name if names.count(name) == 1 else f"{name} ({source.path})"
-        for name, source in zip(names, sources, strict=True)
+        name if names.count(name) == 1 else f"{name} ({run.path})"
+        for name, run in zip(names, runs, strict=True)
     ]
 
 
 def sides(found: Comparison) -> tuple[SideSummary, SideSummary]:
     """A and B."""
-    return _side("A", found.a), _side("B", found.b)
-
-
-def _side(letter: str, source: LoadedRun) -> SideSummary:
-    return SideSummary(letter, source.name, str(source.path), _extent(source))
+    a, b = (
+        SideSummary(letter, run.name, str(run.path), _extent(run))
+        for letter, run in (("A", found.a), ("B", found.b))
+    )
+    return a, b
 
 
 def verdict_line(found: Comparison) -> str:
@@ -80,74 +83,77 @@ def verdict_line(found: Comparison) -> str:
     return f"B against A, {common}: {', '.join(parts)}; tolerance {found.tolerance * 100:g} %."
 
 
-def kinds_of(rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
-    """The rows of each kind of case, in order."""
-    for kind, found in rows.groupby("kind", observed=True, sort=True):
-        yield str(kind), found
+def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow]]]:
+    """The rows of each kind of case; rows of one kind follow each other."""
+    for kind, same in groupby(rows, attrgetter("kind")):
+        yield kind, list(same)
 
 
-def lines_of(rows: DataFrame) -> list[TableLine]:
+def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
     """The rows of a kind as cells under HEADINGS."""
     decimals = [
-        choose_decimals(busbw * GB for busbw in rows[column] if busbw == busbw)
-        for column in ("busbw_a_GBps", "busbw_b_GBps")
+        choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
+        for side in ([row.a for row in rows], [row.b for row in rows])
     ]
-    return [TableLine(_cells(row, decimals), str(row.verdict)) for row in rows.itertuples()]
+    return [TableLine(_cells(row, decimals), row.verdict) for row in rows]
 
 
-def _cells(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
-    like = next((t for t in (row.time_a_us, row.time_b_us) if t == t), 0.0) * MICRO
+def _cells(row: ComparedRow, decimals: Sequence[int]) -> tuple[str, ...]:
+    times = [None if side.time_us is None else side.time_us * MICRO for side in (row.a, row.b)]
+    like = next((time for time in times if time is not None), 0.0)
     ratio, interval = "", ""
-    if row.ratio == row.ratio:  # NaN is not itself
+    if row.ratio is not None and row.verdict != NOT_COMPARED:
         ratio = format_ratio(row.ratio)
-    if row.ratio_ci_low == row.ratio_ci_low and row.verdict != NOT_COMPARED:
+    if row.ratio_ci_low is not None and row.verdict != NOT_COMPARED:
+        assert row.ratio_ci_high is not None
         interval = f"{format_ratio(row.ratio_ci_low)} … {format_ratio(row.ratio_ci_high)}"
     return (
-        format_bytes(int(row.size_bytes)) if row.dtype else "",
-        *(format_time(t * MICRO, like) if t == t else "" for t in (row.time_a_us, row.time_b_us)),
+        format_bytes(row.a.size_bytes) if row.a.dtype else "",
+        *("" if time is None else format_time(time, like) for time in times),
         *(
-            format_GBps(busbw * GB, each) if busbw == busbw else ""
-            for busbw, each in zip((row.busbw_a_GBps, row.busbw_b_GBps), decimals, strict=True)
+            "" if side.busbw_GBps is None else format_GBps(side.busbw_GBps * GB, each)
+            for side, each in zip((row.a, row.b), decimals, strict=True)
         ),
-        ratio if row.verdict != NOT_COMPARED else "",
+        ratio,
         interval,
         row.verdict,
     )
 
 
 def reasons(found: Comparison) -> list[tuple[str, str]]:
-    """Why rows are undecided or not compared, each with the rows concerned, but for the common
-    reason that an interval is wide."""
-    rows = found.rows[~found.rows["reason"].isin(("", OVERLAP))]
-    return [
-        (str(reason), _where(concerned))
-        for reason, concerned in rows.groupby("reason", observed=True, sort=True)
-    ]
+    """Each reason why rows are undecided or not compared, and those rows; not the common reason
+    that an interval is wide."""
+    concerned: dict[str, list[Any]] = {}
+    for row in found.rows:
+        if row.reason not in ("", OVERLAP):
+            concerned.setdefault(row.reason, []).append(row.a)
+    return [(reason, _where(rows)) for reason, rows in concerned.items()]
 
 
-def left_out(found: Comparison) -> list[tuple[str, str]]:
+def unmatched_rows(found: Comparison) -> list[tuple[str, str]]:
     """Which rows only one side has."""
     return [
         (f"only in {side} ({len(rows)} {'row' if len(rows) == 1 else 'rows'})", _where(rows))
         for side, rows in (("A", found.only_a), ("B", found.only_b))
-        if len(rows)
+        if rows
     ]
 
 
-def _where(rows: DataFrame, most_kinds: int = 12, most_sizes: int = 24) -> str:
-    """Which rows: the sizes of each kind."""
+def _where(rows: Sequence[Any], most_kinds: int = 12, most_sizes: int = 24) -> str:
+    """Which rows of results: the sizes of each kind."""
+    kinds: dict[str, list[int]] = {}
+    for row in rows:
+        sizes = kinds.setdefault(row_kind(row), [])
+        if row.dtype:
+            sizes.append(row.size_bytes)
     parts = []
-    for number, (kind, concerned) in enumerate(kinds_of(rows)):
-        if number == most_kinds:
-            parts.append("and other kinds (--format csv lists all)")
-            break
-        sizes = (
-            [int(size) for size in concerned["size_bytes"]] if concerned["dtype"].iloc[0] else []
-        )
+    for kind, sizes in islice(kinds.items(), most_kinds):
         shown = ", ".join(format_bytes(size) for size in sizes[:most_sizes])
         more = len(sizes) - most_sizes
         shown += f" and {more} more (--format csv lists all)" if more > 0 else ""
         parts.append(f"{kind}: {shown}" if shown else kind)
+    if len(kinds) > most_kinds:
+        parts.append("and other kinds (--format csv lists all)")
     return "; ".join(parts)
 
 
@@ -161,19 +167,19 @@ def crossover_text(crossover: Crossover) -> str:
 
 
 def notes(found: Comparison) -> list[str]:
-    """What limits the verdicts, and what to do about it."""
+    """What limits the verdicts, and how to get better ones."""
     texts = []
     counts = found.counts
-    wide = int((found.rows["reason"] == OVERLAP).sum())
+    wide = sum(row.reason == OVERLAP for row in found.rows)
     if wide:
         texts.append(
             f"{wide} {'row is' if wide == 1 else 'rows are'} undecided because the interval "
             "reaches over the tolerance: narrow it (--precision 2% --budget 2, or more "
             "--launches), or allow more (--tolerance)"
         )
-    if (found.rows["reason"] == CHANCE).any():
+    if any(row.reason == CHANCE for row in found.rows):
         texts.append("the rank test has few values: more launches or batches give it more to say")
-    if not found.ranked and counts[SLOWER] + counts[FASTER]:
+    if not found.has_rank_tests and counts[SLOWER] + counts[FASTER]:
         texts.append(
             "decided by intervals alone: without samples, or with fewer than four batches a side, "
             "there is nothing to rank"
@@ -182,30 +188,29 @@ def notes(found: Comparison) -> list[str]:
 
 
 def launches_note(found: Comparison) -> list[str]:
-    """That a side is a single launch, which knows nothing of the next; empty where none is."""
-    single = [side for side, source in (("A", found.a), ("B", found.b)) if _launches(source) == 1]
-    if not single or not len(found.rows):
+    """That a side is a single launch, and what that means; empty where none is."""
+    single = [side for side, run in (("A", found.a), ("B", found.b)) if _launches(run) == 1]
+    if not single or not found.rows:
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
     return [f"{' and '.join(single)} {are}: {ANOTHER_LAUNCH}"]
 
 
-def _extent(source: LoadedRun) -> str:
-    rows = len(source.frame)
-    launches = _launches(source)
+def _extent(run: LoadedRun) -> str:
+    rows = len(run.rows)
+    launches = _launches(run)
     parts = [f"{rows} {'row' if rows == 1 else 'rows'}"]
     if launches:
         parts.append(f"{launches} {'launch' if launches == 1 else 'launches'}")
-    if source.run is None:
+    if run.run is None:
         parts.append("no samples")
-    elif source.run.end is None:
+    elif run.run.end is None:
         parts.append("not ended")
-    elif source.run.end.status != "complete":
-        parts.append(source.run.end.status)
+    elif run.run.end.status != "complete":
+        parts.append(run.run.end.status)
     return ", ".join(parts)
 
 
-def _launches(source: LoadedRun) -> int | None:
+def _launches(run: LoadedRun) -> int | None:
     """The most launches of any row; None where it is not known."""
-    most = source.frame["launches"].max()
-    return int(most) if most == most and most else None
+    return max((row.launches or 0 for row in run.rows), default=0) or None

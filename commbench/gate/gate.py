@@ -1,158 +1,161 @@
-"""Whether a run keeps its rules, row by row, and what a gate says of it as a whole."""
+"""Checks whether a run keeps rules, row by row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import case_of
-from commbench.compare.comparison import Comparison, compare
+from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.analysis.row_matching import make_case
+from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, compare
 from commbench.compare.ratio import NOT_COMPARED
 from commbench.errors import UsageError
 from commbench.gate.limits import FAIL, PASS, SKIPPED, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
-from commbench.results.schema import OK
-from commbench.spec.case import Case
+from commbench.results.schema import OK, Run
+from commbench.spec.case import SKIPPED as CASE_SKIPPED
+from commbench.spec.case import UNSUPPORTED, Case
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-NOT_MEASURED = ("unsupported", "skipped")
-"""Statuses of rows that were never meant to be timed; all others than `ok` are failures."""
-
+CHECKED = (*COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps")
+"""The columns that a check needs; loading no others is faster."""
+NOT_MEASURED = (UNSUPPORTED, CASE_SKIPPED)
+"""Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
 MISSING = "not in the run"
 
 
 class RowCheck(NamedTuple):
-    """What came of one row under one rule."""
+    """One row under one rule."""
 
     case: Case
     """What the row measured."""
     outcome: str
-    measured: Estimate | None = None
+    """One of OUTCOMES."""
+    estimate: Estimate | None = None
+    """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
 
 
 class RuleResult(NamedTuple):
-    """What came of one rule."""
+    """One rule, and its rows."""
 
     rule: Rule
-    findings: tuple[RowCheck, ...]
+    checks: tuple[RowCheck, ...]
 
     @property
     def outcome(self) -> str:
-        """The worst of its rows."""
-        outcomes = {finding.outcome for finding in self.findings}
+        """The worst outcome of the rows."""
+        outcomes = {check.outcome for check in self.checks}
         return next((o for o in (FAIL, UNDECIDED, PASS) if o in outcomes), SKIPPED)
 
     @property
-    def matched(self) -> bool:
-        """Whether the run measured any of its rows."""
-        return any(f.outcome != SKIPPED and f.reason != MISSING for f in self.findings)
+    def has_measured_rows(self) -> bool:
+        """Whether the run measured any of the rows."""
+        return any(c.outcome != SKIPPED and c.reason != MISSING for c in self.checks)
 
-    def having(self, outcome: str) -> list[RowCheck]:
+    def with_outcome(self, outcome: str) -> list[RowCheck]:
         """The rows with this outcome."""
-        return [finding for finding in self.findings if finding.outcome == outcome]
+        return [check for check in self.checks if check.outcome == outcome]
 
 
 class GateResult(NamedTuple):
-    """What came of all rules."""
+    """All rules, and the outcome of the whole."""
 
     run: LoadedRun
     baseline: LoadedRun | None
     comparison: Comparison | None
-    verdicts: tuple[RuleResult, ...]
+    """The run (B) against the baseline (A)."""
+    results: tuple[RuleResult, ...]
     incomplete: str
-    """Why the run is not whole, which no gate lets pass; empty where it is, or nobody knows."""
+    """Why the run is incomplete; then the gate fails. Empty where the run is complete, or where its
+    file does not hold whether it is."""
 
     @property
     def outcome(self) -> str:
-        """The worst of the rules."""
+        """The worst outcome of the rules: `pass`, `undecided` or `fail`."""
         if self.incomplete:
             return FAIL
-        outcomes = {verdict.outcome for verdict in self.verdicts}
+        outcomes = {result.outcome for result in self.results}
         return next((o for o in (FAIL, UNDECIDED) if o in outcomes), PASS)
 
 
 def check(
-    run: LoadedRun, baseline: LoadedRun | None, rules: Sequence[Rule], allow_unmatched: bool = False
+    run: Run | LoadedRun,
+    rules: Sequence[Rule],
+    baseline: Run | LoadedRun | None = None,
+    allow_unmatched: bool = False,
 ) -> GateResult:
-    """Hold a run against rules. Raises UsageError for a rule that matches no measured row."""
-    comparison = compare(baseline, run, 0.0) if baseline else None
-    verdicts = tuple(RuleResult(rule, tuple(_findings(rule, run, comparison))) for rule in rules)
-    for verdict in verdicts:
-        if not verdict.matched and not (allow_unmatched or verdict.rule.optional):
+    """Check a run against rules, and against a baseline where a rule needs one.
+
+    Raises UsageError for a rule that matches no measured row, unless `allow_unmatched` or the rule
+    is optional. Whether run and baseline may be compared at all: `require_comparable`.
+    """
+    run = as_loaded_run(run, CHECKED)
+    comparison = compare(baseline, run, tolerance=0.0) if baseline else None
+    results = tuple(RuleResult(rule, tuple(_checks(rule, run, comparison))) for rule in rules)
+    for result in results:
+        rule = result.rule
+        if not (result.has_measured_rows or allow_unmatched or rule.optional):
             raise UsageError(
-                f"no measured row of {run.name} is one of {verdict.rule.where!r}",
+                f"no measured row of {run.name} is one of {rule.where!r}",
                 "mend the rule, or say --allow-unmatched",
             )
-    return GateResult(run, baseline, comparison, verdicts, _why_incomplete(run))
+    against = comparison.a if comparison else None
+    return GateResult(run, against, comparison, results, _why_incomplete(run))
 
 
-def _findings(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
+def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
     if not rule.limit.needs_baseline:
-        for row in _matching(rule, run.frame):
-            yield _absolute(rule, row)
+        for row in filter(rule.covers, run.rows):
+            yield _check_row(rule, row)
         return
     if comparison is None:
         raise UsageError(
             f"{rule.title!r} needs a baseline", "name the run to compare with: --against BASELINE"
         )
-    for row in _matching(rule, comparison.rows):
-        yield _relative(rule, row)
-    for row in _matching(rule, comparison.only_b):
-        yield RowCheck(case_of(row), SKIPPED, reason="not in the baseline")
-    for row in _matching(rule, comparison.only_a):
+    for compared in comparison.rows:
+        if rule.covers(compared.a):
+            yield _check_compared(rule, compared)
+    for row in filter(rule.covers, comparison.only_b):
+        yield RowCheck(make_case(row), SKIPPED, reason="not in the baseline")
+    for row in filter(rule.covers, comparison.only_a):
         if row.status == OK:
-            yield RowCheck(case_of(row), UNDECIDED, reason=MISSING)
+            yield RowCheck(make_case(row), UNDECIDED, reason=MISSING)
 
 
-def _matching(rule: Rule, rows: DataFrame) -> Iterator[Any]:
-    sizes = rows["size_bytes"]
-    chosen = (sizes >= rule.smallest) & (sizes <= rule.largest)
-    if rule.operation:
-        chosen &= (rows["operation"] == rule.operation).astype(bool)
-    if rule.dtype:
-        chosen &= (rows["dtype"] == rule.dtype).astype(bool)
-    yield from rows[chosen].itertuples()
-
-
-def _absolute(rule: Rule, row: Any) -> RowCheck:
-    case = case_of(row)
+def _check_row(rule: Rule, row: Any) -> RowCheck:
+    case = make_case(row)
     if row.status != OK:
         return RowCheck(case, SKIPPED if row.status in NOT_MEASURED else FAIL, reason=row.status)
-    measured = rule.limit.measured(row)
-    if measured.value != measured.value:  # NaN: a barrier has no bandwidth
+    if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
         return RowCheck(case, SKIPPED, reason="no such figure")
-    outcome, why = rule.limit.outcome(rule.value, measured)
-    return RowCheck(case, outcome, measured, why)
+    outcome, reason = rule.limit.decide(rule.value, estimate)
+    return RowCheck(case, outcome, estimate, reason)
 
 
-def _relative(rule: Rule, row: Any) -> RowCheck:
+def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
-    case = case_of(row)
-    if row.verdict == NOT_COMPARED:
+    case = make_case(row.a)
+    estimate = rule.limit.estimate(row)
+    if row.verdict == NOT_COMPARED or estimate is None:
         return _not_compared(case, row)
-    measured = rule.limit.measured(row)
-    outcome, why = rule.limit.outcome(rule.value, measured)
-    return RowCheck(case, outcome, measured, why)
+    outcome, reason = rule.limit.decide(rule.value, estimate)
+    return RowCheck(case, outcome, estimate, reason)
 
 
-def _not_compared(case: Case, row: Any) -> RowCheck:
-    if row.status_b not in (OK, *NOT_MEASURED):
-        return RowCheck(case, FAIL, reason=row.status_b)
-    if row.status_a != OK:
-        return RowCheck(case, SKIPPED, reason=f"{row.status_a} in the baseline")
-    if row.status_b != OK:
-        return RowCheck(case, FAIL, reason=f"{row.status_b}, not so in the baseline")
+def _not_compared(case: Case, row: ComparedRow) -> RowCheck:
+    if row.b.status not in (OK, *NOT_MEASURED):
+        return RowCheck(case, FAIL, reason=row.b.status)
+    if row.a.status != OK:
+        return RowCheck(case, SKIPPED, reason=f"{row.a.status} in the baseline")
+    if row.b.status != OK:
+        return RowCheck(case, FAIL, reason=f"{row.b.status}, not so in the baseline")
     return RowCheck(case, UNDECIDED, reason="nothing timed")
 
 
-def _why_incomplete(source: LoadedRun) -> str:
-    if source.run is None:
+def _why_incomplete(run: LoadedRun) -> str:
+    if run.run is None:
         return ""
-    end = source.run.end
+    end = run.run.end
     if end is None:
         return "it has not ended: it still goes on, or was cut off"
     return "" if end.status == "complete" else f"it ended as {end.status}: {end.reason}"

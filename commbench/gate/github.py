@@ -1,7 +1,7 @@
-"""What GitHub Actions is told of a gate: annotations on its output, and the step's summary.
+"""The result of a gate for GitHub Actions: annotations on the output, and the step's summary.
 
-A line that begins with `::` is a command to the runner, also after blanks, and so is `##[` within a
-line. So text from files is escaped in the commands, and defused everywhere else (see terminal).
+A line that begins with `::`, also after blanks, is a command to the runner; so is `##[` within a
+line. Text from files is therefore escaped in the commands; output.sanitize treats all other output.
 Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
 """
 
@@ -14,36 +14,43 @@ from pathlib import Path
 from commbench.errors import RecordsError
 from commbench.gate.gate import GateResult
 from commbench.gate.limits import FAIL, UNDECIDED
-from commbench.gate.text import noteworthy, row_of, summary_of, title_of, verdict_line
+from commbench.gate.text import (
+    gate_markdown,
+    gate_summary,
+    gate_title,
+    row_cells,
+    rows_to_show,
+    rule_line,
+)
 from commbench.output.table import clean
 
 _MOST_ROWS = 5
 """Rows named in one annotation. GitHub shows ten annotations of a step: one per rule is enough."""
 
 
-def annotations_of(gate: GateResult, undecided_fails: bool) -> list[str]:
-    """A command for each rule that is broken or undecided, and one for the whole."""
-    title = title_of(gate)
+def make_annotations(gate: GateResult, undecided_fails: bool) -> list[str]:
+    """A command for each rule that failed or is undecided, and one for an incomplete run."""
+    title = gate_title(gate)
     lines = []
     if gate.incomplete:
         lines.append(_command("error", title, f"the run is not whole: {gate.incomplete}"))
     levels = {FAIL: "error", UNDECIDED: "error" if undecided_fails else "warning"}
-    for verdict in (v for v in gate.verdicts if v.outcome in levels):
-        rows = [" ".join(filter(None, row_of(verdict, f))) for f in noteworthy(verdict)]
+    for result in (r for r in gate.results if r.outcome in levels):
+        rows = [" ".join(filter(None, row_cells(result, row))) for row in rows_to_show(result)]
         more = [f"and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else []
-        text = "\n".join([verdict_line(verdict), *rows[:_MOST_ROWS], *more])
-        lines.append(_command(levels[verdict.outcome], title, text))
-    return lines or [_command("notice", title, summary_of(gate))]
+        text = "\n".join([rule_line(result), *rows[:_MOST_ROWS], *more])
+        lines.append(_command(levels[result.outcome], title, text))
+    return lines or [_command("notice", title, gate_summary(gate))]
 
 
-def add_summary(text: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Append Markdown to the step's summary, where there is one."""
+def add_summary(gate: GateResult, environment: Mapping[str, str] = os.environ) -> None:
+    """Append the result as Markdown to the step's summary, where there is one."""
     path = environment.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
     try:
         with Path(path).open("a", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+            file.write(gate_markdown(gate))
     except OSError as error:
         raise RecordsError(
             f"cannot write the step's summary {path}: {error.strerror}",

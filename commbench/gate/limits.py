@@ -1,15 +1,15 @@
-"""LIMITS: what a rule can demand of a row, and how its outcome is decided.
+"""LIMITS: what a rule can demand of a row, and how the outcome is decided.
 
-A limit is broken only if the whole 95 % interval lies beyond it, and kept only if the whole
-interval lies within; otherwise the row is undecided.
+A row fails only if its whole 95 % interval lies beyond the limit, and passes only if the whole
+interval lies within; otherwise it is undecided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isnan
 from typing import Any, NamedTuple
 
+from commbench.compare.comparison import ComparedRow
 from commbench.compare.ratio import SIGNIFICANCE
 from commbench.units import (
     GB,
@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
     value: float
     low: float | None
     high: float | None
-    by_chance: bool = False
-    """Whether a rank test says that it may be chance."""
+    is_significant: bool = True
+    """Whether the rank test rejects chance; True where there is no rank test."""
 
 
 class Limit(NamedTuple):
@@ -42,48 +42,53 @@ class Limit(NamedTuple):
     name: str
     parse: Callable[[str], float]
     words: Callable[[float], str]
-    """What is demanded, in a few words."""
+    """The demand in a few words."""
     show: Callable[[float, float], str]
-    """A value of its quantity, in the unit and with the digits that suit another one."""
-    measured: Callable[[Any], Estimate]
-    """The quantity of one row of a frame."""
+    """A value of the quantity, in the unit and with the digits that suit another value."""
+    estimate: Callable[[Any], Estimate | None]
+    """The quantity of a row of results, or of a ComparedRow; None where it was not measured."""
     is_least: bool = False
-    """Values below are bad, not values above."""
+    """The limit is the least value allowed, not the largest."""
     needs_baseline: bool = False
-    """It is a demand on rows of a comparison with a baseline."""
+    """It limits rows of a comparison with a baseline."""
 
-    def outcome(self, limit: float, found: Estimate) -> tuple[str, str]:
-        """What comes of a row, and why where the interval does not say it."""
+    def decide(self, limit: float, found: Estimate) -> tuple[str, str]:
+        """The outcome of a row, and the reason where the interval alone does not give it."""
         if found.low is None or found.high is None:
             return UNDECIDED, "no interval"
         worst, best = (found.low, found.high) if self.is_least else (found.high, found.low)
         within = (worst >= limit) if self.is_least else (worst <= limit)
         beyond = (best < limit) if self.is_least else (best > limit)
-        if beyond and found.by_chance:
+        if beyond and not found.is_significant:
             return UNDECIDED, "may be chance"
         if beyond:
             return FAIL, ""
         return (PASS, "") if within else (UNDECIDED, "")
 
 
-def _slowdown(row: Any) -> Estimate:
+def _slowdown(row: ComparedRow) -> Estimate | None:
+    if row.ratio is None:
+        return None
+    is_significant = row.p_value is None or row.p_value < SIGNIFICANCE
+    return Estimate(row.ratio, row.ratio_ci_low, row.ratio_ci_high, is_significant)
+
+
+def _busbw(row: Any) -> Estimate | None:
+    return _scaled(row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps, GB)
+
+
+def _time(row: Any) -> Estimate | None:
+    return _scaled(row.time_us, row.time_ci_low_us, row.time_ci_high_us, MICRO)
+
+
+def _scaled(
+    value: float | None, low: float | None, high: float | None, unit: float
+) -> Estimate | None:
+    if value is None:
+        return None
     return Estimate(
-        row.ratio, _known(row.ratio_ci_low), _known(row.ratio_ci_high), row.p_value >= SIGNIFICANCE
+        value * unit, None if low is None else low * unit, None if high is None else high * unit
     )
-
-
-def _busbw(row: Any) -> Estimate:
-    low, high = _known(row.busbw_ci_low_GBps, GB), _known(row.busbw_ci_high_GBps, GB)
-    return Estimate(row.busbw_GBps * GB, low, high)
-
-
-def _time(row: Any) -> Estimate:
-    low, high = _known(row.time_ci_low_us, MICRO), _known(row.time_ci_high_us, MICRO)
-    return Estimate(row.time_us * MICRO, low, high)
-
-
-def _known(value: float, unit: float = 1.0) -> float | None:
-    return None if isnan(value) else value * unit
 
 
 def _busbw_words(limit: float) -> str:
@@ -98,7 +103,7 @@ LIMITS: dict[str, Limit] = {
             parse=lambda text: 1 + parse_percentage(text),
             words=lambda limit: f"at most {(limit - 1) * 100:g} % slower than the baseline",
             show=lambda ratio, _: f"x{format_ratio(ratio)}",
-            measured=_slowdown,
+            estimate=_slowdown,
             needs_baseline=True,
         ),
         Limit(
@@ -106,7 +111,7 @@ LIMITS: dict[str, Limit] = {
             parse=parse_bandwidth,
             words=_busbw_words,
             show=lambda busbw, _: f"{format_GBps(busbw)} GB/s",
-            measured=_busbw,
+            estimate=_busbw,
             is_least=True,
         ),
         Limit(
@@ -114,7 +119,7 @@ LIMITS: dict[str, Limit] = {
             parse=parse_time,
             words=lambda limit: f"time at most {format_time(limit)}",
             show=format_time,
-            measured=_time,
+            estimate=_time,
         ),
     )
 }

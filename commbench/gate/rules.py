@@ -1,14 +1,15 @@
-"""Rules: which rows have to keep which limit."""
+"""Rules: which rows have to keep which limit. They are read from options and from TOML files."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
-from commbench.gate.limits import LIMITS, Limit
+from commbench.gate.limits import DEFAULT_SLOWDOWN, LIMITS, Limit
 from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import find_operation
@@ -17,7 +18,7 @@ from commbench.validation import brief, is_within_limits
 
 
 class Rule(NamedTuple):
-    """A limit, and the rows it holds for."""
+    """A limit, and the rows that it holds for."""
 
     limit: Limit
     value: float
@@ -27,7 +28,15 @@ class Rule(NamedTuple):
     smallest: int = 0
     largest: int = LARGEST_SIZE
     optional: bool = False
-    """It need not match any row."""
+    """The rule need not match any row."""
+
+    def covers(self, row: Any) -> bool:
+        """Whether the rule holds for a row of results."""
+        return (
+            self.smallest <= row.size_bytes <= self.largest
+            and self.operation in ("", row.operation)
+            and self.dtype in ("", row.dtype)
+        )
 
     @property
     def where(self) -> str:
@@ -45,29 +54,48 @@ class Rule(NamedTuple):
         return f"{self.where}: {self.limit.words(self.value)}"
 
 
-def parse_rule(name: str, text: str) -> Rule:
-    """The rule that an option says: `[OPERATION:][SIZES:]LIMIT`, such as `all_reduce:1M-1G:3GB/s`.
+def select_rules(
+    limits: Mapping[str, Sequence[str] | None], path: Path | None, has_baseline: bool
+) -> list[Rule]:
+    """The rules from texts by the name of their limit, and from a TOML file. With a baseline and no
+    rule that needs it, also that no row is slower by more than DEFAULT_SLOWDOWN.
 
-    Raises UsageError for what is none.
+    Raises UsageError where there is no rule, or a text or the file is wrong.
+    """
+    rules = [parse_rule(name, text) for name, texts in limits.items() for text in texts or ()]
+    rules += read_rules(path) if path else ()
+    if has_baseline and not any(rule.limit.needs_baseline for rule in rules):
+        rules.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
+    if not rules:
+        raise UsageError(
+            "there is no rule", "--against BASELINE, --min-busbw, --max-time or --rules make one"
+        )
+    return rules
+
+
+def parse_rule(name: str, text: str) -> Rule:
+    """The rule in an option: `[OPERATION:][SIZES:]LIMIT`, such as `all_reduce:1M-1G:3GB/s`.
+
+    Raises UsageError for a text that is no rule.
     """
     limit = LIMITS[name]
     *selectors, value = (field.strip() for field in text.split(":"))
-    chosen: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for field in selectors:
         kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
-        if not field or kind in chosen:
+        if not field or kind in selected:
             raise UsageError(
                 f"{text!r} is no limit of rows",
                 f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
                 "such as all_reduce:1M-1G:LIMIT",
             )
-        chosen[kind] = field
-    return make_rule(limit, value, chosen)
+        selected[kind] = field
+    return make_rule(limit, value, selected)
 
 
-def make_rule(limit: Limit, value: str, chosen: dict[str, Any]) -> Rule:
-    """A rule from texts by name: `operation`, `sizes`, `dtype`; what is left out means all."""
-    texts = {key: as_text(key, found) for key, found in chosen.items()}
+def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
+    """A rule from texts by name: `operation`, `sizes`, `dtype`. A missing name means all."""
+    texts = {key: as_text(key, found) for key, found in selected.items()}
     operation, dtype = texts.get("operation", "all"), texts.get("dtype", "all")
     smallest, largest = _sizes(texts["sizes"]) if "sizes" in texts else (0, LARGEST_SIZE)
     return Rule(
@@ -93,7 +121,7 @@ def _sizes(text: str) -> tuple[int, int]:
 
 
 def as_text(key: str, value: Any) -> str:
-    """A value as an option would have it; a number stands for itself where it has no unit."""
+    """A value as the text of an option; a number has no unit."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and is_within_limits(value):
@@ -102,17 +130,13 @@ def as_text(key: str, value: Any) -> str:
 
 
 _SELECTORS = ("operation", "sizes", "dtype")
-
-
 _KEYS = (*_SELECTORS, *LIMITS, "optional")
-
-
 _LARGEST_BYTES = 1 << 20
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The rules of a TOML file, which is a list of tables `[[rule]]`. Raises UsageError with what
-    is wrong in it."""
+    """The rules of a TOML file, a list of tables `[[rule]]`. Raises UsageError for a file that
+    cannot be read or holds something else."""
     values = _toml(path)
     tables = values.get("rule")
     if unknown := [key for key in values if key != "rule"]:
@@ -122,13 +146,13 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     rules: list[Rule] = []
     for number, table in enumerate(tables, start=1):
         try:
-            rules += _rules_of(table)
+            rules += _make_rules(table)
         except UsageError as error:
             raise UsageError(f"{path}, rule {number}: {error.message}", error.hint) from None
     return tuple(rules)
 
 
-def _rules_of(table: Any) -> list[Rule]:
+def _make_rules(table: Any) -> list[Rule]:
     if not isinstance(table, dict):
         raise UsageError("it is no table", "a rule begins with [[rule]]")
     for key in table:
@@ -140,9 +164,9 @@ def _rules_of(table: Any) -> list[Rule]:
     limits = [key for key in table if key in LIMITS]
     if not limits:
         raise UsageError("it has no limit", f"give it one of {', '.join(LIMITS)}")
-    chosen = {key: table[key] for key in _SELECTORS if key in table}
+    selected = {key: table[key] for key in _SELECTORS if key in table}
     return [
-        make_rule(LIMITS[key], as_text(key, table[key]), chosen)._replace(optional=optional)
+        make_rule(LIMITS[key], as_text(key, table[key]), selected)._replace(optional=optional)
         for key in limits
     ]
 

@@ -1,1 +1,1 @@
-"""Text that starts a run on several nodes: batch scripts and manifests. Imports errors alone."""
+"""Job scripts that start a run on several nodes: for Slurm and for Kubernetes."""

@@ -1,4 +1,4 @@
-"""A run on several nodes, before anything says who starts its ranks."""
+"""A run on several nodes, for any cluster manager."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to run, and on how much; refuses what no cluster has."""
+    """What to run on which resources; raises UsageError for values that no cluster accepts."""
 
     title: str
     """The run's name, of letters, digits, '.', '_' and '-'."""
     words: tuple[str, ...]
     """What follows `commbench run`."""
     output: str | None
-    """The results' folder where `words` name one; None where the job has to."""
+    """The folder of the results if `words` name one; None if the job script chooses it."""
     nodes: int
     ranks_per_node: int
     gpus_per_node: int
     variables: tuple[tuple[str, str], ...] = ()
-    """Of the environment of every rank."""
+    """Environment variables of every rank."""
 
     def __post_init__(self) -> None:
         rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
@@ -40,7 +40,7 @@ class Job:
 
     @property
     def summary(self) -> str:
-        """One line of what the job does."""
+        """One line that describes the job."""
         nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
         ranks = "1 rank" if self.ranks_per_node == 1 else f"{self.ranks_per_node} ranks"
         gpus = "1 GPU" if self.gpus_per_node == 1 else f"{self.gpus_per_node or 'no'} GPUs"
@@ -48,7 +48,7 @@ class Job:
 
 
 def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Names and values of `NAME=VALUE`; the last of a name counts."""
+    """Names and values of texts `NAME=VALUE`; of several values of a name the last one counts."""
     found: dict[str, str] = {}
     for text in texts:
         match = _VARIABLE.fullmatch(text)
@@ -60,13 +60,13 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def require_at_least(what: str, number: int, limit: int) -> None:
-    """Raise UsageError for fewer than `limit`."""
+    """Raise UsageError for a number below `limit`."""
     if number < limit:
         raise UsageError(f"{what} is {number}", f"it must be at least {limit}")
 
 
 def require_printable(what: str, text: str) -> None:
-    """Raise UsageError for what has line breaks or control characters: no line holds it safely."""
+    """Raise UsageError for a text with line breaks or control characters."""
     if not text.isprintable():
         raise UsageError(
             f"{what} {text!r} has a line break or a control character",
@@ -75,6 +75,6 @@ def require_printable(what: str, text: str) -> None:
 
 
 def require_match(pattern: re.Pattern[str], what: str, text: str, rule: str) -> None:
-    """Raise UsageError for a text that does not match, with the `rule` in words."""
+    """Raise UsageError for a text that does not match; `rule` is the hint."""
     if not pattern.fullmatch(text):
         raise UsageError(f"{what} {text!r} is not one that can be", rule)

@@ -1,6 +1,6 @@
-"""A manifest for Kubernetes: kubectl takes it as it is, and torchrun in each pod starts the ranks.
+"""A manifest for kubectl, in which torchrun starts the ranks in each pod.
 
-Two operators are known, a table entry each. What is said of them is from their sources, at
+KINDS is the table of the operators that it can be for. Sources: those of the operators, at
 https://github.com/kubeflow/trainer (TrainJob, v2.3) and its branch release-1.9 (PyTorchJob).
 """
 
@@ -34,7 +34,7 @@ _RESOURCE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """What is asked of Kubernetes beside nodes and ranks; None where nothing was said."""
+    """The options of the job beside nodes and ranks; None where an option was not given."""
 
     image: str
     """With commbench and torch in it."""
@@ -46,7 +46,7 @@ class KubernetesOptions:
     runtime: str = "torch-distributed"
     """ClusterTrainingRuntime that a TrainJob refers to."""
     resources: tuple[tuple[str, str], ...] = ()
-    """Of each pod, beside GPUs: names and quantities."""
+    """Names and quantities of the resources of each pod, beside GPUs."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -72,7 +72,7 @@ class Operator:
     api_version: str
     name: str
     spec: Callable[[Job, KubernetesOptions, str], dict[str, Any]]
-    """From what to run, what is asked, and the job's name."""
+    """Makes the specification from the job, the options and the name."""
     first_pod: str
     """Labels of the pod of rank 0, after those with the job's name."""
     job_label: str
@@ -99,7 +99,7 @@ def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def manifest(job: Job, options: KubernetesOptions) -> str:
-    """The manifest; what it holds of users' words is quoted, and not expanded by Kubernetes."""
+    """The manifest; texts from users are quoted, and Kubernetes does not expand them."""
     if options.claim and job.output and CLAIM_FOLDER not in _parents(job.output):
         raise UsageError(
             f"--output {job.output} of run is not in the claim, which is mounted at {CLAIM_FOLDER}",
@@ -178,7 +178,7 @@ def _resources(job: Job, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _volumes(claim: str | None) -> list[dict[str, Any]]:
-    """Where /dev/shm is as small as containers' is by default, 64 MB, NCCL fails to share it."""
+    """NCCL needs a larger /dev/shm than the 64 MB that containers have by default."""
     volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     if claim:
         volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": claim}})
@@ -218,7 +218,7 @@ def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any
 
 def _pytorch_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
     """The operator gives each pod RANK, its node's, MASTER_ADDR and MASTER_PORT in all versions,
-    and torchrun's own PET_… only in some; so torchrun is told by them."""
+    and torchrun's own PET_… only in some, so torchrun gets options made of the former."""
     torchrun = [
         f"--nnodes={job.nodes}",
         f"--nproc-per-node={job.ranks_per_node}",

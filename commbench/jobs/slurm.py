@@ -1,7 +1,7 @@
-"""A batch script for Slurm: sbatch takes it as it is, and srun starts the ranks.
+"""A batch script for Slurm's sbatch, in which srun starts the ranks.
 
-What is said of Slurm is from its manual pages, sbatch(1) and srun(1); the options of containers are
-those of NVIDIA's plugin pyxis, from its usage page, https://github.com/NVIDIA/pyxis/wiki/Usage.
+Sources: Slurm's manual pages, sbatch(1) and srun(1); for the options of containers the
+usage page of NVIDIA's plugin pyxis, https://github.com/NVIDIA/pyxis/wiki/Usage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmOptions:
-    """What is asked of Slurm beside nodes and ranks; None where nothing was said."""
+    """The options of the job beside nodes and ranks; None where an option was not given."""
 
     partition: str | None = None
     account: str | None = None
@@ -29,11 +29,11 @@ class SlurmOptions:
     """30m, 2h, 1d, or as Slurm writes it."""
     cpus_per_task: int | None = None
     exclusive: bool = True
-    """Whether the nodes are wanted whole: who shares them measures the others, too."""
+    """Whether the job gets whole nodes; on shared nodes it measures other jobs, too."""
     container: str | None = None
     """Image for pyxis: REGISTRY#IMAGE:TAG, or the path of a .sqsh file."""
     setup: tuple[str, ...] = ()
-    """Lines of shell that make commbench known to the nodes."""
+    """Lines of shell before the run, such as `module load cuda`."""
 
     def __post_init__(self) -> None:
         for option, name in (("--partition", self.partition), ("--account", self.account)):
@@ -49,7 +49,7 @@ class SlurmOptions:
 
 
 def slurm_time(text: str) -> str:
-    """A limit of time as Slurm writes it: `30m` is `00:30:00`; Slurm's own forms stay."""
+    """A time limit in Slurm's notation: `30m` becomes `00:30:00`, Slurm's own forms stay."""
     if match := _SHORT_TIME.fullmatch(text):
         seconds = int(match[1]) * _SECONDS[match[2]]
         if seconds:
@@ -62,7 +62,7 @@ def slurm_time(text: str) -> str:
 
 
 def batch_script(job: Job, options: SlurmOptions) -> str:
-    """The script; what it holds of users' words is quoted for the shell."""
+    """The script; texts from users are quoted for the shell."""
     lines = ["#!/bin/bash", *_comments(job), *_directives(job, options), "", *_setup(job, options)]
     return "\n".join([*lines, *_step(job, options), ""])
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from commbench.analysis.columns import as_nullable, records
+from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import case_of
+from commbench.analysis.row_matching import make_case
 from commbench.errors import UnavailableError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text
@@ -32,8 +32,7 @@ class Exporter(NamedTuple):
 
 def csv_text(source: LoadedRun) -> str:
     """results.csv, as the run folder has it."""
-    text: str = as_nullable(source.frame).to_csv(index=False, lineterminator="\n")
-    return text
+    return make_csv(source.columns, source.rows)
 
 
 def json_text(source: LoadedRun) -> str:
@@ -51,27 +50,26 @@ def json_text(source: LoadedRun) -> str:
             "plan": header.plan.as_json(),
             "environment": header.environment,
         }
-    told["rows"] = records(as_nullable(source.frame))
+    told["rows"] = [row._asdict() for row in source.rows]
     return json.dumps(told, indent=1, allow_nan=False) + "\n"
 
 
 def markdown_text(source: LoadedRun) -> str:
     """A table with a row per case, for an issue or a page."""
     decimals = [
-        choose_decimals(b * GB for b in source.frame[column] if b == b)
+        choose_decimals(b * GB for row in source.rows if (b := getattr(row, column)) is not None)
         for column in ("algbw_GBps", "busbw_GBps")
     ]
-    rows = [_markdown_row(row, decimals) for row in source.frame.itertuples()]
+    rows = [_markdown_row(row, decimals) for row in source.rows]
     headings = ("case", "size", "time", "95 % interval", "n", "algbw GB/s", "busbw GB/s", "status")
     lines = table(headings, rows, left="case,status")
     return "\n".join([f"### {escape(source.name)}", "", *lines]) + "\n"
 
 
 def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
-    case, time = case_of(row), row.time_us * MICRO
-    known = time == time  # NaN is not itself
+    case, time = make_case(row), None if row.time_us is None else row.time_us * MICRO
     interval = ""
-    if row.time_ci_low_us == row.time_ci_low_us:
+    if row.time_ci_low_us is not None:
         low, high = (
             format_time(t * MICRO, time) for t in (row.time_ci_low_us, row.time_ci_high_us)
         )
@@ -79,11 +77,11 @@ def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
     return (
         case.title,
         format_bytes(case.size_bytes) if case.dtype else "",
-        format_time(time) if known else "",
+        "" if time is None else format_time(time),
         interval,
-        f"{row.iterations:.0f}" if known and row.iterations == row.iterations else "",
+        "" if time is None or row.iterations is None else str(row.iterations),
         *(
-            format_GBps(b * GB, each) if b == b else ""
+            "" if b is None else format_GBps(b * GB, each)
             for b, each in zip((row.algbw_GBps, row.busbw_GBps), decimals, strict=True)
         ),
         row.status,
@@ -96,7 +94,7 @@ def parquet_bytes(source: LoadedRun) -> bytes:
         raise UnavailableError(
             "parquet needs pyarrow, which is not installed", "pip install 'pyarrow>=15'"
         )
-    content: bytes = as_nullable(source.frame).to_parquet(index=False)
+    content: bytes = source.frame().to_parquet(index=False)
     return content
 
 

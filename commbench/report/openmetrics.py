@@ -7,12 +7,12 @@ the text ends with `# EOF`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import match
+from commbench.analysis.row_matching import index_rows
 from commbench.output.table import clean
 from commbench.results.schema import OK
 from commbench.units import GB, MICRO
@@ -53,8 +53,8 @@ _LABELS = (
 
 def openmetrics(source: LoadedRun) -> str:
     """The whole text. Raises RecordsError where two rows would be the same time series."""
-    match(source, source)
-    rows = list(source.frame.itertuples())
+    index_rows(source)
+    rows = source.rows
     labels = [_labels(row) for row in rows]
     lines: list[str] = []
     for family in FAMILIES:
@@ -74,10 +74,10 @@ def _head(family: MetricFamily) -> Iterator[str]:
     yield f"# HELP {name} {_escaped(family.help)}"
 
 
-def _samples(family: MetricFamily, rows: list[Any], labels: list[str]) -> Iterator[str]:
+def _samples(family: MetricFamily, rows: Sequence[Any], labels: list[str]) -> Iterator[str]:
     for row, label in zip(rows, labels, strict=True):
         value = getattr(row, family.column)
-        if value == value:  # NaN is not itself
+        if value is not None:
             yield f"commbench_{family.name}{label} {_number(value * family.factor)}"
 
 
@@ -90,7 +90,7 @@ def _labels(row: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "" if value != value else f"{value:.0f}"
+    return "" if value is None else f"{value:.0f}"
 
 
 def _number(value: float) -> str:

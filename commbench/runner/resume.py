@@ -37,7 +37,7 @@ def _find(options: RunOptions) -> Path:
         return find_run(options.resume)
     except RecordsError as error:
         rank_context = find_rank_context(options)
-        if options.nnodes == 1 and (not rank_context or rank_context.one_host):
+        if options.nnodes == 1 and (not rank_context or rank_context.is_single_node):
             raise
         raise RecordsError(
             error.message, "every node reads the run that is resumed: copy its folder to this one"
@@ -103,33 +103,33 @@ def _text(value: Any) -> str:
     return "as needed" if value is None else str(value)
 
 
-def remaining_tasks(before: RunProgress) -> list[LaunchTask]:
-    """The launches that are still to be made, the first one perhaps begun; none of a whole run."""
-    header = before.run.header
+def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
+    """The launches that are left, the first one perhaps partly done; empty for a complete run."""
+    header = progress.run.header
     task = LaunchTask(
         plan=header.plan,
         label=header.label,
-        folder=Path(before.run.path),
-        launch=before.launch,
-        began=header,
-        journal=before.digest,
+        folder=Path(progress.run.path),
+        launch=progress.launch,
+        resumed_from=header,
+        journal=progress.digest,
     )
-    begun = [] if _is_finished(before) else [replace(task, finished=before.finished)]
-    return begun + [
-        replace(task, launch=number) for number in range(before.launch + 1, header.plan.launches)
+    current = [] if _is_finished(progress) else [replace(task, finished=progress.finished)]
+    return current + [
+        replace(task, launch=number) for number in range(progress.launch + 1, header.plan.launches)
     ]
 
 
-def progress_text(before: RunProgress) -> str:
+def progress_text(progress: RunProgress) -> str:
     """One line that says how far a run has come."""
-    plan = before.run.header.plan
-    launch = f" of launch {before.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
-    of_all = f"{len(before.finished)} of {len(plan.cases())} cases{launch}"
-    return f"resuming {before.run.path}: {of_all} are finished"
+    plan = progress.run.header.plan
+    launch = f" of launch {progress.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
+    count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
+    return f"resuming {progress.run.path}: {count} are finished"
 
 
-def _is_finished(before: RunProgress) -> bool:
-    """Whether the last launch has done all it had to."""
-    end = before.run.end
-    whole = len(before.finished) == len(before.run.header.plan.cases())
-    return whole or (end is not None and end.status == COMPLETE)
+def _is_finished(progress: RunProgress) -> bool:
+    """Whether the last launch is complete."""
+    end = progress.run.end
+    has_all_cases = len(progress.finished) == len(progress.run.header.plan.cases())
+    return has_all_cases or (end is not None and end.status == COMPLETE)

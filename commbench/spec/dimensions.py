@@ -47,12 +47,6 @@ class Dimension(NamedTuple):
         """What it is called in a sentence: `reduce op`, `size`."""
         return self.field.removesuffix("_bytes").replace("_", " ")
 
-    def read(self, cell: Any) -> Any:
-        """The value that a cell of a data frame stands for."""
-        if not self.is_integer:
-            return cell
-        return None if cell != cell else int(cell)  # NaN is not itself
-
 
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if plan.placement == NATURAL or not operation.has_data:

@@ -7,7 +7,7 @@ from math import exp, log, nan
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
-from commbench.compare.ratio import SLOWER, MedianCI, ratio_of, verdicts_of
+from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import OK
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
@@ -98,29 +98,24 @@ def _make_kind(case: Case, varied: set[str]) -> str:
 def _make_point(
     kind: str, size: int, rows: list[tuple[Setting, ResultRow]], first: Setting, tolerance: float
 ) -> SweepPoint:
-    import numpy as np
-
     ordered = sorted(rows, key=lambda item: _median(item[1]))
-    fastest = _make_medians([ordered[0][1]])
-    others = _make_medians([row for _, row in ordered])
-    ratio = ratio_of(fastest, others)
-    verdicts = verdicts_of(ratio, np.full(len(ordered), np.nan), tolerance)
-    tied = [s for (s, _), verdict in zip(ordered, verdicts, strict=True) if verdict != SLOWER]
+    fastest = _median_ci(ordered[0][1])
+    ratios = [time_ratio(fastest, _median_ci(row)) for _, row in ordered]
+    tied = [
+        setting
+        for (setting, _), ratio in zip(ordered, ratios, strict=True)
+        if decide_verdict(ratio, None, tolerance) != SLOWER
+    ]
     index = next((i for i, (setting, _) in enumerate(ordered) if setting == first), None)
-    gains = (nan,) * 3 if index is None else tuple(float(part[index]) for part in ratio)
-    return SweepPoint(kind, size, tuple(ordered), tuple(tied), *gains)
-
-
-def _make_medians(rows: Sequence[ResultRow]) -> MedianCI:
-    import numpy as np
-
-    times = [row.time for row in rows if row.time]
-    columns = (
-        [time.median for time in times],
-        [nan if time.low is None else time.low for time in times],
-        [nan if time.high is None else time.high for time in times],
+    gains = MedianCI(None, None, None) if index is None else ratios[index]
+    return SweepPoint(
+        kind, size, tuple(ordered), tuple(tied), *(nan if gain is None else gain for gain in gains)
     )
-    return MedianCI(*map(np.array, columns))
+
+
+def _median_ci(row: ResultRow) -> MedianCI:
+    assert row.time
+    return MedianCI(row.time.median, row.time.low, row.time.high)
 
 
 def _median(row: ResultRow) -> float:

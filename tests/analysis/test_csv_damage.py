@@ -60,7 +60,7 @@ def test_damage_gives_an_answer_or_a_clean_error(tmp_path: Path, name: str) -> N
             for exporter in EXPORTERS.values():
                 if exporter.name != "parquet" and (source.run or not exporter.needs_run):
                     assert exporter.export(source)
-            gate = check(source, sound, RULES, allow_unmatched=True)
+            gate = check(source, RULES, sound, allow_unmatched=True)
             assert gate_text(gate) and gate_markdown(gate) and gate_junit(gate, True)
             answers += 1
         except CommbenchError as error:

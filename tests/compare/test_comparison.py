@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
 
 from commbench.analysis.environment_diff import Difference
-from commbench.analysis.load import LoadedRun, load, source_of
-from commbench.compare.comparison import Crossover, compare
+from commbench.analysis.load import LoadedRun, as_loaded_run, load
+from commbench.compare.comparison import COMPARED, Crossover, compare, row_kind
 from commbench.errors import RecordsError
 from commbench.results.schema import Measurement, ReportedTiming, Run
 from commbench.spec.case import Case
@@ -25,7 +27,11 @@ def at(seconds: float, seed: int, rows: int, batch_noise: float = 0.0) -> Loaded
     chance = np.random.default_rng(seed)
     samples = seconds * chance.lognormal(0, 0.05, (rows, 10, 20))
     samples *= chance.lognormal(0, batch_noise, (rows, 10, 1))
-    return source_of(in_memory(f"seed {seed}", samples.tolist()))
+    return as_loaded_run(in_memory(f"seed {seed}", samples.tolist()), COMPARED)
+
+
+def column(rows: Sequence[Any], name: str) -> list[Any]:
+    return [getattr(row, name) for row in rows]
 
 
 def test_a_true_slowdown_of_ten_percent_is_found() -> None:
@@ -68,13 +74,13 @@ def test_a_comparison_by_hand(tmp_path: Path) -> None:
     assert found.counts == {
         "faster": 0, "slower": 4, "same": 0, "undecided": 0, "not compared": 0
     }  # fmt: skip
-    row = found.rows.iloc[-1]
-    assert (row["kind"], row["size_bytes"]) == ("all_reduce float32 sum in_place", 1 << 20)
-    assert row["ratio"] == pytest.approx(1.5)
-    assert row["ratio_ci_low"] < 1.5 < row["ratio_ci_high"]
-    assert (row["units"], row["verdict"], row["reason"]) == ("batches", "slower", "")
+    row = found.rows[-1]
+    assert (row.kind, row.a.size_bytes) == ("all_reduce float32 sum in_place", 1 << 20)
+    assert row.ratio == pytest.approx(1.5)
+    assert row.ratio_ci_low < 1.5 < row.ratio_ci_high
+    assert (row.units, row.verdict, row.reason) == ("batches", "slower", "")
     # Ten batches against ten that all took longer: 2 / C(20, 10).
-    assert row["p_value"] == pytest.approx(2 / 184756)
+    assert row.p_value == pytest.approx(2 / 184756)
     assert (len(found.only_a), len(found.only_b)) == (0, 0)
 
 
@@ -84,20 +90,20 @@ def test_launches_are_ranked_where_there_are_four(tmp_path: Path) -> None:
         for name, seconds in (("a", 1e-3), ("b", 2e-3))
     ]
     rows = compare(*map(load, paths)).rows
-    assert set(rows["units"]) == {"launches"}
+    assert set(column(rows, "units")) == {"launches"}
     # Four equal medians below four equal ones: the most extreme of C(8, 4) = 70 orders.
-    assert rows["p_value"].to_list() == [pytest.approx(2 / 70)] * 4
+    assert column(rows, "p_value") == [pytest.approx(2 / 70)] * 4
 
 
 def test_the_rank_test_can_object() -> None:
     # Intervals of 121 samples, nearly all alike, are far apart. But of four batches a side one
     # overlaps: 2 of the 70 ways to choose four ranks are as extreme, on either side.
-    a = source_of(in_memory("a", [[*[[1e-3] * 40] * 3, [1.15e-3]]]))
-    b = source_of(in_memory("b", [[*[[1.2e-3] * 40] * 3, [1.14e-3]]]))
-    (row,) = compare(a, b).rows.to_dict("records")
-    assert row["ratio_ci_low"] == pytest.approx(1.2)
-    assert row["p_value"] == pytest.approx(4 / 70)
-    assert (row["verdict"], row["reason"]) == (
+    a = as_loaded_run(in_memory("a", [[*[[1e-3] * 40] * 3, [1.15e-3]]]))
+    b = as_loaded_run(in_memory("b", [[*[[1.2e-3] * 40] * 3, [1.14e-3]]]))
+    (row,) = compare(a, b).rows
+    assert row.ratio_ci_low == pytest.approx(1.2)
+    assert row.p_value == pytest.approx(4 / 70)
+    assert (row.verdict, row.reason) == (
         "undecided", "the rank test does not rule out chance"
     )  # fmt: skip
 
@@ -108,12 +114,12 @@ def test_a_bare_results_csv_is_decided_by_intervals_alone(tmp_path: Path) -> Non
         for name, seconds in (("a", 1e-3), ("b", 2e-3))
     )
     found = compare(load(a / "results.csv"), load(b / "results.csv"))
-    assert set(found.rows["verdict"]) == {"slower"}
-    assert not found.ranked
-    assert set(found.rows["units"]) == {""}
+    assert set(column(found.rows, "verdict")) == {"slower"}
+    assert not found.has_rank_tests
+    assert set(column(found.rows, "units")) == {""}
     mixed = compare(load(a), load(b / "results.csv"))
-    assert set(mixed.rows["verdict"]) == {"slower"}
-    assert not mixed.ranked
+    assert set(column(mixed.rows, "verdict")) == {"slower"}
+    assert not mixed.has_rank_tests
 
 
 def test_rows_without_a_counterpart_are_kept_and_listed(tmp_path: Path) -> None:
@@ -121,9 +127,9 @@ def test_rows_without_a_counterpart_are_kept_and_listed(tmp_path: Path) -> None:
     more = plan(operations=("all_reduce", "barrier"), sizes=(2048, 8192))
     b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(1e-3), asked=more))
     found = compare(a, b)
-    assert found.rows["size_bytes"].to_list() == [2048]
-    assert found.only_a["size_bytes"].to_list() == [1024, 4096]
-    assert found.only_b["kind"].to_list() == ["all_reduce float32 sum in_place", "barrier"]
+    assert [row.a.size_bytes for row in found.rows] == [2048]
+    assert column(found.only_a, "size_bytes") == [1024, 4096]
+    assert [row_kind(row) for row in found.only_b] == ["all_reduce float32 sum in_place", "barrier"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_rows_match_by_all_that_makes_a_case(a: dict, b: dict, matches: int) -> 
         measurements = tuple(
             Measurement(case, "ok", reported=ReportedTiming(1e-3, "mean")) for case in asked.cases()
         )
-        sources.append(source_of(Run(name, header(asked, name), measurements, None)))
+        sources.append(as_loaded_run(Run(name, header(asked, name), measurements, None)))
     assert len(compare(*sources).rows) == matches
 
 
@@ -167,29 +173,29 @@ def test_what_went_wrong_is_not_compared(tmp_path: Path) -> None:
     a = load(synthetic_run(tmp_path / "a", "a"))
     b = load(synthetic_run(tmp_path / "b", "b", statuses=statuses))
     rows = compare(a, b).rows
-    assert rows["verdict"].to_list() == ["not compared", "not compared", "same", "same"]
-    assert rows["reason"].to_list() == ["wrong results in B", "unsupported in B", "", ""]
+    assert column(rows, "verdict") == ["not compared", "not compared", "same", "same"]
+    assert column(rows, "reason") == ["wrong results in B", "unsupported in B", "", ""]
     rows = compare(b, a).rows
-    assert rows["reason"].to_list() == ["wrong results in A", "unsupported in A", "", ""]
+    assert column(rows, "reason") == ["wrong results in A", "unsupported in A", "", ""]
 
 
 def test_without_an_interval_a_row_is_undecided_and_says_so(tmp_path: Path) -> None:
     a = load(synthetic_run(tmp_path / "a", "a", lambda _: [[1e-3, 1.1e-3]]))
     b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(9e-3)))
     rows = compare(a, b).rows
-    assert set(rows["verdict"]) == {"undecided"}
-    assert set(rows["reason"]) == {"no interval in A"}
-    assert set(compare(b, a).rows["reason"]) == {"no interval in B"}
+    assert set(column(rows, "verdict")) == {"undecided"}
+    assert set(column(rows, "reason")) == {"no interval in A"}
+    assert set(column(compare(b, a).rows, "reason")) == {"no interval in B"}
 
 
 def test_nothing_timed_is_not_compared(tmp_path: Path) -> None:
     a = load(synthetic_run(tmp_path / "a", "a", lambda _: None))
     b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(1e-3)))
-    assert set(compare(a, b).rows["reason"]) == {"nothing timed in A"}
+    assert set(column(compare(a, b).rows, "reason")) == {"nothing timed in A"}
     none_at_all = load(synthetic_run(tmp_path / "c", "c", lambda _: [[0.0] * 8]))
     rows = compare(b, none_at_all).rows
-    assert set(rows["verdict"]) == {"not compared"}
-    assert set(rows["reason"]) == {"nothing timed in B"}
+    assert set(column(rows, "verdict")) == {"not compared"}
+    assert set(column(rows, "reason")) == {"nothing timed in B"}
 
 
 def test_a_crossover_is_an_interval_of_sizes(tmp_path: Path) -> None:
@@ -198,7 +204,7 @@ def test_a_crossover_is_an_interval_of_sizes(tmp_path: Path) -> None:
     a = load(synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3)))
     b = load(synthetic_run(tmp_path / "b", "b", lambda c: steady(1e-3 * factors[c.size_bytes])))
     found = compare(a, b)
-    assert found.rows["verdict"].to_list() == ["faster", "same", "slower", "faster"]
+    assert column(found.rows, "verdict") == ["faster", "same", "slower", "faster"]
     kind = "all_reduce float32 sum in_place"
     assert found.crossovers == (
         Crossover(kind, 1 << 10, 1 << 18, "faster", "slower"),
@@ -210,8 +216,8 @@ def test_sizes_ascend_and_kinds_keep_their_order(tmp_path: Path) -> None:
     asked = plan(operations=("broadcast", "all_reduce"), sizes=(4096, 1024))
     a = load(synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3), asked=asked))
     rows = compare(a, a).rows
-    assert rows["operation"].to_list() == ["broadcast"] * 2 + ["all_reduce"] * 2
-    assert rows["size_bytes"].to_list() == [1024, 4096] * 2
+    assert [row.a.operation for row in rows] == ["broadcast"] * 2 + ["all_reduce"] * 2
+    assert [row.a.size_bytes for row in rows] == [1024, 4096] * 2
 
 
 def test_what_must_match_and_what_else_differs(tmp_path: Path) -> None:
@@ -243,7 +249,7 @@ def test_what_a_file_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     two = load(synthetic_run(tmp_path / "b", "b", environment={"torch": "2.14.0"}))
     found = compare(one, two)
     assert (found.mismatches, found.differences) == ((), ())
-    without = one._replace(frame=one.frame.assign(world_size=float("nan"), cpu_mode=""))
+    without = one._replace(rows=[row._replace(world_size=None, cpu_mode="") for row in one.rows])
     assert compare(without, two).mismatches == ()
 
 
@@ -255,8 +261,8 @@ def test_figures_of_other_tools_are_said_to_be_other_figures() -> None:
         tuple(Measurement(c, "ok", reported=ReportedTiming(1e-3, "mean of 20")) for c in asked.cases()),  # noqa: E501
         None,
     )  # fmt: skip
-    found = compare(source_of(ours), source_of(theirs))
-    assert set(found.rows["reason"]) == {"no interval in B"}
+    found = compare(as_loaded_run(ours), as_loaded_run(theirs))
+    assert set(column(found.rows, "reason")) == {"no interval in B"}
     assert found.differences == (
         Difference("what a time is", "median over iterations, slowest rank", "mean of 20"),
     )
@@ -264,7 +270,7 @@ def test_figures_of_other_tools_are_said_to_be_other_figures() -> None:
 
 def test_nothing_against_nothing_is_no_row() -> None:
     a, b = at(1e-3, 1, 1), at(1e-3, 2, 1)
-    empty = a._replace(frame=a.frame.iloc[:0])
+    empty = a._replace(rows=())
     found = compare(empty, b)
     assert (len(found.rows), len(found.only_a), len(found.only_b)) == (0, 0, 1)
     assert len(compare(empty, empty).rows) == 0

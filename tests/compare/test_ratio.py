@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import numpy as np
+from math import inf
+
 import pytest
 
-from commbench.compare.ratio import MedianCI, ratio_of, verdicts_of
+from commbench.compare.ratio import MedianCI, decide_verdict, time_ratio
 
-
-def times(*rows: tuple[float, float, float]) -> MedianCI:
-    """Median, lower and upper end of each row."""
-    return MedianCI(*np.array(rows, dtype=float).T)
+A, B = MedianCI(100, 95, 106), MedianCI(120, 114, 127)
 
 
 def test_the_interval_is_movers() -> None:
     # d = ln 1.2 = 0.182322
     # low  = d - sqrt(ln(120/114)^2 + ln(106/100)^2) = 0.182322 - 0.077629 = 0.104693
     # high = d + sqrt(ln(127/120)^2 + ln(100/95)^2)  = 0.182322 + 0.076452 = 0.258774
-    ratio = ratio_of(times((100, 95, 106)), times((120, 114, 127)))
-    assert ratio.median[0] == pytest.approx(1.2)
-    assert ratio.low[0] == pytest.approx(1.11037, abs=1e-5)
-    assert ratio.high[0] == pytest.approx(1.29534, abs=1e-5)
+    ratio = time_ratio(A, B)
+    assert ratio.median == pytest.approx(1.2)
+    assert ratio.low == pytest.approx(1.11037, abs=1e-5)
+    assert ratio.high == pytest.approx(1.29534, abs=1e-5)
 
 
 def test_swapping_the_sides_inverts_ratio_and_interval() -> None:
-    a, b = times((100, 95, 106)), times((120, 114, 127))
-    there, back = ratio_of(a, b), ratio_of(b, a)
+    there, back = time_ratio(A, B), time_ratio(B, A)
+    assert there.median and there.low and there.high
     assert back.median == pytest.approx(1 / there.median)
     assert (back.low, back.high) == (
         pytest.approx(1 / there.high), pytest.approx(1 / there.low)
@@ -33,16 +31,27 @@ def test_swapping_the_sides_inverts_ratio_and_interval() -> None:
 
 
 def test_a_known_median_leaves_the_other_ones_interval() -> None:
-    ratio = ratio_of(times((100, 100, 100)), times((120, 114, 127)))
-    assert (ratio.low[0], ratio.high[0]) == (pytest.approx(1.14), pytest.approx(1.27))
+    ratio = time_ratio(MedianCI(100, 100, 100), B)
+    assert (ratio.low, ratio.high) == (pytest.approx(1.14), pytest.approx(1.27))
 
 
 def test_without_an_interval_on_either_side_there_is_none() -> None:
-    nan = float("nan")
-    ratio = ratio_of(times((100, nan, nan), (100, 95, 105)), times((120, 114, 127), (90, nan, nan)))
-    assert list(ratio.median) == [pytest.approx(1.2), pytest.approx(0.9)]
-    assert np.isnan(ratio.low).all()
-    assert np.isnan(ratio.high).all()
+    assert time_ratio(MedianCI(100, None, None), B) == (pytest.approx(1.2), None, None)
+    assert time_ratio(A, MedianCI(90, None, None)) == (pytest.approx(0.9), None, None)
+    assert time_ratio(A, MedianCI(90, 80, None)) == (pytest.approx(0.9), None, None)
+
+
+def test_without_a_time_on_either_side_there_is_no_ratio() -> None:
+    none = MedianCI(None, None, None)
+    for missing in (none, MedianCI(0.0, 0.0, 0.0)):
+        assert time_ratio(A, missing) == time_ratio(missing, B) == none
+
+
+def test_a_ratio_or_an_end_that_is_no_float_raises_nothing() -> None:
+    assert time_ratio(MedianCI(1e-300, None, None), MedianCI(9e15, None, None)).median is None
+    wide = time_ratio(MedianCI(1e-300, 1e-300, 9e15), MedianCI(1, 1e-300, 9e15))
+    assert wide.high == inf
+    assert time_ratio(MedianCI(1, 0, 1), MedianCI(1, 0, 1)) == (1.0, 0.0, inf)
 
 
 # Tolerance 5 %: the same is 0.95238 to 1.05.
@@ -59,20 +68,20 @@ VERDICTS = [
     ((0.50, 2.00), 0.50, "undecided"),
     ((1.06, 1.10), 0.05, "undecided"),
     ((0.80, 0.90), 0.20, "undecided"),
-    ((1.06, 1.10), float("nan"), "slower"),
-    ((0.80, 0.90), float("nan"), "faster"),
-    ((float("nan"), float("nan")), float("nan"), "undecided"),
+    ((1.06, 1.10), None, "slower"),
+    ((0.80, 0.90), None, "faster"),
+    ((None, None), None, "undecided"),
 ]
 
 
 @pytest.mark.parametrize(("interval", "p_value", "verdict"), VERDICTS)
-def test_verdicts(interval: tuple[float, float], p_value: float, verdict: str) -> None:
-    low, high = interval
-    ratio = times(((low * high) ** 0.5, low, high))
-    assert list(verdicts_of(ratio, np.array([p_value]), 0.05)) == [verdict]
+def test_verdicts(
+    interval: tuple[float | None, float | None], p_value: float | None, verdict: str
+) -> None:
+    assert decide_verdict(MedianCI(1.0, *interval), p_value, 0.05) == verdict
 
 
 def test_without_tolerance_any_difference_counts() -> None:
-    ratio = times((1.01, 1.001, 1.02), (1, 1, 1), (1, 0.99, 1.01))
-    verdicts = verdicts_of(ratio, np.full(3, np.nan), 0.0)
-    assert list(verdicts) == ["slower", "same", "undecided"]
+    ratios = MedianCI(1.01, 1.001, 1.02), MedianCI(1, 1, 1), MedianCI(1, 0.99, 1.01)
+    verdicts = [decide_verdict(ratio, None, 0.0) for ratio in ratios]
+    assert verdicts == ["slower", "same", "undecided"]

@@ -90,8 +90,9 @@ def test_what_is_not_there_is_refused_with_what_may_be_meant(
 def test_journal_and_csv_give_the_same_frame(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "a", "mine", asked=plan(operations=("all_reduce", "barrier")))
     journal, csv = load(folder / "run.jsonl"), load(folder / "results.csv")
-    pd.testing.assert_frame_equal(journal.frame, csv.frame, check_categorical=False)
-    assert tuple(journal.frame.columns) == tuple(COLUMNS)
+    assert journal.rows == csv.rows
+    assert journal.columns == csv.columns == tuple(COLUMNS) == journal.rows[0]._fields
+    pd.testing.assert_frame_equal(journal.frame(), csv.frame())
     assert (journal.name, csv.name) == ("mine", "mine")
     assert journal.run and journal.header and not csv.run and not csv.header
     assert load(folder).run == journal.run
@@ -102,8 +103,9 @@ def test_some_columns_can_be_loaded_alone(tmp_path: Path) -> None:
     for path in (folder, folder / "results.csv"):
         source = load(path, ("label", "time_us", "status", "size_bytes", "operation",
                              "time_ci_low_us", "time_ci_high_us"))  # fmt: skip
-        assert list(source.frame.columns)[:2] == ["label", "time_us"]
-        assert len(source.frame.columns) == 7
+        assert list(source.columns)[:2] == ["label", "time_us"]
+        assert source.rows[0]._fields == source.columns
+        assert len(source.columns) == 7
 
 
 def test_an_older_file_lacks_columns_and_they_are_empty(tmp_path: Path) -> None:
@@ -111,9 +113,18 @@ def test_an_older_file_lacks_columns_and_they_are_empty(tmp_path: Path) -> None:
     frame = pd.read_csv(csv)
     frame.iloc[:, : list(COLUMNS).index("status") + 1].to_csv(csv, index=False)
     source = load(csv)
-    assert tuple(source.frame.columns) == tuple(COLUMNS)
-    assert source.frame["gpu_shared"].isna().all()
-    assert set(source.frame["warnings"]) == {""}
+    assert source.columns == tuple(COLUMNS)
+    assert {row.gpu_shared for row in source.rows} == {None}
+    assert {row.warnings for row in source.rows} == {""}
+    assert source.frame()["gpu_shared"].isna().all()
+
+
+def test_the_older_name_of_a_column_is_read_as_todays(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    now = load(csv).rows
+    assert {row.batches for row in now} == {10}
+    csv.write_text(csv.read_text().replace(",batches,", ",visits,", 1))
+    assert load(csv).rows == now
 
 
 def test_a_file_without_a_label_goes_by_its_name(tmp_path: Path) -> None:
@@ -173,7 +184,7 @@ def test_a_last_line_that_was_cut_is_refused(tmp_path: Path) -> None:
     csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
     whole = csv.read_text()
     csv.write_text(whole[:-1])
-    assert len(load(csv).frame) == 4  # only the line's end is missing
+    assert len(load(csv).rows) == 4  # only the line's end is missing
     csv.write_text(whole[:-12])
     with pytest.raises(RecordsError, match="line 5, is damaged: it has 38 fields"):
         load(csv)
@@ -213,7 +224,7 @@ def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
 def test_an_empty_run_loads(tmp_path: Path) -> None:
     csv = tmp_path / "results.csv"
     csv.write_text(",".join(COLUMNS) + "\n")
-    assert len(load(csv).frame) == 0
+    assert len(load(csv).rows) == 0
 
 
 def test_a_run_folder_is_made_with_its_parents_and_an_empty_journal(tmp_path: Path) -> None:
