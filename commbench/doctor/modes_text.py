@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil, comb
-from textwrap import fill
 
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.mode_effects import (
@@ -18,7 +17,8 @@ from commbench.doctor.mode_effects import (
 )
 from commbench.doctor.mode_trials import MODES, PLAIN, order_trials
 from commbench.doctor.sample_range import BY_CHANCE, SampleRange
-from commbench.output.table import clean, table
+from commbench.output.paragraphs import fill
+from commbench.output.table import table
 from commbench.units import format_bytes, format_share, format_time
 
 HEADINGS = (
@@ -35,7 +35,7 @@ def modes_text(report: DoctorReport) -> str:
     for trial in report.trials:
         if trial.trouble:
             line = f"  {trial.mode}: no launch: {trial.trouble.message}"
-            lines.append(fill(clean(line), 100, subsequent_indent="    "))
+            lines.append(fill(line, rest="    "))
     return "\n".join(lines)
 
 
