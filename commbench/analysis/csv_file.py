@@ -1,4 +1,8 @@
-"""results.csv: written by a run, read back as rows; a damaged line is refused with its number."""
+"""results.csv: written by a run, read back as rows; a damaged line is refused with its number.
+
+pandas would read a million rows in a third of the time. But its import takes as long as reading
+30,000 rows, and a run has hundreds.
+"""
 
 from __future__ import annotations
 
