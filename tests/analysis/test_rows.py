@@ -261,3 +261,10 @@ def test_the_rows_of_a_run_come_in_the_order_they_were_measured() -> None:
     first, second = row("barrier", 2, 8, (1.0,)), row("barrier", 2, 8, (2.0,))
     run = Run("made-up", first.header, (first.measurement, second.measurement), None)
     assert make_rows(run) == (first, second)
+
+
+def test_what_follows_from_a_row_is_computed_once() -> None:
+    found = synthetic_rows.row(*batches((1e-3, 2e-3), (3e-3, 4e-3), rank_medians_s=(1e-3, 2e-3)))
+    assert found.interference is found.interference
+    assert found.launch_medians is found.launch_medians
+    assert found.slowest_rank == 1
