@@ -14,7 +14,9 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "faults.py"
 @pytest.mark.parametrize("phase", ["start", "call"])
 def test_a_fault_can_be_planted(tmp_path: Path, phase: str) -> None:
     fault = json.dumps({"code": "pass", "phase": phase, "rank": 0, "at": 1})
-    ended = start_command(tmp_path, "ops", program=str(SCRIPT), COMMBENCH_FAULT=fault).finish()
+    ended = start_command(
+        tmp_path, "ops", program=SCRIPT.read_text(), COMMBENCH_FAULT=fault
+    ).finish()
     assert ended.code == 0 and "all_reduce" in ended.out, ended.err
 
 
