@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commbench.api import Run as Run
+    from commbench.api import check as check
+    from commbench.api import compare as compare
     from commbench.api import load as load
     from commbench.api import measure as measure
     from commbench.api import run as run
@@ -24,6 +26,8 @@ _MODULES = {
     "run": "commbench.api",
     "measure": "commbench.api",
     "load": "commbench.api",
+    "compare": "commbench.api",
+    "check": "commbench.api",
     "Run": "commbench.api",
     "Plan": "commbench.spec.plan",
     "CommbenchError": "commbench.errors",

@@ -7,9 +7,10 @@ error.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
@@ -18,6 +19,14 @@ from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from commbench.analysis.load import LoadedRun
+    from commbench.compare.comparison import Comparison
+    from commbench.gate.gate import GateResult
+    from commbench.gate.rules import Rule
+
+    AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
+    """A run, or the path or label of one."""
 
 
 class Run(schema.Run):
@@ -148,3 +157,64 @@ def load(
     from commbench.results.run_folder import find_run
 
     return Run(*open_run(find_run(str(run)), ImportHints(ranks, op, dtype)))
+
+
+def compare(
+    a: AnyRun, b: AnyRun, *, tolerance: str | float = "5%", force: bool = False
+) -> Comparison:
+    """Compare run `b` against run `a`, row by row: the ratio of times with its 95 % interval.
+
+    A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
+    as the same. Raises UsageError for runs that have no row in common or, unless `force`, differ in
+    what must match.
+    """
+    from commbench.compare.comparison import COMPARED, compare, require_comparable
+    from commbench.units import parse_percentage
+
+    within = parse_percentage(str(tolerance), "tolerance")
+    comparison = compare(_loaded(a, COMPARED), _loaded(b, COMPARED), within)
+    require_comparable([comparison], force)
+    return comparison
+
+
+def check(
+    run: AnyRun,
+    rules: str | Path | Sequence[Rule] | None = None,
+    *,
+    against: AnyRun | None = None,
+    max_slowdown: str | Sequence[str] = (),
+    min_busbw: str | Sequence[str] = (),
+    max_time: str | Sequence[str] = (),
+    allow_unmatched: bool = False,
+    force: bool = False,
+) -> GateResult:
+    """Check a run against rules, those of a TOML file, and limits such as
+    `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
+
+    The `outcome` of the result is "pass", "fail" or "undecided". Raises UsageError where there is
+    no rule, or a rule matches no row.
+    """
+    from commbench.compare.comparison import COMPARED, require_comparable
+    from commbench.gate.gate import CHECKED, check
+    from commbench.gate.rules import select_rules
+
+    if rules is None or isinstance(rules, (str, Path)):
+        limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
+        texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
+        rules = select_rules(texts, Path(rules) if rules else None, against is not None)
+    checked = _loaded(run, CHECKED)
+    baseline = None if against is None else _loaded(against, COMPARED)
+    result = check(checked, rules, baseline, allow_unmatched)
+    if result.comparison:
+        require_comparable([result.comparison], force)
+    return result
+
+
+def _loaded(run: AnyRun, columns: Collection[str]) -> schema.Run | LoadedRun:
+    """A run that may be given by its path or label."""
+    if not isinstance(run, (str, Path)):
+        return run
+    from commbench.analysis.load import load
+    from commbench.results.run_folder import find_run
+
+    return load(find_run(str(run)), columns)

@@ -49,25 +49,29 @@ def _annotations(record: type) -> dict[str, str]:
 
 
 def _fits(value: Any, annotation: str) -> bool:
-    kinds = _KINDS.get(annotation)
-    if kinds and type(value) in kinds:  # fast path
+    kinds, others = _parse_annotation(annotation)
+    if type(value) in kinds:
         return isfinite(value) if type(value) is float else is_within_limits(value)
-    return any(_fits_one(value, option) for option in annotation.split(" | "))
+    return any(_fits_other(value, option) for option in others)
 
 
-def _fits_one(value: Any, option: str) -> bool:
+@cache
+def _parse_annotation(annotation: str) -> tuple[frozenset[type], tuple[str, ...]]:
+    """The plain types of an annotation, and its other options."""
+    options = annotation.split(" | ")
+    kinds = frozenset(kind for option in options for kind in _KINDS.get(option, ()))
+    return kinds, tuple(option for option in options if option not in _KINDS)
+
+
+def _fits_other(value: Any, option: str) -> bool:
     if option.startswith("tuple["):
         if not isinstance(value, list | tuple):
             return False
         inner = option[len("tuple[") :].split(",")[0]
-        if inner == "float" and {*map(type, value)} == {float}:  # the usual case, fast
+        if inner == "float" and {*map(type, value)} == {float}:  # fast path
             return all(map(isfinite, value))
         return all(_fits(item, inner) for item in value)
-    if option.startswith("dict["):
-        return isinstance(value, dict)
-    if option not in _KINDS:
-        return True
-    return type(value) in _KINDS[option] and is_within_limits(value)
+    return isinstance(value, dict) if option.startswith("dict[") else True
 
 
 def is_within_limits(value: Any) -> bool:

@@ -112,7 +112,7 @@ def check_sweep(pairs: int) -> None:
         0.35,
         f"{statistics.median(ours):.1f} s against {statistics.median(theirs):.1f} s",
     )
-    say("sweep 1K-1G: 8 over the fewest iterations", [8 / min(fewest)], 1.0, f"{min(fewest)}")
+    say("sweep 1K-1G: 6 over the fewest iterations", [6 / min(fewest)], 1.0, f"{min(fewest)}")
     say(
         "sweep 1K-1G: 10 over the fewest up to 1 MiB",
         [10 / min(fewest_small)],

@@ -25,7 +25,7 @@ from commbench.worker.buffers import Arena
 from commbench.worker.communicator import communicator
 from commbench.worker.measure import time_batch
 from commbench.worker.reduction import slowest_durations_s
-from commbench.worker.timers import timer_for
+from commbench.worker.timers import make_timer
 from commbench.worker.watchdog.watchdog import watching
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         buffers = Arena(comm, cases).buffers(cases[0])
         buffers.receive.fill_(1)
         call = partial(OPERATIONS["all_reduce"].call, dist, buffers)
-        timer, counters = timer_for(comm), CpuCounters()
+        timer, counters = make_timer(comm), CpuCounters()
         found = []
         for pair in range(pairs + 1):
             samples = time_batch(timer, counters, call, iterations, watchdog.state)

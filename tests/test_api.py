@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import START_TIMEOUT_S, clean_environment
-from synthetic import synthetic_run
+from synthetic import steady, synthetic_run
 
 import commbench
 from commbench.analysis.columns import COLUMNS
@@ -155,6 +155,26 @@ def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
     files = run.plot(tmp_path / "plots")
     assert [file.name for file in files] == ["busbw.png", "time.png"]
     assert all(file.read_bytes()[:4] == b"\x89PNG" for file in files)
+
+
+def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
+    old = synthetic_run(tmp_path / "old", "old", lambda case: steady(case.size_bytes * 1e-9 + 1e-5))
+    new = synthetic_run(tmp_path / "new", "new", lambda case: steady(case.size_bytes * 2e-9 + 2e-5))
+    for _ in range(2):  # the folder commbench/compare is imported by now
+        comparison = commbench.compare(commbench.load(old), str(new), tolerance=0.1)
+    assert comparison.counts["slower"] == len(comparison.rows) == 4
+    assert set(comparison.frame()["verdict"]) == {"slower"}
+    by_file = commbench.compare(old / "results.csv", new / "results.csv")
+    assert by_file.counts == comparison.counts
+    assert commbench.check(new, against=old).outcome == "fail"
+    assert commbench.check(new, against=old, max_slowdown="150%").outcome == "pass"
+    assert commbench.check(commbench.load(old), min_busbw="all_reduce:1K-:0.001GB/s").outcome
+    (tmp_path / "limits.toml").write_text('[[rule]]\noperation = "all_reduce"\nmax_time = "1s"\n')
+    assert commbench.check(old, tmp_path / "limits.toml").outcome == "pass"
+    with pytest.raises(UsageError, match="there is no rule"):
+        commbench.check(old)
+    with pytest.raises(UsageError, match="tolerance 'some' is not a fraction"):
+        commbench.compare(old, new, tolerance="some")
 
 
 def test_another_tools_file_is_loaded_and_what_is_no_run_refused(tmp_path: Path) -> None:

@@ -103,6 +103,12 @@ def test_every_folder_and_file_of_the_package_has_one_layer() -> None:
     assert set(named) - there <= {"api"}
 
 
+def test_every_folder_says_in_a_sentence_what_lives_there() -> None:
+    folders = [path for path in modules().values() if path.name == "__init__.py"]
+    silent = [path for path in folders if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert [str(path) for path in silent] == []
+
+
 def test_no_import_runs_upwards_or_sideways() -> None:
     height = {name: number for number, layer in enumerate(layers()) for name in layer}
     wrong = [

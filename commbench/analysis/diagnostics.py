@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, chain
 from math import log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,7 @@ from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
+    from commbench.results.schema import RankInfo
 
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
@@ -61,10 +63,13 @@ def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
 
 def ranks_per_core(row: ResultRow) -> float | None:
     """The most ranks that share a core, on any host; None on devices other than the CPU."""
-    if row.header.plan.device != "cpu":
-        return None
+    return _ranks_per_core(row.header.ranks) if row.header.plan.device == "cpu" else None
+
+
+@lru_cache(maxsize=16)
+def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
     hosts: dict[str, list[tuple[int, ...]]] = {}
-    for rank in row.header.ranks:
+    for rank in ranks:
         hosts.setdefault(rank.host, []).append(rank.cores)
     found = [_ranks_per_core_of_host(cores) for cores in hosts.values() if all(cores)]
     return max(found, default=None)
@@ -91,17 +96,21 @@ def _drift(row: ResultRow) -> float | None:
     batches = [batch.samples_s for batch in row.measurement.batches if batch.launch == 0]
     if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
         return None
+    is_only_launch = len(batches) == len(row.measurement.batches)
+    effect = row.time.design_effect
+    if not is_only_launch:
+        effect = design_effect(batches, row.time.median)
+    if effect == 1 or not _has_trend(batches):
+        return None
     half = len(batches) // 2
-    halves = [sorted(sum(part, ())) for part in (batches[:half], batches[-half:])]
-    if sum(map(len, halves)) < FEWEST_FOR_SHAPE or not _has_trend(batches, row.time.median):
+    halves = [sorted(chain.from_iterable(part)) for part in (batches[:half], batches[-half:])]
+    if sum(map(len, halves)) < FEWEST_FOR_SHAPE:
         return None
     return abs(median(halves[1]) - median(halves[0])) / row.time.median
 
 
-def _has_trend(batches: Sequence[Sequence[float]], middle: float) -> bool:
+def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
     """Whether the medians of batches rise or fall with time (Mann-Kendall test, 1 %)."""
-    if design_effect(batches, middle) == 1:
-        return False
     middles = [median(sorted(batch)) for batch in batches]
     number = len(middles)
     score = sum(
@@ -120,18 +129,15 @@ def _bimodality(row: ResultRow) -> float | None:
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
     small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
     """
-    logs = [log(sample) for sample in sorted(row.measurement.samples_s) if sample > 0]
+    logs = list(map(log, sorted(s for s in row.measurement.samples_s if s > 0)))
     number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
     if number < FEWEST_FOR_SHAPE:
         return None
     sums = list(accumulate(logs, initial=0.0))
-    total = sums[-1]
-    best, cut = -1.0, 0  # the split with the largest variance between the two groups
-    for index in range(least, number - least + 1):
-        rest = number - index
-        between = index * rest * ((total - sums[index]) / rest - sums[index] / index) ** 2
-        if between > best:
-            best, cut = between, index
+    total, cuts = sums[-1], range(least, number - least + 1)
+    # The variance between the two groups of each split.
+    between = [(number * sums[i] - i * total) ** 2 / (i * (number - i)) for i in cuts]
+    cut = cuts[between.index(max(between))]
     left, right = sums[cut] / cut, (total - sums[cut]) / (number - cut)
     if right - left <= DISTINCT:
         return None

@@ -64,7 +64,10 @@ class ResultRow:
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
         """The median of each launch, in seconds."""
-        return tuple(median(sorted(samples)) for samples in _samples_by_launch(self.measurement))
+        launches = _samples_by_launch(self.measurement)
+        if len(launches) == 1 and self.time:
+            return (self.time.median,)
+        return tuple(median(sorted(samples)) for samples in launches)
 
 
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:

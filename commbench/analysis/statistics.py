@@ -108,13 +108,13 @@ def design_effect(batches: Sequence[Sequence[float]], middle: float) -> float:
     It is the variance of that share between batches over the variance that independent samples
     would have. It is 1 where the difference may be chance (5 % chi-square test), and for one batch.
     """
-    several = [sorted(batch) for batch in batches if batch]
+    several = [batch for batch in batches if batch]
     degrees = len(several) - 1
     if degrees < 1:
         return 1.0
     below = [  # a sample that equals the median counts half
         (len(batch), (bisect_left(batch, middle) + bisect_right(batch, middle)) / 2)
-        for batch in several
+        for batch in map(sorted, several)
     ]
     # One half, unless many samples equal the median, as with a coarse clock.
     share = sum(found for _, found in below) / sum(number for number, _ in below)
@@ -176,9 +176,8 @@ def median_ranks(number: int) -> tuple[int, int] | None:
     if number > _EXACT_UP_TO:
         spread = _Z * sqrt(number)
         return floor((number - spread) / 2), ceil(1 + (number + spread) / 2)
-    allowed = (1 - CONFIDENCE) * 2**number
-    tail, rank, binomial = 0, 0, 1  # binomial is "number choose rank"
-    while 2 * (tail := tail + binomial) <= allowed:
-        binomial = binomial * (number - rank) // (rank + 1)
+    tail, rank, probability = 0.0, 0, 0.5**number  # probability of `rank` of `number` below
+    while 2 * (tail := tail + probability) <= 1 - CONFIDENCE:
+        probability *= (number - rank) / (rank + 1)
         rank += 1
     return (rank, number + 1 - rank) if rank else None

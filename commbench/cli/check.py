@@ -60,10 +60,10 @@ def check(
     commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
     commbench check new --against old --rules limits.toml --junit report.xml
     """
+    from commbench import api
     from commbench.analysis.load import load
-    from commbench.compare.comparison import COMPARED, require_comparable
+    from commbench.compare.comparison import COMPARED
     from commbench.gate.gate import CHECKED
-    from commbench.gate.gate import check as check_run
     from commbench.gate.rules import select_rules
     from commbench.gate.text import gate_text
     from commbench.importers.hints import ImportHints
@@ -80,9 +80,10 @@ def check(
     baseline_path = find_run(against, print_status) if against is not None else None
     hints = ImportHints(ranks, op, dtype)
     baseline = load(baseline_path, COMPARED, hints) if baseline_path else None
-    gate = check_run(load(run_path, CHECKED, hints), selected, baseline, allow_unmatched)
-    if gate.comparison:
-        require_comparable([gate.comparison], force)
+    gate = api.check(
+        load(run_path, CHECKED, hints), selected, against=baseline,
+        allow_unmatched=allow_unmatched, force=force,
+    )  # fmt: skip
     print_result(gate_text(gate))
     if gate.outcome == "undecided":
         print_status(f"undecided rows {undecided} (--undecided {undecided})")
@@ -93,7 +94,7 @@ def check(
     if runs_in_actions():
         from commbench.gate import github
 
-        for line in github.annotations_of(gate, undecided_fails):
+        for line in github.make_annotations(gate, undecided_fails):
             print_workflow_command(line)
         github.add_summary(gate)
     if gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails):

@@ -51,9 +51,9 @@ def compare(
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
     """
+    from commbench import api
     from commbench.analysis.load import load
-    from commbench.compare.comparison import COMPARED, require_comparable
-    from commbench.compare.comparison import compare as compare_runs
+    from commbench.compare.comparison import COMPARED
     from commbench.compare.formats import FORMATS
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
@@ -65,8 +65,7 @@ def compare(
     within = parse_percentage(tolerance, "--tolerance")
     write = choose("format", format_, FORMATS)
     runs = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
-    comparisons = [compare_runs(runs[0], other, within) for other in runs[1:]]
-    require_comparable(comparisons, force)
+    comparisons = [api.compare(runs[0], other, tolerance=within, force=force) for other in runs[1:]]
     print_result(write(comparisons), end="")
     if plot or output:
         from commbench.compare.plot import draw_all, draw_one

@@ -17,12 +17,12 @@ from commbench.compare.summary import (
     TableLine,
     by_kind,
     crossover_text,
-    left_out,
-    lines_of,
-    names_of,
+    distinct_names,
+    make_lines,
     notes,
     reasons,
     sides,
+    unmatched_rows,
     verdict_line,
 )
 from commbench.compare.text import comparisons_text
@@ -137,13 +137,13 @@ def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
 
 
 def _comparison(found: Comparison) -> list[str]:
-    first, second = names_of((found.a, found.b))
+    first, second = distinct_names((found.a, found.b))
     lines = [f"### {escape(second)} against {escape(first)}", ""]
     lines += [f"**{escape(_headline(found))}.** {escape(verdict_line(found))}", ""]
     everything = [
         (kind, line)
         for kind, rows in by_kind(found.rows[:MOST_MARKDOWN_ROWS])
-        for line in lines_of(rows)
+        for line in make_lines(rows)
     ]
     decided = [(kind, line) for kind, line in everything if line.verdict in MARKS]
     if len(everything) <= SHORT:
@@ -159,7 +159,7 @@ def _comparison(found: Comparison) -> list[str]:
 
 
 def _headline(found: Comparison) -> str:
-    counts, (first, second) = found.counts, names_of((found.a, found.b))
+    counts, (first, second) = found.counts, distinct_names((found.a, found.b))
     words = {SLOWER: f"slower than {first}", FASTER: "faster"}
     if not counts[SLOWER]:
         words[FASTER] = f"faster than {first}"
@@ -180,7 +180,7 @@ def _limits(found: Comparison) -> list[str]:
     who = [(s.letter, s.name, s.path, s.extent) for s in sides(found)]
     lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
     lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
-    explained = [f"{what}: {where}" for what, where in (*reasons(found), *left_out(found))]
+    explained = [f"{what}: {where}" for what, where in (*reasons(found), *unmatched_rows(found))]
     lines += [f"* {escape(text)}." for text in (*explained, *notes(found))]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
     if facts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
-from commbench.compare.summary import names_of
+from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
 from commbench.results.files import write_new
@@ -79,7 +79,7 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
     canvas = FigureCanvasAgg(figure)
     times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     figure.subplots_adjust(left=0.1, right=0.97, bottom=0.11, top=0.94, hspace=0.06)
-    first, *others = names_of([comparisons[0].a, *(found.b for found in comparisons)])
+    first, *others = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
     rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
     curve_of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
     _paint(times, curve_of_a, _tag(f"A: {first}"), COLOURS[0], MARKERS[0])

@@ -53,22 +53,22 @@ class TableLine(NamedTuple):
     verdict: str
 
 
-def names_of(sources: Sequence[LoadedRun]) -> list[str]:
-    """A name for each source; with its path where two have the same."""
-    names = [source.name for source in sources]
+def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+    """A name for each run; with its path where two runs have the same name."""
+    names = [run.name for run in runs]
     return [
-        name if names.count(name) == 1 else f"{name} ({source.path})"
-        for name, source in zip(names, sources, strict=True)
+        name if names.count(name) == 1 else f"{name} ({run.path})"
+        for name, run in zip(names, runs, strict=True)
     ]
 
 
 def sides(found: Comparison) -> tuple[SideSummary, SideSummary]:
     """A and B."""
-    return _side("A", found.a), _side("B", found.b)
-
-
-def _side(letter: str, source: LoadedRun) -> SideSummary:
-    return SideSummary(letter, source.name, str(source.path), _extent(source))
+    a, b = (
+        SideSummary(letter, run.name, str(run.path), _extent(run))
+        for letter, run in (("A", found.a), ("B", found.b))
+    )
+    return a, b
 
 
 def verdict_line(found: Comparison) -> str:
@@ -89,7 +89,7 @@ def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow
         yield kind, list(same)
 
 
-def lines_of(rows: Sequence[ComparedRow]) -> list[TableLine]:
+def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
     """The rows of a kind as cells under HEADINGS."""
     decimals = [
         choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
@@ -130,7 +130,7 @@ def reasons(found: Comparison) -> list[tuple[str, str]]:
     return [(reason, _where(rows)) for reason, rows in concerned.items()]
 
 
-def left_out(found: Comparison) -> list[tuple[str, str]]:
+def unmatched_rows(found: Comparison) -> list[tuple[str, str]]:
     """Which rows only one side has."""
     return [
         (f"only in {side} ({len(rows)} {'row' if len(rows) == 1 else 'rows'})", _where(rows))
@@ -189,28 +189,28 @@ def notes(found: Comparison) -> list[str]:
 
 def launches_note(found: Comparison) -> list[str]:
     """That a side is a single launch, and what that means; empty where none is."""
-    single = [side for side, source in (("A", found.a), ("B", found.b)) if _launches(source) == 1]
+    single = [side for side, run in (("A", found.a), ("B", found.b)) if _launches(run) == 1]
     if not single or not found.rows:
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
     return [f"{' and '.join(single)} {are}: {ANOTHER_LAUNCH}"]
 
 
-def _extent(source: LoadedRun) -> str:
-    rows = len(source.rows)
-    launches = _launches(source)
+def _extent(run: LoadedRun) -> str:
+    rows = len(run.rows)
+    launches = _launches(run)
     parts = [f"{rows} {'row' if rows == 1 else 'rows'}"]
     if launches:
         parts.append(f"{launches} {'launch' if launches == 1 else 'launches'}")
-    if source.run is None:
+    if run.run is None:
         parts.append("no samples")
-    elif source.run.end is None:
+    elif run.run.end is None:
         parts.append("not ended")
-    elif source.run.end.status != "complete":
-        parts.append(source.run.end.status)
+    elif run.run.end.status != "complete":
+        parts.append(run.run.end.status)
     return ", ".join(parts)
 
 
-def _launches(source: LoadedRun) -> int | None:
+def _launches(run: LoadedRun) -> int | None:
     """The most launches of any row; None where it is not known."""
-    return max((row.launches or 0 for row in source.rows), default=0) or None
+    return max((row.launches or 0 for row in run.rows), default=0) or None

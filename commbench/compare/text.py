@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
 
 from commbench.analysis.environment_diff import Difference
 from commbench.compare.comparison import Comparison
@@ -13,17 +12,17 @@ from commbench.compare.summary import (
     TableLine,
     by_kind,
     crossover_text,
-    left_out,
-    lines_of,
-    names_of,
+    distinct_names,
+    make_lines,
     notes,
     reasons,
     sides,
+    unmatched_rows,
     verdict_line,
 )
+from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 
-WIDTH = 100
 STYLES = {SLOWER: RED, FASTER: GREEN}
 MOST_ROWS = 1000
 """Rows of one comparison that are printed; --format csv has all."""
@@ -37,12 +36,12 @@ def comparisons_text(comparisons: Sequence[Comparison]) -> str:
 
 
 def _comparison_text(found: Comparison) -> str:
-    first, second = names_of((found.a, found.b))
+    first, second = distinct_names((found.a, found.b))
     rows = found.rows[:MOST_ROWS]
     parts = [
         "\n".join([style(clip(f"{second} against {first}", WIDTH), BOLD), *_sides(found)]),
         _wrapped(verdict_line(found)),
-        *(_kind_text(kind, lines_of(concerned)) for kind, concerned in by_kind(rows)),
+        *(_kind_text(kind, make_lines(concerned)) for kind, concerned in by_kind(rows)),
     ]
     if len(found.rows) > len(rows):
         parts.append(f"{len(found.rows) - len(rows)} more rows: --format csv has them all")
@@ -88,7 +87,7 @@ def _kind_text(kind: str, lines: Sequence[TableLine]) -> str:
 
 
 def _below(found: Comparison) -> tuple[list[str], ...]:
-    explained = [f"{what}: {where}." for what, where in (*reasons(found), *left_out(found))]
+    explained = [f"{what}: {where}." for what, where in (*reasons(found), *unmatched_rows(found))]
     crossovers = [f"Crossover of {crossover_text(c)}." for c in found.crossovers[:MOST_CROSSOVERS]]
     more = len(found.crossovers) - len(crossovers)
     crossovers += [f"And {more} more crossovers: --format json lists them."] if more else []
@@ -96,7 +95,7 @@ def _below(found: Comparison) -> tuple[list[str], ...]:
 
 
 def _wrapped(text: str) -> str:
-    return fill(clean(text), width=WIDTH, subsequent_indent="  ")
+    return fill(text, rest="  ")
 
 
 def clip(text: str, width: int) -> str:

@@ -16,11 +16,11 @@ from commbench.gate.gate import GateResult
 from commbench.gate.limits import FAIL, UNDECIDED
 from commbench.gate.text import (
     gate_markdown,
-    noteworthy,
+    gate_summary,
+    gate_title,
     row_cells,
+    rows_to_show,
     rule_line,
-    summary_of,
-    title_of,
 )
 from commbench.output.table import clean
 
@@ -28,19 +28,19 @@ _MOST_ROWS = 5
 """Rows named in one annotation. GitHub shows ten annotations of a step: one per rule is enough."""
 
 
-def annotations_of(gate: GateResult, undecided_fails: bool) -> list[str]:
+def make_annotations(gate: GateResult, undecided_fails: bool) -> list[str]:
     """A command for each rule that failed or is undecided, and one for an incomplete run."""
-    title = title_of(gate)
+    title = gate_title(gate)
     lines = []
     if gate.incomplete:
         lines.append(_command("error", title, f"the run is not whole: {gate.incomplete}"))
     levels = {FAIL: "error", UNDECIDED: "error" if undecided_fails else "warning"}
     for result in (r for r in gate.results if r.outcome in levels):
-        rows = [" ".join(filter(None, row_cells(result, row))) for row in noteworthy(result)]
+        rows = [" ".join(filter(None, row_cells(result, row))) for row in rows_to_show(result)]
         more = [f"and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else []
         text = "\n".join([rule_line(result), *rows[:_MOST_ROWS], *more])
         lines.append(_command(levels[result.outcome], title, text))
-    return lines or [_command("notice", title, summary_of(gate))]
+    return lines or [_command("notice", title, gate_summary(gate))]
 
 
 def add_summary(gate: GateResult, environment: Mapping[str, str] = os.environ) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
 
 from commbench.compare.summary import launches_note
-from commbench.compare.text import WIDTH, clip, facts_text
+from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import MISSING, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, PASS, SKIPPED, UNDECIDED
 from commbench.output.markdown import details, escape
 from commbench.output.markdown import table as markdown_table
+from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, RED, clean, style, table
 from commbench.units import format_bytes
 
@@ -22,7 +22,7 @@ MARKS = {FAIL: "🔴 fail", UNDECIDED: "🟡 undecided", PASS: "🟢 pass", SKIP
 
 def gate_text(gate: GateResult) -> str:
     """The gate for a terminal, at most 100 columns wide."""
-    parts = [style(clean(title_of(gate))[:WIDTH], BOLD)]
+    parts = [style(clean(gate_title(gate))[:WIDTH], BOLD)]
     if gate.incomplete:
         parts.append(style(_wrapped(f"FAIL  the run is not whole: {gate.incomplete}"), RED))
     parts += [_rule_text(result) for result in gate.results]
@@ -35,16 +35,16 @@ def gate_text(gate: GateResult) -> str:
     if gate.comparison:
         notes = launches_note(gate.comparison)
         parts += [_wrapped(f"Baseline (A) and run (B): {note}.") for note in notes]
-    return "\n\n".join([*parts, summary_of(gate)])
+    return "\n\n".join([*parts, gate_summary(gate)])
 
 
-def title_of(gate: GateResult) -> str:
-    """What is checked, against what."""
+def gate_title(gate: GateResult) -> str:
+    """Which run is checked, against which baseline."""
     against = f" against {gate.baseline.name}" if gate.baseline else ""
     return f"check of {gate.run.name}{against}"
 
 
-def summary_of(gate: GateResult) -> str:
+def gate_summary(gate: GateResult) -> str:
     """How many rules fail, are undecided, or pass."""
     outcomes = [result.outcome for result in gate.results]
     words = {FAIL: "failed", UNDECIDED: "undecided", PASS: "passed", SKIPPED: "without rows"}
@@ -54,7 +54,7 @@ def summary_of(gate: GateResult) -> str:
 
 
 def rule_line(result: RuleResult) -> str:
-    """A rule, and how many of its rows came out how."""
+    """A rule, and how many of its rows have each outcome."""
     counts = [
         f"{len(result.with_outcome(outcome))} {word}"
         for outcome, word in (
@@ -79,14 +79,15 @@ def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, ...]:
     return *name, show(found.value, found.value), interval, check.outcome + why
 
 
-def noteworthy(result: RuleResult) -> list[RowCheck]:
-    """The rows that break a rule, then those that may; not those that `missing_of` sums up."""
+def rows_to_show(result: RuleResult) -> list[RowCheck]:
+    """The rows that fail, then the undecided ones, without those that `missing_note` counts."""
     found = [*result.with_outcome(FAIL), *result.with_outcome(UNDECIDED)]
-    return [f for f in found if f.reason != MISSING] if missing_of(result) else found
+    return [f for f in found if f.reason != MISSING] if missing_note(result) else found
 
 
-def missing_of(result: RuleResult) -> str:
-    """How many rows of the baseline the run lacks; empty where it is at most one, a row itself."""
+def missing_note(result: RuleResult) -> str:
+    """How many rows of the baseline the run lacks. Empty for at most one, which is shown as a
+    row."""
     number = sum(check.reason == MISSING for check in result.with_outcome(UNDECIDED))
     return f"{number} rows of the baseline are {MISSING}" if number > 1 else ""
 
@@ -95,12 +96,12 @@ def _rule_text(result: RuleResult) -> str:
     word = {FAIL: "FAIL", UNDECIDED: "undecided"}.get(result.outcome, result.outcome)
     first = _wrapped(f"{word}  {rule_line(result)}")
     lines = [style(first, RED) if result.outcome == FAIL else first]
-    shown = noteworthy(result)[:MOST_ROWS]
+    shown = rows_to_show(result)[:MOST_ROWS]
     if shown:
         lines += _table([row_cells(result, check) for check in shown])
-    more = len(noteworthy(result)) - len(shown)
+    more = len(rows_to_show(result)) - len(shown)
     lines += [f"  and {more} more rows"] if more else []
-    missing = missing_of(result)
+    missing = missing_note(result)
     return "\n".join([*lines, *([f"  {missing}"] if missing else [])])
 
 
@@ -115,24 +116,24 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _wrapped(text: str) -> str:
-    return fill(clean(text), width=WIDTH, subsequent_indent="    ")
+    return fill(text, rest="    ")
 
 
 def gate_markdown(gate: GateResult) -> str:
     """The gate for a step's summary: outcome first, a table of rules, rows folded away."""
     mark = MARKS[gate.outcome]
-    lines = [f"### {mark}: {escape(title_of(gate))}", "", escape(summary_of(gate)), ""]
+    lines = [f"### {mark}: {escape(gate_title(gate))}", "", escape(gate_summary(gate)), ""]
     if gate.incomplete:
         lines += [f"The run is not whole: {escape(gate.incomplete)}", ""]
     rules = [(MARKS[v.outcome], rule_line(v)) for v in gate.results]
     lines += [*markdown_table(("outcome", "rule"), rows=rules, left="outcome,rule"), ""]
     for result in gate.results:
-        if missing := missing_of(result):
+        if missing := missing_note(result):
             lines += [escape(f"{result.rule.title}: {missing}."), ""]
     rows = [
         (result.rule.title, *row_cells(result, check))
         for result in gate.results
-        for check in noteworthy(result)[:MOST_ROWS]
+        for check in rows_to_show(result)[:MOST_ROWS]
     ]
     if rows:
         marked = markdown_table(("rule", *HEADINGS), rows, left="rule,row,outcome")

@@ -1,0 +1,1 @@
+"""Facts of this host: /proc, /sys, control groups, CPU modes, network interfaces, environment."""

@@ -72,7 +72,10 @@ def launch(task: LaunchTask, nodes: NodeConfig, method: str) -> None:
     raise_nofile_limit(task.plan, nodes.ranks_per_node, has_store=has_store)
     with open_scratch_dir() as scratch_dir:
         worker_args = WorkerArgs(
-            task=task, scratch_dir=scratch_dir, meets_in_file=nodes.count == 1, launcher=os.getpid()
+            task=task,
+            scratch_dir=scratch_dir,
+            uses_file_store=nodes.count == 1,
+            launcher_pid=os.getpid(),
         )
         node_exit = NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)

@@ -115,13 +115,13 @@ def _make_rank_context(
         local_rank=local_rank,
         local_world_size=local_world_size,
         launcher=launcher.name,
-        meeting_point=_find_meeting_point(
+        init_method=_find_init_method(
             launcher, environment, master_addr, port, local_world_size == world_size
         ),
     )
 
 
-def _find_meeting_point(
+def _find_init_method(
     launcher: ExternalLauncher,
     environment: Mapping[str, str],
     address: str | None,

@@ -47,6 +47,8 @@ def clean(text: str) -> str:
 
 def width(text: str) -> int:
     """Terminal columns that a text takes."""
+    if text.isascii():
+        return len(text)
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 

@@ -31,6 +31,10 @@ LONGEST_FACT = 1 << 17
 """Most characters of an environment fact: those of an environment variable."""
 
 
+_BATCH_DURATIONS = tuple(name for name in Batch._fields if name.endswith("_s"))
+_REPORTED_DURATIONS = tuple(name for name in ReportedTiming._fields if name.endswith("_s"))
+
+
 def decode_header(line: dict[str, Any]) -> RunHeader:
     """The record of a header line."""
     values = dict(line)
@@ -65,9 +69,7 @@ def decode_measurement(line: dict[str, Any]) -> Measurement:
     if values.get("reported"):
         reported = values["reported"] = build(ReportedTiming, values["reported"])
         _require_range(reported, 0, LARGEST_SIZE, "iterations")
-        _require_durations(
-            reported, *(name for name in ReportedTiming._fields if name.endswith("_s"))
-        )
+        _require_durations(reported, *_REPORTED_DURATIONS)
     measurement = build(Measurement, values)
     _require_range(measurement, 0, None, "wrong")
     return measurement
@@ -83,7 +85,7 @@ def decode_batch(line: dict[str, Any]) -> tuple[int, Batch]:
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
     _require_range(batch, 0, None, "warmup", "launch", "last_in", "switches")
-    _require_durations(batch, *(name for name in Batch._fields if name.endswith("_s")))
+    _require_durations(batch, *_BATCH_DURATIONS)
     return index, batch
 
 
@@ -108,14 +110,8 @@ def _require_durations(record: Any, *names: str) -> None:
     for name in names:
         value = getattr(record, name)
         several = value if isinstance(value, tuple) else () if value is None else (value,)
-        if not several:
-            continue
-        shortest = min(several)
-        if shortest < SHORTEST_S:
-            shortest = min((s for s in several if s), default=SHORTEST_S)
-        if shortest < SHORTEST_S or max(several) > LONGEST_S:
-            wrong = shortest if shortest < SHORTEST_S else max(several)
-            raise ValueError(f"{name} is {brief(wrong)}")
+        if wrong := [s for s in several if s and not SHORTEST_S <= s <= LONGEST_S]:
+            raise ValueError(f"{name} is {brief(wrong[0])}")
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:

@@ -189,7 +189,7 @@ def _parse(
     A header carries its schema; other lines have the schema of the latest header, `version`.
     """
     try:
-        values: Any = json.loads(line, parse_constant=_reject_constant)
+        values: Any = _DECODER.decode(line)
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")
     except (ValueError, RecursionError) as error:
@@ -210,6 +210,9 @@ def _parse(
 
 def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is no measurement")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)
 
 
 def _damaged(journal: Path, number: int, why: object) -> RecordsError:

@@ -35,8 +35,8 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     scratch_dir = Path(os.environ[ERROR_DIR]) if ERROR_DIR in os.environ else None
     is_reporter = planned.is_reporter and not scratch_dir
     context = replace(planned.rank_context, scratch_dir=scratch_dir)
-    if scratch_dir and context.one_host:
-        context = replace(context, meeting_point=f"file:{scratch_dir / 'ranks'}")
+    if scratch_dir and context.is_single_node:
+        context = replace(context, init_method=f"file:{scratch_dir / 'ranks'}")
     if planned.progress:
         if is_reporter:
             listener.status(progress_text(planned.progress))

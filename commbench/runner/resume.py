@@ -37,7 +37,7 @@ def _find(options: RunOptions) -> Path:
         return find_run(options.resume)
     except RecordsError as error:
         rank_context = find_rank_context(options)
-        if options.nnodes == 1 and (not rank_context or rank_context.one_host):
+        if options.nnodes == 1 and (not rank_context or rank_context.is_single_node):
             raise
         raise RecordsError(
             error.message, "every node reads the run that is resumed: copy its folder to this one"
@@ -111,7 +111,7 @@ def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
         label=header.label,
         folder=Path(progress.run.path),
         launch=progress.launch,
-        began=header,
+        resumed_from=header,
         journal=progress.digest,
     )
     current = [] if _is_finished(progress) else [replace(task, finished=progress.finished)]

@@ -25,7 +25,7 @@ def run_temporarily(plan: Plan, label: str) -> Run:
     method, _ = start_method(plan.device, nodes)
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
         folder = create_folder(Path(parent) / "run")
-        task = LaunchTask(plan=plan, label=label, folder=folder, silent=True)
+        task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
         try:
             launch(task, nodes, method)
         except CommbenchError as error:

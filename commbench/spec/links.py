@@ -10,7 +10,6 @@ import csv
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
@@ -116,6 +115,8 @@ def load_published() -> tuple[Published, ...]:
 
 
 def _read(name: str) -> Iterator[dict[str, str]]:
+    from importlib import resources  # takes longer to import than all of this file
+
     text = (resources.files("commbench") / "data" / name).read_text(encoding="utf-8")
     return csv.DictReader(text.splitlines())
 

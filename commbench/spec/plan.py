@@ -105,6 +105,16 @@ class Plan:
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        self._require_numbers_in_range()
+        self._require_possible_times()
+        self._require_few_cases()
+        self._require_place()
+        if self.peak:
+            from commbench.spec.links import parse_peak
+
+            parse_peak(self.peak)
+
+    def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
             raise UsageError("there are no sizes to measure", "write for example --sizes 1K-1G")
         require_at_least(1, world_size=self.world_size, launches=self.launches)
@@ -114,11 +124,9 @@ class Plan:
         require_at_most(MOST_ITERATIONS, iterations=self.iterations, warmup=self.warmup)
         require_at_most(LARGEST_SIZE, **{f"size {s}": s for s in self.sizes if s > LARGEST_SIZE})
         require_at_most(LARGEST_INTEGER, seed=self.seed)
-        self._require_limits()
-        if self.peak:
-            from commbench.spec.links import parse_peak
 
-            parse_peak(self.peak)
+    def _require_place(self) -> None:
+        """The root is a rank, and the backend serves the device."""
         if self.root >= self.world_size:
             raise value_error(
                 "root",
@@ -132,7 +140,7 @@ class Plan:
                 f"{self.backend} serves: {', '.join(known.devices)}",
             )
 
-    def _require_limits(self) -> None:
+    def _require_possible_times(self) -> None:
         for name, seconds, advice in (
             ("timeout_s", self.timeout_s, "write --timeout 120"),
             ("budget_s", self.budget_s, "write --budget 0.2"),
@@ -147,6 +155,8 @@ class Plan:
                 f"{self.precision:.6g} is not between 0 and 1",
                 "write --precision 5%, or 0.05",
             )
+
+    def _require_few_cases(self) -> None:
         chosen = [getattr(self, dimension.plan_field) for dimension in DIMENSIONS]
         # Four: two placements and two timing modes.
         if 4 * prod(len(values) for values in chosen if isinstance(values, tuple)) > MOST_CASES:

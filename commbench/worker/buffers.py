@@ -1,7 +1,7 @@
-"""The memory of a rank: one arena for all cases, and the views of it that a case sends and fills.
+"""The memory of a rank: one arena for all cases, and the buffers of each case as views of it.
 
-The arena is as large as the largest case needs and is allocated once: pages that no case has
-touched yet cost nothing, and no case waits for fresh ones that an earlier case already had.
+The arena is as large as the largest case needs and is allocated once. Pages that no case has
+touched yet cost nothing, and no case waits for pages that an earlier case has touched.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ALIGNMENT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What the call of an operation needs; tensors are one-dimensional."""
+    """The arguments of an operation's call; tensors are one-dimensional."""
 
     send: torch.Tensor
     receive: torch.Tensor
     send_blocks: list[torch.Tensor] | None
-    """The send buffer cut into blocks; None where it is empty (barrier, or a rank that is no
-    root). Without blocks it is one."""
+    """The send buffer cut into blocks; a single one for an operation without blocks. None where it
+    is empty: in a barrier, or on a rank that is not the root."""
     receive_blocks: list[torch.Tensor] | None
     reduce_op: Any
     root: int
@@ -47,25 +47,25 @@ class Buffers:
 
 
 class Arena:
-    """One allocation on the rank's device, for the buffers of all cases in turn."""
+    """One allocation on the rank's device, used for the buffers of one case after another."""
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
         needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
         self._memory = torch.empty(needed + ALIGNMENT, dtype=torch.uint8, device=comm.device)
-        self._holds = ""
+        self._dtype = ""
 
     def is_stale(self, case: Case) -> bool:
-        """Whether the memory holds data of another dtype, which read as this case's could be
-        denormal numbers, slow to add."""
-        return case.dtype != self._holds
+        """Whether the memory holds data of another dtype: read as this case's, they could be
+        denormal numbers, which are slow to add."""
+        return case.dtype != self._dtype
 
-    def used_by(self, case: Case) -> None:
-        """Note whose data the memory now holds."""
-        self._holds = case.dtype or self._holds
+    def mark_used(self, case: Case) -> None:
+        """Note that the memory now holds data of a case."""
+        self._dtype = case.dtype or self._dtype
 
     def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case; their contents are whatever the last case left."""
+        """The buffers of a case, with the contents that the last case left."""
         comm = self._comm
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)

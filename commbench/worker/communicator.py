@@ -1,7 +1,8 @@
 """The process groups of a rank: the one that is measured, and one of its own for control.
 
-Control traffic (agreeing on what follows, gathering samples) goes over a gloo group of its own,
-never over the group that is measured.
+Control traffic (agreeing on what follows, collecting samples) goes over a gloo group of its own,
+never over the group that is measured. It goes along a binomial tree, so that no rank talks to more
+than log2(n) others, and rank 0 does not grow with what the ranks hold.
 """
 
 from __future__ import annotations
@@ -166,27 +167,22 @@ def communicator(
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     set_phase(watchdog.state, JOINING)
-    device = _device(plan, rank_context)
+    device = _set_device(plan, rank_context)
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * MOST_CALLS)
     timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
-    where: dict[str, Any] = (
-        {
-            "store": dist.FileStore(
-                rank_context.meeting_point.removeprefix("file:"), rank_context.world_size
-            )
-        }
-        if rank_context.meeting_point.startswith("file:")
-        else {"init_method": rank_context.meeting_point}
-    )
+    rendezvous: dict[str, Any] = {"init_method": rank_context.init_method}
+    if rank_context.init_method.startswith("file:"):
+        path = rank_context.init_method.removeprefix("file:")
+        rendezvous = {"store": dist.FileStore(path, rank_context.world_size)}
     try:
         dist.init_process_group(
             plan.backend,
             rank=rank_context.rank,
             world_size=rank_context.world_size,
             timeout=timeout,
-            **where,
+            **rendezvous,
         )
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
@@ -208,7 +204,7 @@ def communicator(
         if plan.backend == "nccl":
             # With an operation under way that never ends, destroying would wait for it.
             _abort_nccl()
-        if failure.lost_ranks and rank_context.joined:
+        if failure.lost_ranks and rank_context.is_external:
             lost = LostRanks(failure.lost_ranks, failure.is_reporter)
             watchdog.report_lost_ranks(lost)
             raise lost._replace(is_reporter=False).error() from error
@@ -263,9 +259,10 @@ def _control_group(timeout: timedelta) -> Any:
         return dist.new_group(backend="gloo", timeout=timeout)
 
 
-def _device(plan: Plan, rank_context: RankContext) -> torch.device:
+def _set_device(plan: Plan, rank_context: RankContext) -> torch.device:
+    """Make the rank's device the current one."""
     if plan.device == "cpu":
-        # As torchrun does it for several ranks: one compute thread each.
+        # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
         return torch.device("cpu")
     module = torch.get_device_module(plan.device)
@@ -275,15 +272,15 @@ def _device(plan: Plan, rank_context: RankContext) -> torch.device:
 
 
 def gpu_shared(device: str, rank_context: RankContext) -> bool:
-    """Whether this host has more ranks than GPUs, while they measure GPUs."""
+    """Whether this host has more ranks that measure GPUs than it has GPUs."""
     if device == "cpu":
         return False
     return rank_context.local_world_size > int(torch.get_device_module(device).device_count())
 
 
 def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
-    """Set what the backends read, only where the person has not."""
-    if rank_context.one_host and sys.platform == "linux":
+    """Set variables that the backends read, where the user has not set them."""
+    if rank_context.is_single_node and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if gpu_shared(plan.device, rank_context):
         # NCCL refuses two ranks of one host on one GPU. With a host name of its own each rank is a
@@ -291,7 +288,7 @@ def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
         os.environ["NCCL_HOSTID"] = f"commbench-rank{rank_context.rank}"
         for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
             os.environ.setdefault(f"NCCL_{name}", value)
-        if rank_context.one_host:
+        if rank_context.is_single_node:
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 

@@ -1,4 +1,4 @@
-"""Where one rank sits: its number among the others, and how it meets them. Needs no torch."""
+"""The input of a rank: its context, and the task of its launch. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankContext:
-    """The place of one rank."""
+    """The number of a rank among the others, and how it joins them."""
 
     rank: int
     world_size: int
@@ -23,18 +23,19 @@ class RankContext:
     local_world_size: int
     launcher: str
     """Who started it: `local`, `torchrun`, `srun`, `mpirun`."""
-    meeting_point: str
+    init_method: str
     """`file:PATH` (one host), `tcp://HOST:PORT`, or `env://` (torchrun's variables)."""
     scratch_dir: Path | None = None
-    """Where a rank leaves word of what went wrong; None where nobody would read it."""
+    """The folder for error files; None where nobody would read them."""
 
     @property
-    def joined(self) -> bool:
-        """Whether only the ranks themselves can see how the others end."""
+    def is_external(self) -> bool:
+        """Whether a launcher other than commbench started the ranks, so that only they themselves
+        can see how the others end."""
         return self.launcher != LOCAL and self.scratch_dir is None
 
     @property
-    def one_host(self) -> bool:
+    def is_single_node(self) -> bool:
         """Whether all ranks share this host."""
         return self.local_world_size == self.world_size
 
@@ -48,20 +49,21 @@ class LaunchTask:
     folder: Path
     """The run folder."""
     folder_exists: bool = True
-    """False: rank 0 makes it, once all ranks agree on the plan."""
+    """False: rank 0 creates it, once all ranks have the same plan."""
     launch: int = 0
     """Which launch of the run this is, from 0."""
-    silent: bool = False
-    """Whether rank 0 keeps the progress of its cases to itself."""
-    began: RunHeader | None = None
-    """How a run began that is taken up again: nothing it depends on may have changed since."""
+    is_silent: bool = False
+    """Whether rank 0 shows no progress."""
+    resumed_from: RunHeader | None = None
+    """The header of the run that is resumed: nothing it depends on may have changed since."""
     finished: frozenset[int] | None = None
-    """Cases that this launch finished before it was cut off; None: it begins."""
+    """Cases that this launch finished before it was interrupted; None: it was not resumed."""
     journal: str = "new"
-    """What is the same on all ranks only if they go on with the same journal."""
+    """A digest of the journal that is continued: the same on all ranks, or the launch is
+    refused."""
 
     def cases(self) -> tuple[Case, ...]:
-        """The cases of the plan, those marked that this launch has finished before."""
+        """The cases of the plan; those that this launch has finished before are marked."""
         done = self.finished or ()
         return tuple(
             case._replace(status=FINISHED) if case.index in done else case

@@ -48,6 +48,8 @@ class Command(NamedTuple):
     iterations: int = 0
     calls: int = 1
     """Calls per iteration."""
+    untimed: int = 0
+    """Calls before the first iteration."""
     sent_ns: int = 0
     """When rank 0 sent it, by its own clock."""
 
@@ -109,7 +111,7 @@ def run_cases(
 class Scheduler:
     """Decides on rank 0 what all ranks do next, and hands the results on.
 
-    `next` gives a command, `record` takes what came of it: of CHECK a CheckResult, of WARM_UP the
+    `next` gives a command, `record` takes its result: of CHECK a CheckResult, of WARM_UP the
     slowest rank's durations in seconds, of MEASURE a Batch.
     """
 
@@ -141,12 +143,12 @@ class Scheduler:
             self._current = None
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
-        """Take what came of the last command."""
+        """Take the result of the last command."""
         current = self._current
         assert current is not None
         if isinstance(result, Batch):
-            batch = result._replace(warmup=current.warmup, launch=self._launch)
-            self._sink.batch_done(current.case, batch)
+            result = result._replace(warmup=current.warmup, launch=self._launch)
+            self._sink.batch_done(current.case, result)
         current.record(result)
         if isinstance(result, Batch) and current.next():
             self._current = None  # other cases have their turn first
@@ -157,14 +159,19 @@ class CaseProgress:
 
     def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
         self.case = case
-        self.warmup = 0
-        """Untimed calls since the last batch."""
+        self._warmup = 0
+        """Calls to warm up since the last batch."""
         self._plan, self._before = plan, before
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
         if not plan.check or not case.dtype:
             self._record_check(CheckResult())
+
+    @property
+    def warmup(self) -> int:
+        """Untimed calls between the last batch and the one that was requested."""
+        return self._warmup + (self._request.untimed if self._request else 0)
 
     @property
     def progress(self) -> float:
@@ -181,19 +188,19 @@ class CaseProgress:
         if request is None:
             return None
         what = MEASURE if request.timed else WARM_UP
-        return Command(what, self.case.index, request.iterations, request.calls)
+        return Command(what, self.case.index, *request[:2], untimed=request.untimed)
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
-        """Take what came of the last command."""
+        """Take the result of the last command."""
         if isinstance(result, CheckResult):
             self._record_check(result)
             return
         assert self._schedule is not None and self._request is not None
         if isinstance(result, Batch):
-            self.warmup = 0
+            self._warmup = 0
             self._schedule.record(self._request, result.samples_s)
         else:
-            self.warmup += len(result)
+            self._warmup += len(result)
             self._schedule.record(self._request, result)
 
     def measurement(self) -> Measurement:
@@ -233,7 +240,7 @@ class _CaseRunner:
         call = make_call(case, buffers)
         run = self._check if command.what == CHECK else self._time
         result = run(command, case, buffers, call)
-        self._arena.used_by(case)
+        self._arena.mark_used(case)
         return result
 
     def _check(
@@ -257,9 +264,12 @@ class _CaseRunner:
             fill_inputs(case, buffers, seed_offset(self._plan, case))
         # Bytes that move without the rank's state showing it: those of one iteration where a rank
         # waits for each, of all iterations where it only queues them on a device.
-        unseen = 1 if self._timer.shares_clock else command.iterations
+        unseen = 1 if self._timer.shares_clock else command.iterations + command.untimed
         bytes_ = case.size_bytes * command.calls * unseen
         set_phase(self._state, MEASURING, command.case, command.iterations, bytes_)
+        for _ in range(command.untimed):
+            self._timer.align()
+            call()
         calls = back_to_back(call, command.calls)
         samples = time_batch(self._timer, self._counters, calls, command.iterations, self._state)
         set_phase(self._state, HANDING_IN, command.case)

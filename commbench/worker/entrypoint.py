@@ -1,4 +1,4 @@
-"""Where a rank that commbench itself launched begins: a forked or spawned process."""
+"""The entry point of a rank that commbench itself launched, in a forked or spawned process."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ from commbench.worker.watchdog.error_files import log_path, record_error, stack_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerArgs:
-    """What the launcher sends a rank to do."""
+    """What the launcher passes to a rank."""
 
     task: LaunchTask
     scratch_dir: Path
-    """A private folder of this launch: the meeting point, and what ranks report of their errors."""
-    meets_in_file: bool
-    launcher: int
-    """Its process; ranks do not outlive it."""
+    """A private folder of this launch: the file store, logs and error files."""
+    uses_file_store: bool
+    launcher_pid: int
+    """Ranks end with this process."""
 
 
-TALKATIVE = (
+DEBUG_VARIABLES = (
     "COMMBENCH_TRACEBACK", "NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG", "TORCH_SHOW_CPP_STACKTRACES",
 )  # fmt: skip
-"""Variables that ask for more words of ranks: where one is set, people see them at once."""
+"""Variables that ask ranks for more output: where one is set, it goes to the terminal."""
 PR_SET_PDEATHSIG = 1
 
 
 def worker_main(worker_args: WorkerArgs) -> None:
     """Run as the rank that torchrun's variables name; exit with the code of what went wrong."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        # The launcher decides when to stop, and then a rank must go at once, also out of a
-        # collective that never returns to Python.
+        # The launcher decides when to stop. A rank then ends at once, even within a collective
+        # that never returns to Python.
         signal.signal(number, signal.SIG_DFL)
-    _end_with(worker_args.launcher)
+    _end_with_process(worker_args.launcher_pid)
     rank_context = RankContext(
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
         local_rank=int(os.environ["LOCAL_RANK"]),
         local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
         launcher=LOCAL,
-        meeting_point=f"file:{worker_args.scratch_dir / 'ranks'}"
-        if worker_args.meets_in_file
+        init_method=f"file:{worker_args.scratch_dir / 'ranks'}"
+        if worker_args.uses_file_store
         else "env://",
         scratch_dir=worker_args.scratch_dir,
     )
     from commbench.worker.rank import run_rank
 
     verbose = os.environ.get("TORCH_CPP_LOG_LEVEL") in ("INFO", "WARNING")
-    if not verbose and not any(name in os.environ for name in TALKATIVE):
-        _write_to(
+    if not verbose and not any(name in os.environ for name in DEBUG_VARIABLES):
+        _redirect_output(
             log_path(worker_args.scratch_dir, rank_context.rank), is_reporter=not rank_context.rank
         )
-        # A crash writes its stack here and not over the two lines that people read; that of its
-        # own thread alone, for reading others' while they run can take for ever.
+        # A crash writes its stack to a file, so that the terminal shows only the two lines of the
+        # error; of one thread only, because reading the others' while they run may never end.
         stack = stack_path(worker_args.scratch_dir, rank_context.rank).open("w")
         faulthandler.enable(stack, all_threads=False)
 
-    def tell(error: RankError, is_reporter: bool) -> None:  # noqa: ARG001 - the launcher reads one
+    def report(error: RankError, is_reporter: bool) -> None:  # noqa: ARG001 - the launcher reads one
         record_error(worker_args.scratch_dir, rank_context.rank, error)
 
     try:
-        run_rank(worker_args.task, rank_context, tell)
+        run_rank(worker_args.task, rank_context, report)
     except CommbenchError as error:
         record_error(worker_args.scratch_dir, rank_context.rank, error)
         sys.exit(error.exit_code)
@@ -77,17 +77,17 @@ def worker_main(worker_args: WorkerArgs) -> None:
         raise RuntimeError(f"something called sys.exit({left.code})") from left
 
 
-def _end_with(launcher: int) -> None:
-    """Have the kernel end this process when the launcher ends, however that happens."""
+def _end_with_process(launcher_pid: int) -> None:
+    """Make the kernel end this process when its parent, the launcher, ends in any way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:  # it was already over
+    if os.getppid() != launcher_pid:  # it has ended already
         os._exit(1)
 
 
-def _write_to(log: Path, is_reporter: bool) -> None:
-    """Send what this rank and the libraries in it print to its log. Progress, which the one that
-    speaks prints to sys.stderr, stays where people look."""
+def _redirect_output(log: Path, is_reporter: bool) -> None:
+    """Send what this rank and the libraries in it print to its log. The progress that the reporter
+    prints to sys.stderr still goes to the terminal."""
     terminal = os.dup(sys.stderr.fileno())
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)

@@ -81,7 +81,7 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
         local_rank=int(os.environ.get("LOCAL_RANK", "0")),
         local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         launcher=LAUNCHER,
-        meeting_point="env://",
+        init_method="env://",
     )
     cores = sorted(os.sched_getaffinity(0))
     group = introduce(task, rank_context, comm, cores)

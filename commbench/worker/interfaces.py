@@ -1,9 +1,9 @@
-"""Which interface of this host the measured backend talks through, as far as that can be told.
+"""Finds the network interface that the measured backend uses on this host.
 
-Only where ranks of several hosts meet is that a question. gloo's answer is certain: it takes the
-interface that GLOO_SOCKET_IFNAME names, or the one whose address this host's name resolves to. NCCL
-may take others besides, InfiniBand too; what is told of it is the interface that
-NCCL_SOCKET_IFNAME names, or the one from which the kernel reaches rank 0's host.
+This matters only for ranks on several hosts. gloo uses the interface that GLOO_SOCKET_IFNAME names,
+or the one whose address this host's name resolves to. NCCL may use further ones, InfiniBand too;
+for NCCL this is the interface that NCCL_SOCKET_IFNAME names, or the one from which the kernel
+reaches rank 0's host.
 """
 
 from __future__ import annotations
@@ -19,27 +19,31 @@ _ANY_PORT = 9
 _VARIABLES = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
 
 
-def way_of(
+def find_interface(
     backend: str, rank_context: RankContext, variables: Mapping[str, str] = os.environ
 ) -> NetworkInterface:
-    """The way that the backend takes from this host to the others."""
+    """The interface between this host and the others; empty fields where that is not known."""
     named = variables.get(_VARIABLES.get(backend, ""), "")
-    ways = addresses()
+    interfaces = addresses()
     if named:
         return next(
-            (way for way in ways if _is_named(way.interface, named, backend)), NetworkInterface()
+            (found for found in interfaces if _is_named(found.interface, named, backend)),
+            NetworkInterface(),
         )
-    if rank_context.one_host:
+    if rank_context.is_single_node:
         return NetworkInterface()
     address = (
-        _of_own_name() if backend == "gloo" else _towards(_meeting_host(rank_context, variables))
+        _address_of_own_name()
+        if backend == "gloo"
+        else _source_address(_rank_0_host(rank_context, variables))
     )
-    return next((way for way in ways if way.address == address), NetworkInterface(address=address))
+    unknown = NetworkInterface(address=address)
+    return next((found for found in interfaces if found.address == address), unknown)
 
 
 def _is_named(interface: str, named: str, backend: str) -> bool:
-    """Whether a variable names the interface: gloo by its name; NCCL by how it begins, or after
-    `=` by its name, and after `^` those it must not be."""
+    """Whether the value of a variable names the interface. For gloo it is a name. For NCCL it is a
+    list of prefixes, of names after `=`, and of those not to use after `^`."""
     if backend != "nccl":
         return interface == named.split(",")[0]
     names = named.lstrip("^=").split(",")
@@ -49,37 +53,38 @@ def _is_named(interface: str, named: str, backend: str) -> bool:
     return not begins if named.startswith("^") else begins
 
 
-def _of_own_name() -> str:
-    """The address that gloo takes where nobody names an interface: the first of this host's name
-    that a socket can be bound to, otherwise the loopback's."""
+def _address_of_own_name() -> str:
+    """The address that gloo uses by default: the first of this host's name that a socket can be
+    bound to, otherwise the loopback's."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
         return "127.0.0.1"
-    for family, kind, protocol, _, place in found:
+    for family, kind, protocol, _, address in found:
         try:
             with socket.socket(family, kind, protocol) as trial:
-                trial.bind(place)
+                trial.bind(address)
         except OSError:
             continue
-        return str(place[0])
+        return str(address[0])
     return "127.0.0.1"
 
 
-def _meeting_host(rank_context: RankContext, variables: Mapping[str, str]) -> str:
-    if rank_context.meeting_point == "env://":
+def _rank_0_host(rank_context: RankContext, variables: Mapping[str, str]) -> str:
+    if rank_context.init_method == "env://":
         return variables.get("MASTER_ADDR", "")
-    return rank_context.meeting_point.removeprefix("tcp://").rpartition(":")[0]
+    return rank_context.init_method.removeprefix("tcp://").rpartition(":")[0]
 
 
-def _towards(host: str) -> str:
-    """The address from which the kernel would send to a host; nothing is sent. Empty: it cannot."""
+def _source_address(host: str) -> str:
+    """The address from which the kernel would send to a host; nothing is sent. Empty where there is
+    no route."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
+        family, kind, protocol, _, address = socket.getaddrinfo(
             host, _ANY_PORT, type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind, protocol) as trial:
-            trial.connect(place)
+            trial.connect(address)
             return str(trial.getsockname()[0])
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""Is there room? What cases need is held against what is free on every rank's device or host."""
+"""Compares the memory that cases need with what is free on every rank's device or host."""
 
 from __future__ import annotations
 
@@ -17,33 +17,31 @@ from commbench.worker.buffers import Arena
 from commbench.worker.communicator import Communicator
 
 RESERVED = 0.05
-"""Share of what is free that is left to others, and to what backends allocate themselves."""
+"""The part of the free memory that is left to others, and to the backends' own allocations."""
 MAX_REASON = 200
 """Characters of what an exception says."""
 
 
 def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
-    """The cases, those marked skipped for which some rank's device or host has too little room.
-
-    Ranks agree; the reason is the same on all. Buffers of ranks that share memory add up.
-    """
-    part = {"place": _place(comm.device), "free": free_bytes(comm.device)}
+    """The cases; those for which some rank's device or host has too little memory are marked
+    skipped, on all ranks alike. Buffers of ranks that share memory add up."""
+    own = {"memory": _memory_name(comm.device), "free": free_bytes(comm.device)}
     reasons: dict[int, str] = {}
 
     def decide(parts: list[dict[str, Any]]) -> None:
-        for place, ranks in _sharing(parts).items():
+        for memory, ranks in _ranks_by_memory(parts).items():
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
-                reasons.update(_too_large(cases, place, ranks, min(known)))
+                reasons.update(_find_too_large(cases, memory, ranks, min(known)))
 
-    comm.agree(part, decide)
+    comm.agree(own, decide)
     flags = torch.tensor([case.index in reasons for case in cases] or [False], dtype=torch.uint8)
-    refused = comm.share(flags).tolist()
+    is_skipped = comm.share(flags).tolist()
     return tuple(
         case._replace(status=SKIPPED, reason=reasons.get(case.index, "too little memory"))
         if flag
         else case
-        for case, flag in zip(cases, refused, strict=False)
+        for case, flag in zip(cases, is_skipped, strict=False)
     )
 
 
@@ -56,8 +54,8 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, tuple[Case, ...]]:
-    """Memory for all cases that are ready, and the cases: those too large to get memory for on some
-    rank are marked failed on all."""
+    """Memory for all cases that are ready, and the cases; the largest for which some rank gets no
+    memory are marked failed, on all ranks alike."""
     while True:
         ready = tuple(case for case in cases if case.status == READY)
         failure, arena = "", None
@@ -81,38 +79,39 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
 
 
 def out_of_memory(rank: int, error: BaseException) -> str:
-    """Words for a rank's memory that ran out."""
+    """The reason of a case for which a rank has run out of memory."""
     return f"out of memory on rank {rank} ({first_line(error)[:MAX_REASON]})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that there was no memory left; torch has no type for a host's."""
+    """Whether an exception means that no memory was left; for host memory torch has no type."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
 
 
-def _too_large(
-    cases: Sequence[Case], place: str, ranks: Sequence[int], free: int
+def _find_too_large(
+    cases: Sequence[Case], memory: str, ranks: Sequence[int], free: int
 ) -> dict[int, str]:
+    """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
     for case in cases:
         needed = sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             reasons[case.index] = (
-                f"{format_memory(needed)} needed, {format_memory(free)} free on {place}"
+                f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
             )
     return reasons
 
 
-def _sharing(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+def _ranks_by_memory(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
     """The ranks that share each memory."""
-    places: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for rank, part in enumerate(parts):
-        places.setdefault(part["place"], []).append(rank)
-    return places
+        found.setdefault(part["memory"], []).append(rank)
+    return found
 
 
-def _place(device: torch.device) -> str:
+def _memory_name(device: torch.device) -> str:
     host = socket.gethostname()
     return host if device.type == "cpu" else f"{host} {device}"

@@ -1,9 +1,10 @@
-"""Whether all ranks are about to do the same: compared by digest, and told by what differs."""
+"""Whether all ranks have the same plan: compared by digest; where not, the differences are
+named."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, NoReturn
 
 from commbench.errors import UnavailableError
 from commbench.spec.plan import OPTIONS, Plan
@@ -14,17 +15,18 @@ SAME_COMMAND = (
     "start every rank with the same command and the same commbench; what --resume names must be "
     "the same on every node"
 )
-BRIEF_BYTES = 8192
-"""Most bytes of the control message that carries a plan in brief."""
-LONGEST = 60
-"""Characters of a value in brief."""
+SHORT_PLAN_BYTES = 8192
+"""Most bytes of the control message that carries a shortened plan."""
+MAX_VALUE = 60
+"""Characters of a shortened value."""
 
-Brief = dict[str, list[str]]
-"""Of each field of a plan its value, shortened where it is long, and a digest of all of it."""
+ShortPlan = dict[str, list[str]]
+"""For each field of a plan its value, shortened where it is long, and a digest of the full
+value."""
 
 
-def other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The first rank whose plan is not that of rank 0, if any.
+def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The number and host of the first rank with another plan than rank 0; None: all have the same.
 
     Raises UnavailableError where versions or journals differ.
     """
@@ -43,26 +45,24 @@ def other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
     return None
 
 
-def refuse_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> None:
-    """Raise UnavailableError on every rank: that `rank` has another plan than rank 0, and how."""
-
-    def decide(parts: list[Brief]) -> None:
-        told = "; ".join(differences(parts[0], parts[rank]))
-        raise UnavailableError(f"rank {rank} on {host} has another plan: {told}", SAME_COMMAND)
-
-    comm.agree(in_brief(plan), decide, BRIEF_BYTES)
+def raise_other_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> NoReturn:
+    """Raise UnavailableError on every rank: how the plan of `rank` differs from that of rank 0."""
+    own = shorten_plan(plan)
+    first, other = (comm.share_value(own, source, SHORT_PLAN_BYTES) for source in (0, rank))
+    found = "; ".join(describe_differences(first, other))
+    raise UnavailableError(f"rank {rank} on {host} has another plan: {found}", SAME_COMMAND)
 
 
-def in_brief(plan: Plan) -> Brief:
-    """A plan in at most BRIEF_BYTES of JSON, however many sizes it has."""
+def shorten_plan(plan: Plan) -> ShortPlan:
+    """A plan in at most SHORT_PLAN_BYTES of JSON, however many sizes it has."""
     return {
         name: [_shortened(_text(name, value)), hashlib.sha256(repr(value).encode()).hexdigest()[:8]]
         for name, value in plan.as_json().items()
     }
 
 
-def differences(first: Brief, other: Brief) -> list[str]:
-    """What differs in another plan, by option: `--sizes 2K instead of 1K`."""
+def describe_differences(first: ShortPlan, other: ShortPlan) -> list[str]:
+    """How another plan differs, by option: `--sizes 2K instead of 1K`."""
     return [
         f"{OPTIONS.get(name, '--' + name.replace('_', '-'))} {other[name][0]} instead of {mine[0]}"
         for name, mine in first.items()
@@ -81,9 +81,9 @@ def _text(name: str, value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Its beginning and its end where it is long, and how long it is; of ASCII only."""
+    """A text in ASCII; of a long one its beginning, its end and its length."""
     shown = ascii(text)[1:-1]
-    if len(shown) <= LONGEST:
+    if len(shown) <= MAX_VALUE:
         return shown
-    half = LONGEST // 2
+    half = MAX_VALUE // 2
     return f"{shown[:half]} ... {shown[-half:]} ({len(shown)} characters)"

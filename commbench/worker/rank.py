@@ -21,14 +21,14 @@ from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator, gpu_shared
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
-from commbench.worker.interfaces import way_of
+from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.memory_check import allocate_arena, skip_oversized
-from commbench.worker.plan_agreement import other_plan, refuse_plan
+from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.recorder import Recorder
 from commbench.worker.support_probe import mark_unsupported
-from commbench.worker.timers import timer_for
+from commbench.worker.timers import make_timer
 from commbench.worker.watchdog.rank_state import (
     LEAVING,
     PROBING,
@@ -82,12 +82,12 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
     ):
         state = watchdog.state
         group = introduce(task, rank_context, comm, cores)
-        if rank_context.joined:
+        if rank_context.is_external:
             watchdog.local_pids = _local_pids(group.locations, comm.rank)
         set_phase(state, TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
-        if task.began:
-            comm.agree(None, lambda _: _require_unchanged(task.began, header))
+        if task.resumed_from:
+            comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
         recorder = measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
         if recorder:
             recorder.close()
@@ -97,15 +97,15 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
 def introduce(
     task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: Sequence[int]
 ) -> GroupInfo:
-    """Let the ranks get to know each other. Where all have the same plan, rank 0 creates the run
-    folder if needed. Raises UnavailableError on every rank where they are not to do the same."""
+    """Tell the ranks about each other. Where all have the same plan, rank 0 creates the run folder
+    if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
     own = _own_part(task, rank_context, comm, cores)
     ranks: tuple[RankInfo, ...] = ()
     hosts: list[tuple[str, str]] = []
 
     def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
         nonlocal ranks, hosts
-        if other := other_plan(parts):
+        if other := find_other_plan(parts):
             return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
@@ -119,7 +119,7 @@ def introduce(
 
     agreed = comm.agree(own, decide)
     if "other_plan" in agreed:
-        refuse_plan(task.plan, comm, **agreed["other_plan"])
+        raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
     return GroupInfo(ranks=ranks, locations=_share_locations(comm, hosts, ranks), **agreed)
 
@@ -136,7 +136,7 @@ def _own_part(
         cores=tuple(cores),
         cpu_mode=task.plan.cpu_mode,
         local_rank=rank_context.local_rank,
-        **way_of(task.plan.backend, rank_context)._asdict(),
+        **find_interface(task.plan.backend, rank_context)._asdict(),
     )
     return {
         "rank": info._asdict(),
@@ -195,7 +195,7 @@ def measure_cases(
     arena, cases = allocate_arena(cases, comm)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
-    timer = timer_for(comm)
+    timer = make_timer(comm)
     set_phase(state, PROBING)
     header = header._replace(
         overhead_s=loop_overhead_s(timer),
@@ -223,9 +223,9 @@ def _require_unchanged(began: RunHeader | None, now: RunHeader) -> None:
     from commbench.analysis.environment_diff import changes
 
     if began and (changed := changes(began, now)):
-        told = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
+        differences = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
         raise UnavailableError(
-            f"the run cannot be resumed: {told}",
+            f"the run cannot be resumed: {differences}",
             "put that back, or begin a new run: `commbench compare` takes both",
         )
 

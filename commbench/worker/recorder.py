@@ -81,7 +81,7 @@ class Recorder:
         self._journal.header(header)
         self._csv.add(*(make_row(self._header, m) for m in earlier))
         left = sum(case.status != FINISHED for case in task.cases())
-        self._progress = NoProgress() if task.silent else progress_listener(left)
+        self._progress = NoProgress() if task.is_silent else progress_listener(left)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         """Batches of a case that this launch measured before it was cut off."""

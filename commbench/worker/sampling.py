@@ -32,6 +32,7 @@ MAX_ITERATIONS = 20_000
 BATCH_S = 20e-3
 """A batch lasts about this long: long against agreeing on what comes next."""
 MIN_BATCH_ITERATIONS = 4
+"""Iterations of a batch at least, where those that are needed have been measured."""
 WARMUP_CALLS = 5
 WARMUP_S = 50e-3
 MAX_WARMUP_CALLS = 200
@@ -52,6 +53,8 @@ class SampleRequest(NamedTuple):
     """Calls per iteration."""
     timed: bool = True
     """False: to warm up; nothing is recorded."""
+    untimed: int = 0
+    """Calls before the first iteration, to warm up again; nobody looks at their durations."""
 
 
 class WarmUp:
@@ -112,8 +115,9 @@ class SampleSchedule:
         self._calls = before[0].calls if before else 0
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
-        self._needs_untimed_call = False
-        """Whether other cases came between, which calls this fast would notice."""
+        self._untimed = 0
+        """Untimed calls that the next batch begins with: fast calls notice that other cases were
+        measured since the last one."""
         if before:
             self._evaluate_batches()
 
@@ -123,23 +127,19 @@ class SampleSchedule:
             return None
         if self._warm_up.next_block:
             return SampleRequest(self._warm_up.next_block, timed=False)
-        if self._needs_untimed_call:
-            return SampleRequest(1, timed=False)
         if not self._calls:
             self._calls = self._timing.calls_per_iteration(self._estimate_s)
-        return SampleRequest(self._next_iterations(), self._calls)
+        return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
 
     def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
         """Continue after a request that took these durations."""
         if request.timed:
             is_fast = self._estimate_s < FASTER_THAN_S
-            self._needs_untimed_call = is_fast and self._plan.warmup != 0
+            self._untimed = int(is_fast and self._plan.warmup != 0)
             self._batches.append(durations)
             self._evaluate_batches()
-        elif self._warm_up.next_block:
-            self._warm_up.record(durations)
         else:
-            self._needs_untimed_call = False
+            self._warm_up.record(durations)
 
     @property
     def _estimate_s(self) -> float:
@@ -152,15 +152,15 @@ class SampleSchedule:
         self.progress = progress(self._plan, self._batches, self._calls)
 
     def _next_iterations(self) -> int:
-        requested = self._plan.iterations
+        done, requested = sum(map(len, self._batches)), self._plan.iterations
         if requested is not None:
-            done = sum(map(len, self._batches))
             batches = max(2, min(FIXED_BATCHES, requested // FIXED_ITERATIONS_PER_BATCH))
             return min(-(-requested // batches), requested - done)
         iteration_s = self._estimate_s * self._calls
         fitting = int(min(MAX_ITERATIONS, BATCH_S / iteration_s)) if iteration_s else MAX_ITERATIONS
         iterations, batches = _fewest(self._plan, iteration_s)
-        least = min(MIN_BATCH_ITERATIONS, -(-iterations // batches))
+        missing = -(-(iterations - done) // max(1, batches - len(self._batches)))
+        least = missing if missing > 0 else MIN_BATCH_ITERATIONS
         return max(least, min(fitting, MAX_ITERATIONS // MIN_BATCHES))
 
 

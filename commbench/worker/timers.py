@@ -1,7 +1,7 @@
-"""The table of timers: one per kind of device. A timer stamps before and after each operation.
+"""The timers, one per kind of device. A timer stamps the time before and after each iteration.
 
-`align` brings the ranks together before each stamp: on a CPU a barrier of the measured group, on a
-GPU a one-element all_reduce in the same stream, so that the host never waits within the window.
+`align` synchronises the ranks before each iteration: on a CPU by a barrier of the measured group,
+on a GPU by a one-element all_reduce in the same stream, so that the host never waits in between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Stamp = Callable[[int], object]
 
 
 class Timer(Protocol):
-    """Stamps start and stop of each iteration of a block."""
+    """Stamps start and stop of each iteration of a batch."""
 
     shares_clock: bool
     """Whether starts of ranks on one host can be compared."""
@@ -29,10 +29,11 @@ class Timer(Protocol):
     align: Callable[[], object]
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
-        """Allocate everything that a block of so many iterations writes; its start and stop."""
+        """Allocate what a batch of that many iterations writes; the functions that stamp start and
+        stop."""
 
     def collect(self) -> tuple[list[int], list[int]]:
-        """Durations and starts of the last block in ns; starts are 0 where clocks differ."""
+        """Durations and starts of the last batch in ns; starts are 0 where clocks differ."""
 
 
 class HostTimer:
@@ -91,6 +92,6 @@ class DeviceEventTimer:
         return [round(a.elapsed_time(b) * 1e6) for a, b in pairs], [0] * len(pairs)
 
 
-def timer_for(comm: Communicator) -> Timer:
-    """The timer of the rank's device."""
+def make_timer(comm: Communicator) -> Timer:
+    """The timer for the device of a rank."""
     return HostTimer(comm) if comm.device.type == "cpu" else DeviceEventTimer(comm)

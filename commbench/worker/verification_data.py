@@ -43,7 +43,7 @@ class VerificationData:
     device: torch.device
 
     def sent(self, block: int) -> torch.Tensor:
-        """The row that this rank's send buffer repeats in `block`."""
+        """The row that `block` of this rank's send buffer repeats."""
         if self.case.reduce_op:
             rows, shift = _reduced_rows(self.case.dtype, self.case.reduce_op, self.ranks), 0
             return self._row(rows.of_rank(self.rank), shift, block)
@@ -58,14 +58,14 @@ class VerificationData:
 
     @property
     def tolerance(self) -> float:
-        """How far an element may be off; 0 where the arithmetic is exact."""
+        """The largest allowed difference of an element; 0 where the arithmetic is exact."""
         if not self.case.reduce_op:
             return 0.0
         return _reduced_rows(self.case.dtype, self.case.reduce_op, self.ranks).tolerance
 
     def _row(self, row: torch.Tensor, shift: int, block: int) -> torch.Tensor:
-        turned = row.roll(-((shift + SHIFT_BLOCK * block + self.seed_offset) % PERIOD))
-        return turned.to(getattr(torch, self.case.dtype)).to(self.device)
+        shifted = row.roll(-((shift + SHIFT_BLOCK * block + self.seed_offset) % PERIOD))
+        return shifted.to(getattr(torch, self.case.dtype)).to(self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class _ReducedRows:
 
 
 def prepare(cases: Iterable[Case], ranks: int) -> None:
-    """Compute what all these cases need and all ranks share, so that forked ranks have it."""
+    """Compute the rows that these cases need before ranks are forked, so that all ranks share
+    them."""
     for dtype, reduce_op in {(case.dtype, case.reduce_op) for case in cases if case.dtype}:
         if reduce_op:
             _reduced_rows(dtype, reduce_op, ranks)

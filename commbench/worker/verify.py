@@ -1,4 +1,4 @@
-"""Is the result right? Every element on every rank, against the closed form of the operation."""
+"""Compares every element of the result, on every rank, with the closed form of the operation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What one rank found: how many elements are wrong, the first of them, and how long the
-    operation took, roughly: it is the first of its size."""
+    """What one rank found: how many elements are wrong, the first of them, and about how many
+    seconds the call took."""
 
     wrong: int
     first: WrongElement | None
@@ -37,39 +37,42 @@ def verify(
     buffers: Buffers,
     seed_offset: int,
     call: Callable[[], object],
-    finish: Callable[[], object],
+    synchronize: Callable[[], object],
 ) -> VerifyResult:
-    """Fill the buffers with fresh data, perform the operation once, compare the result.
+    """Fill the buffers with new data, call the operation once, and compare the result.
 
-    `finish` waits until the device is done.
+    `synchronize` waits until the device has finished.
     """
-    pattern = VerificationData(case, buffers.rank, buffers.ranks, seed_offset, buffers.send.device)
-    _poison(buffers, pattern)
-    _send(buffers, pattern)
-    began = time.perf_counter()
+    data = _make_data(case, buffers, seed_offset)
+    _poison(buffers, data)
+    _fill_send_buffer(buffers, data)
+    start = time.perf_counter()
     call()
-    finish()
-    seconds = time.perf_counter() - began
-    return VerifyResult(*inspect(buffers, pattern), seconds)
+    synchronize()
+    seconds = time.perf_counter() - start
+    return VerifyResult(*inspect(buffers, data), seconds)
 
 
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffer with the case's data."""
     if case.dtype:
-        device = buffers.send.device
-        _send(buffers, VerificationData(case, buffers.rank, buffers.ranks, seed_offset, device))
+        _fill_send_buffer(buffers, _make_data(case, buffers, seed_offset))
 
 
-def _send(buffers: Buffers, pattern: VerificationData) -> None:
+def _make_data(case: Case, buffers: Buffers, seed_offset: int) -> VerificationData:
+    return VerificationData(case, buffers.rank, buffers.ranks, seed_offset, buffers.send.device)
+
+
+def _fill_send_buffer(buffers: Buffers, data: VerificationData) -> None:
     for block, part in enumerate(buffers.send_blocks or ()):
-        fill(part, pattern.sent(block))
+        fill(part, data.sent(block))
 
 
-def inspect(buffers: Buffers, pattern: VerificationData) -> tuple[int, WrongElement | None]:
+def inspect(buffers: Buffers, data: VerificationData) -> tuple[int, WrongElement | None]:
     """Compare this rank's receive buffer with what the operation must have left in it."""
     wrong, first = 0, None
-    for part, row in _expected_rows(buffers, pattern):
-        count, index = compare(part, row, pattern.tolerance)
+    for part, row in _expected_rows(buffers, data):
+        count, index = compare(part, row, data.tolerance)
         wrong += count
         if count and first is None:
             first = WrongElement(
@@ -112,7 +115,7 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
 
 
 def _same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether all is as expected, bit by bit: the usual case, four times as fast to see."""
+    """Whether all bits are as expected: the usual case, found four times as fast."""
     bits = _INTEGERS[part.element_size()]
     part, expected = part.view(bits), expected.view(bits)
     if part.device.type != "cpu":
@@ -129,29 +132,29 @@ def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> to
     return ~((part.double() - expected.double()).abs() <= tolerance)
 
 
-def _poison(buffers: Buffers, pattern: VerificationData) -> None:
-    """Leave the complement of the result in the receive buffer, so that every element of it has to
-    be written; needless where the data to send cover it."""
+def _poison(buffers: Buffers, data: VerificationData) -> None:
+    """Fill the receive buffer with the complement of the result, so that every element has to be
+    written; not needed where it is the send buffer too."""
     covered = (
         buffers.receive.data_ptr() == buffers.send.data_ptr()
         and buffers.receive.numel() == buffers.send.numel()
     )
     if covered:
         return
-    for part, row in _expected_rows(buffers, pattern):
-        fill(part, ~row if row.dtype == torch.bool else _other_bits(row))
+    for part, row in _expected_rows(buffers, data):
+        fill(part, ~row if row.dtype == torch.bool else _complement(row))
 
 
-def _other_bits(row: torch.Tensor) -> torch.Tensor:
+def _complement(row: torch.Tensor) -> torch.Tensor:
     return (~row.view(_INTEGERS[row.element_size()])).view(row.dtype)
 
 
 def _expected_rows(
-    buffers: Buffers, pattern: VerificationData
+    buffers: Buffers, data: VerificationData
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The blocks of the receive buffer whose result is defined, and the row each must repeat."""
-    operation = OPERATIONS[pattern.case.operation]
+    operation = OPERATIONS[data.case.operation]
     for block, part in enumerate(buffers.receive_blocks or ()):
         source = operation.expected(BlockPosition(buffers.rank, block, buffers.ranks, buffers.root))
         if source is not None:
-            yield part, pattern.expected(source)
+            yield part, data.expected(source)

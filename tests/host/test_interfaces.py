@@ -9,12 +9,12 @@ import pytest
 
 from commbench.host.interfaces import NetworkInterface, addresses
 from commbench.worker.context import RankContext
-from commbench.worker.interfaces import way_of
+from commbench.worker.interfaces import find_interface
 
 LOOPBACK = NetworkInterface("lo", "127.0.0.1")
-SEAT = RankContext(
+RANK_CONTEXT = RankContext(
     rank=1, world_size=2, local_rank=0, local_world_size=1, launcher="mpirun",
-    meeting_point="tcp://127.0.0.1:29500",
+    init_method="tcp://127.0.0.1:29500",
 )  # fmt: skip
 
 
@@ -41,31 +41,32 @@ def test_every_interface_with_an_address_is_found() -> None:
 def test_a_variable_names_the_interface_and_otherwise_the_way_to_rank_0(
     backend: str, variables: dict[str, str], way: NetworkInterface
 ) -> None:
-    assert way_of(backend, SEAT, variables) == way
+    assert find_interface(backend, RANK_CONTEXT, variables) == way
 
 
 def test_an_interface_that_must_not_be_taken_is_not() -> None:
     others = [way for way in addresses() if way.interface != "lo"]
-    found = way_of("nccl", SEAT, {"NCCL_SOCKET_IFNAME": "^lo"})
+    found = find_interface("nccl", RANK_CONTEXT, {"NCCL_SOCKET_IFNAME": "^lo"})
     assert found == (others[0] if others else NetworkInterface())
 
 
 def test_gloo_takes_the_address_of_this_hosts_name() -> None:
-    found = way_of("gloo", SEAT, {})
+    found = find_interface("gloo", RANK_CONTEXT, {})
     known = {place[4][0] for place in socket.getaddrinfo(socket.gethostname(), None)}
     assert found.address in known | {"127.0.0.1"}
     assert found in addresses()
 
 
 def test_torchruns_variable_says_where_rank_0_is() -> None:
-    rank_context = replace(SEAT, meeting_point="env://", launcher="torchrun")
-    assert way_of("nccl", rank_context, {"MASTER_ADDR": "127.0.0.1"}) == LOOPBACK
+    rank_context = replace(RANK_CONTEXT, init_method="env://", launcher="torchrun")
+    assert find_interface("nccl", rank_context, {"MASTER_ADDR": "127.0.0.1"}) == LOOPBACK
     assert (
-        way_of("nccl", rank_context, {"MASTER_ADDR": "no.such.host.invalid"}) == NetworkInterface()
+        find_interface("nccl", rank_context, {"MASTER_ADDR": "no.such.host.invalid"})
+        == NetworkInterface()
     )
 
 
 def test_on_one_host_only_a_variable_tells() -> None:
-    rank_context = replace(SEAT, local_world_size=2, meeting_point="file:/dev/shm/ranks")
-    assert way_of("gloo", rank_context, {}) == NetworkInterface()
-    assert way_of("gloo", rank_context, {"GLOO_SOCKET_IFNAME": "lo"}) == LOOPBACK
+    rank_context = replace(RANK_CONTEXT, local_world_size=2, init_method="file:/dev/shm/ranks")
+    assert find_interface("gloo", rank_context, {}) == NetworkInterface()
+    assert find_interface("gloo", rank_context, {"GLOO_SOCKET_IFNAME": "lo"}) == LOOPBACK

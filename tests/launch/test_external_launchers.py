@@ -55,14 +55,14 @@ def rank_context(
     return found
 
 
-def meeting_point(
+def init_method(
     variables: Mapping[str, str], address: str | None = None, port: int | None = None
 ) -> str:
-    return rank_context(variables, address, port).meeting_point
+    return rank_context(variables, address, port).init_method
 
 
 def port_of(variables: Mapping[str, str]) -> int:
-    return int(meeting_point(variables).rpartition(":")[2])
+    return int(init_method(variables).rpartition(":")[2])
 
 
 def test_without_a_launcher_there_is_no_rank_context() -> None:
@@ -70,16 +70,16 @@ def test_without_a_launcher_there_is_no_rank_context() -> None:
     assert detect_rank_context("host", 29500, {"PATH": "/bin", "MASTER_ADDR": "host"}) is None
 
 
-def test_torchruns_variables_give_the_rank_context_and_the_meeting_point() -> None:
+def test_torchruns_variables_give_the_rank_context_and_the_init_method() -> None:
     assert rank_context(TORCHRUN) == RankContext(
         rank=5,
         world_size=8,
         local_rank=1,
         local_world_size=4,
         launcher="torchrun",
-        meeting_point="env://",
+        init_method="env://",
     )
-    assert not rank_context(TORCHRUN).one_host
+    assert not rank_context(TORCHRUN).is_single_node
 
 
 def test_sruns_variables_give_the_rank_context_and_ranks_meet_on_the_first_host() -> None:
@@ -90,7 +90,7 @@ def test_sruns_variables_give_the_rank_context_and_ranks_meet_on_the_first_host(
         local_rank=0,
         local_world_size=2,
         launcher="srun",
-        meeting_point="tcp://n03:29500",
+        init_method="tcp://n03:29500",
     )
 
 
@@ -102,9 +102,9 @@ def test_open_mpis_variables_give_the_rank_context_and_one_host_uses_loopback() 
         local_rank=3,
         local_world_size=4,
         launcher="mpirun",
-        meeting_point="tcp://127.0.0.1:29500",
+        init_method="tcp://127.0.0.1:29500",
     )
-    assert found.one_host
+    assert found.is_single_node
 
 
 def test_pmi_variables_give_the_rank_context() -> None:
@@ -114,7 +114,7 @@ def test_pmi_variables_give_the_rank_context() -> None:
         local_rank=1,
         local_world_size=2,
         launcher="mpirun",
-        meeting_point="tcp://127.0.0.1:29500",
+        init_method="tcp://127.0.0.1:29500",
     )
 
 
@@ -146,7 +146,7 @@ def test_a_batch_script_outside_srun_launches_as_usual() -> None:
 def test_one_rank_of_torchrun_joins_what_torchrun_prepared() -> None:
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     found = rank_context(TORCHRUN | alone)
-    assert (found.world_size, found.meeting_point) == (1, "env://")
+    assert (found.world_size, found.init_method) == (1, "env://")
     del (without := TORCHRUN | alone)["MASTER_ADDR"]
     assert detect_rank_context(None, None, without) is None
 
@@ -192,20 +192,20 @@ def test_slurm_writes_the_tasks_of_all_nodes_and_each_reads_its_own(
     ],
 )
 def test_the_first_host_of_a_slurm_list_is_where_to_meet(nodes: str, first: str) -> None:
-    assert meeting_point(SRUN | {"SLURM_STEP_NODELIST": nodes}, port=1) == f"tcp://{first}:1"
+    assert init_method(SRUN | {"SLURM_STEP_NODELIST": nodes}, port=1) == f"tcp://{first}:1"
 
 
 def test_options_win_over_variables() -> None:
-    assert meeting_point(SRUN, "chosen", 1234) == "tcp://chosen:1234"
-    assert meeting_point(TORCHRUN, "chosen", 1234) == "tcp://chosen:1234"
-    assert meeting_point(OPENMPI, "chosen", 1234) == "tcp://chosen:1234"
+    assert init_method(SRUN, "chosen", 1234) == "tcp://chosen:1234"
+    assert init_method(TORCHRUN, "chosen", 1234) == "tcp://chosen:1234"
+    assert init_method(OPENMPI, "chosen", 1234) == "tcp://chosen:1234"
 
 
 def test_master_variables_that_a_person_set_are_used_by_every_launcher() -> None:
     given = {"MASTER_ADDR": "mine", "MASTER_PORT": "4242"}
     for variables in (SRUN, OPENMPI, PMI):
-        assert meeting_point(variables | given) == "tcp://mine:4242"
-        assert meeting_point(variables | given, "yours", 1) == "tcp://yours:1"
+        assert init_method(variables | given) == "tcp://mine:4242"
+        assert init_method(variables | given, "yours", 1) == "tcp://yours:1"
 
 
 def test_ranks_on_several_unnamed_hosts_get_a_hint_to_name_one() -> None:
@@ -214,7 +214,7 @@ def test_ranks_on_several_unnamed_hosts_get_a_hint_to_name_one() -> None:
         detect_rank_context(None, None, spread)
     assert refused.value.message == "mpirun does not say where the ranks can meet"
     assert "--master-addr" in refused.value.hint
-    assert meeting_point(spread, "node0", 1) == "tcp://node0:1"
+    assert init_method(spread, "node0", 1) == "tcp://node0:1"
 
 
 def test_all_ranks_of_a_job_use_the_same_port_within_the_range() -> None:
@@ -236,7 +236,7 @@ def test_two_jobs_or_steps_rarely_use_the_same_port() -> None:
 def test_ranks_of_a_pmi_job_meet_though_each_has_a_socket_of_its_own() -> None:
     # PMI_FD is the number of a file descriptor in one rank: another in each.
     first = PMI | {"PMI_RANK": "0", "MPI_LOCALRANKID": "0", "PMI_FD": "6"}
-    assert meeting_point(first) == meeting_point(PMI)
+    assert init_method(first) == init_method(PMI)
 
 
 @pytest.mark.parametrize(

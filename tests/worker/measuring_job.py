@@ -41,6 +41,15 @@ def process_state() -> dict[str, Any]:
     }
 
 
+def settled_state() -> dict[str, Any]:
+    """The state once it no longer changes: gloo opens and closes sockets in a thread of its own."""
+    states = [process_state()]
+    while len(states) < 4 or any(state != states[-1] for state in states[-4:]):
+        time.sleep(0.1)
+        states.append(process_state())
+    return states[-1]
+
+
 def resident_mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
@@ -58,16 +67,12 @@ def main() -> None:
         if group is pair and rank not in (1, 3):
             continue
         dist.barrier(group)
-        before = process_state()
+        before = settled_state()
         run = measure(
             op="all_reduce,broadcast,gather,send_recv,barrier", sizes="4K,1M", group=group, iters=6,
             root=1, output=out / "run" if name == "default" else None,
         )  # fmt: skip
-        after = process_state()
-        deadline = time.monotonic() + 5
-        while after != before and time.monotonic() < deadline:
-            time.sleep(0.1)  # gloo closes its sockets in a thread of its own
-            after = process_state()
+        after = settled_state()
         said.append({
             "name": name,
             "changed": {k: (before[k], after[k]) for k in before if before[k] != after[k]},

@@ -67,10 +67,9 @@ class Course(NamedTuple):
     @property
     def between(self) -> list[list[int]]:
         """Untimed blocks between each batch and the next."""
-        found: list[list[int]] = []
-        for block in self.blocks[len(self.warmup) :]:
-            found.append([]) if block.timed else found[-1].append(block.iterations)
-        return found[:-1]
+        first, *later = self.blocks[len(self.warmup) :]
+        assert not first.untimed and all(block.timed for block in later)
+        return [[block.untimed] if block.untimed else [] for block in later]
 
 
 def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
@@ -80,6 +79,8 @@ def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
     while block := planned.next():
         assert planned.next() == block
         blocks.append(block)
+        for _ in range(block.untimed):
+            next(durations)
         taken = [
             sum(next(durations) for _ in range(block.calls)) / block.calls
             for _ in range(block.iterations)
@@ -234,7 +235,7 @@ def test_each_return_begins_with_an_untimed_call_unless_calls_are_slow(
 
 def test_without_warm_up_no_call_at_all_is_untimed() -> None:
     course = follow(schedule(warmup=0, iterations=50), repeat(1e-5))
-    assert all(block.timed for block in course.blocks)
+    assert all(block.timed and not block.untimed for block in course.blocks)
 
 
 @pytest.mark.parametrize("duration", [1e-7, 1e-6, 30e-6, 1e-3, 4.9e-3])

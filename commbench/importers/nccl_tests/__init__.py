@@ -1,0 +1,1 @@
+"""Files that nccl-tests wrote, as JSON or as text."""

@@ -176,10 +176,10 @@ def open_heartbeats(rank_context: RankContext, timeout_s: float) -> HeartbeatSto
 
 def find_store(rank_context: RankContext) -> tuple[str, int] | None:
     """Host and port of the TCPStore in which the ranks met; None where they met in a file."""
-    if rank_context.meeting_point.startswith("file:"):
+    if rank_context.init_method.startswith("file:"):
         return None
-    where = rank_context.meeting_point.removeprefix("tcp://")
-    if rank_context.meeting_point == "env://":
+    where = rank_context.init_method.removeprefix("tcp://")
+    if rank_context.init_method == "env://":
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     host, _, port = where.rpartition(":")
     return host, int(port)

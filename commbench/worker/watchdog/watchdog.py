@@ -97,7 +97,7 @@ class Watchdog:
         """The processes of the ranks of this host that another launcher started, by rank."""
         self._store = store
         self._rank, self._world_size = rank_context.rank, rank_context.world_size
-        self._is_external = rank_context.joined
+        self._is_external = rank_context.is_external
         self._scratch_dir = rank_context.scratch_dir
         self._cases = cases
         self._timeout_s = timeout_s
@@ -230,7 +230,7 @@ class Watchdog:
 @contextmanager
 def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iterator[Watchdog]:
     """A watchdog of this rank, which records what it does in `watchdog.state`."""
-    if rank_context.joined:
+    if rank_context.is_external:
         block_sigterm()  # the threads that are started from now on inherit that
     delays = read_delays()
     watchdog = Watchdog(
@@ -243,7 +243,9 @@ def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iter
         delays,
     )
     termination = (
-        TerminationThread(watchdog.on_sigterm, delays.sigterm_s) if rank_context.joined else None
+        TerminationThread(watchdog.on_sigterm, delays.sigterm_s)
+        if rank_context.is_external
+        else None
     )
     try:
         yield watchdog
@@ -259,7 +261,7 @@ def _find_store_host(rank_context: RankContext) -> str:
     address = find_store(rank_context)
     if not address:
         return ""
-    return socket.gethostname() if rank_context.one_host else address[0]
+    return socket.gethostname() if rank_context.is_single_node else address[0]
 
 
 def _read_stack(thread: int) -> tuple[str, ...]:

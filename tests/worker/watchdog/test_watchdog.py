@@ -42,7 +42,7 @@ def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchd
     """Of rank 0 of two in a scratch folder."""
     context = RankContext(
         rank=0, world_size=2, local_rank=0, local_world_size=2, launcher=LOCAL,
-        meeting_point=f"file:{tmp_path / 'ranks'}", scratch_dir=tmp_path,
+        init_method=f"file:{tmp_path / 'ranks'}", scratch_dir=tmp_path,
     )  # fmt: skip
 
     def report(error: RankError, is_reporter: bool) -> None:
