@@ -19,7 +19,7 @@ from commbench.doctor.mode_trials import MODES, PLAIN, order_trials
 from commbench.doctor.sample_range import BY_CHANCE, SampleRange
 from commbench.output.paragraphs import fill
 from commbench.output.table import table
-from commbench.units import format_bytes, format_share, format_time
+from commbench.units import format_bytes, format_interval, format_share, format_time
 
 HEADINGS = (
     "mode", "size", "time", "of launches", "time over\nplain's", "of rounds", "stalled", "queued",
@@ -55,8 +55,7 @@ def _make_cells(result: ModeResult) -> tuple[str, ...]:
 
 
 def _range(time: SampleRange) -> str:
-    low, high = (format_time(end, like=time.median) for end in (time.low, time.high))
-    return f"{low.split()[0]} … {high}"
+    return format_interval(time.low, time.high, like=time.median)
 
 
 def _percent(share: float | None) -> str:
