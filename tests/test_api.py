@@ -112,7 +112,7 @@ def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
         ({"op": "all_redcue"}, "unknown operation 'all_redcue'"),
         ({"iters": "many"}, "--iters cannot be 'many'"),
         ({"budget": 0}, "--budget 0 s is not above 0"),
-        ({"dry_run": True}, "--dry-run is an option of the command line"),
+        ({"dry_run": True}, "--dry-run is an option of the command line only"),
         ({"resume": "run", "output": "here"}, "--output does not go with --resume"),
     ],
 )
@@ -136,8 +136,8 @@ def test_a_rank_of_torchrun_is_told_to_measure_on_its_group(
 def test_the_keywords_are_the_options() -> None:
     run = inspect.signature(commbench.run).parameters
     assert [name for name in RUN_OPTIONS if name not in run] == [
-        "format", "dry_run", "verbose", "minbytes", "maxbytes", "stepfactor", "stepbytes",
-        "check_count",
+        "nnodes", "node_rank", "master_addr", "master_port", "format", "dry_run", "verbose",
+        "minbytes", "maxbytes", "stepfactor", "stepbytes", "check_count",
     ]  # fmt: skip
     measure = inspect.signature(commbench.measure).parameters
     assert {"op", "sizes", "iters", "group", "output", "label"} < set(measure)
