@@ -9,14 +9,32 @@ from typing import TYPE_CHECKING
 
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.output.console import print_result, print_status
+from commbench.results.run_folder import empty_folder, new_folder
 from commbench.results.schema import WRONG
+from commbench.sweep.nccl_tuning import (
+    ALGORITHM,
+    Selections,
+    export_tuner,
+    log_selections,
+    make_value,
+    read_selections,
+)
+from commbench.sweep.ranking import SweepPoint, make_points
+from commbench.sweep.runner import (
+    SettingResult,
+    Sweep,
+    make_results,
+    read_rounds,
+    read_sweep,
+    run_missing_rounds,
+    write_sweep,
+)
 from commbench.sweep.settings import MOST_ROUNDS, Setting, find_unread, parse_settings
+from commbench.sweep.text import sweep_text
 from commbench.units import parse_percentage
 
 if TYPE_CHECKING:
     from commbench.runner.run_options import RunOptions
-    from commbench.sweep.nccl_selection import Selections
-    from commbench.sweep.runner import SettingResult, Sweep
 
 TUNER = "nccl-tuner"
 
@@ -60,9 +78,6 @@ def start(
 
     `make_run_options` parses the options of `commbench run` under a setting.
     """
-    from commbench.results.run_folder import empty_folder, new_folder
-    from commbench.sweep.runner import write_sweep
-
     settings = parse_settings(options.variables, options.options)
     runs = [make_run_options(options.others, setting) for setting in settings]
     sweep = _with_tolerance(_make_sweep(options, settings, runs), options)
@@ -74,8 +89,6 @@ def start(
 
 def resume(folder: Path, options: SweepOptions) -> None:
     """Run the missing rounds of the sweep in a folder and print its results."""
-    from commbench.sweep.runner import read_sweep
-
     if options.variables or options.options or options.others:
         raise UsageError(
             "--resume goes on with the settings that the folder describes",
@@ -86,19 +99,12 @@ def resume(folder: Path, options: SweepOptions) -> None:
 
 def show(folder: Path) -> None:
     """Print the results of a sweep so far; run and draw nothing."""
-    from commbench.sweep.ranking import make_points
-    from commbench.sweep.runner import make_results, read_rounds, read_sweep
-    from commbench.sweep.text import sweep_text
-
     sweep = read_sweep(folder)
     rounds = read_rounds(sweep, folder)
     hint = f"`commbench sweep --resume {folder}` goes on with it"
     if not rounds:
         raise RecordsError(f"no round of the sweep {folder} was completed", hint)
-    results = make_results(sweep, folder, rounds)
-    points = make_points(results, sweep.tolerance)
-    selections = _read_selections(sweep, folder, results)
-    print_result(sweep_text(results, points, sweep.tolerance, selections))
+    _print(sweep, folder, make_results(sweep, folder, rounds))
     expected = len(sweep.settings) * sweep.rounds
     if missing := expected - len(rounds):
         print_status(f"{missing} of {expected} rounds are missing; {hint}")
@@ -115,13 +121,14 @@ def _is_nccl(results: Sequence[SettingResult]) -> bool:
     return any(r.run.header.plan.backend == "nccl" for r in results if r.run)
 
 
-def _read_selections(
+def _print(
     sweep: Sweep, folder: Path, results: Sequence[SettingResult]
-) -> Selections | None:
-    """What NCCL selected under each setting; None for a sweep of other backends."""
-    from commbench.sweep.nccl_selection import read_selections
-
-    return read_selections(sweep.settings, folder) if _is_nccl(results) else None
+) -> tuple[tuple[SweepPoint, ...], Selections]:
+    """Print the results; return them by case, and NCCL's selections."""
+    points = make_points(results, sweep.tolerance)
+    selections = read_selections(sweep.settings, folder) if _is_nccl(results) else None
+    print_result(sweep_text(results, points, sweep.tolerance, selections))
+    return points, selections or {}
 
 
 def _make_sweep(
@@ -129,10 +136,10 @@ def _make_sweep(
 ) -> Sweep:
     from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.process_setup import import_torch
-    from commbench.sweep.nccl_tuning import ALGORITHM, make_value
-    from commbench.sweep.runner import Sweep
 
     import_torch()
+    import torch
+
     capabilities = detect_capabilities()
     arguments, environments = [], []
     for setting, run in zip(settings, runs, strict=True):
@@ -146,7 +153,7 @@ def _make_sweep(
         variables, operations = [], run.op
         for name, value in setting.variables:
             if name == ALGORITHM and target.backend == "nccl":
-                value, operations = make_value(operations, value, _nccl_version())
+                value, operations = make_value(operations, value, tuple(torch.cuda.nccl.version()))
                 if not operations:
                     raise UnavailableError(
                         f"{setting.name} applies to none of these operations",
@@ -168,18 +175,9 @@ def _make_sweep(
     )
 
 
-def _nccl_version() -> tuple[int, ...]:
-    import torch
-
-    return tuple(torch.cuda.nccl.version())
-
-
 def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
     """Run what is missing of a sweep, then print, draw and export all its results."""
-    from commbench.sweep.nccl_selection import export_tuner, log_selections
-    from commbench.sweep.ranking import make_points
-    from commbench.sweep.runner import make_results, read_rounds, run_missing_rounds
-    from commbench.sweep.text import sweep_text
+    from commbench.report.plots import draw, has_curve
 
     print_status(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
     rounds = read_rounds(sweep, folder)
@@ -192,25 +190,17 @@ def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
         )
     if _is_nccl(results):
         log_selections(sweep, folder)
-    points = make_points(results, sweep.tolerance)
-    selections = _read_selections(sweep, folder, results)
-    print_result(sweep_text(results, points, sweep.tolerance, selections))
-    if new or not list(folder.glob("*.png")):
-        _draw(results, folder)
+    points, selections = _print(sweep, folder, results)
+    runs = [result.run for result in results if result.run]
+    if (new or not list(folder.glob("*.png"))) and has_curve(runs):
+        for file in draw(runs, folder):
+            print_status(str(file))
     if options.export:
-        header = next(result.run.header for result in results if result.run)
+        header = runs[0].header
         nodes, ranks = header.num_nodes, header.plan.world_size
-        print_status(str(export_tuner(points, selections or {}, folder, nodes, ranks)))
+        print_status(str(export_tuner(points, selections, folder, nodes, ranks)))
     print_status(f"results are in {folder}")
     _require_correct(results)
-
-
-def _draw(results: Sequence[SettingResult], folder: Path) -> None:
-    from commbench.report.plots import draw, has_curve
-
-    runs = [result.run for result in results if result.run]
-    for file in draw(runs, folder) if has_curve(runs) else ():
-        print_status(str(file))
 
 
 def _require_correct(results: Sequence[SettingResult]) -> None:

@@ -120,14 +120,11 @@ def _parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...
 def find_unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:
     """Names of the variables that differ between settings and that the backend does not read."""
     names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
-    return tuple(name for name in names if backend not in _readers(name, backend))
-
-
-def _readers(variable: str, backend: str) -> tuple[str, ...]:
-    for prefix, backends in READERS:
-        if variable.startswith(prefix):
-            return backends
-    return (backend,)
+    readers = {
+        name: next((found for prefix, found in READERS if name.startswith(prefix)), (backend,))
+        for name in names
+    }
+    return tuple(name for name in names if backend not in readers[name])
 
 
 def order_rounds(

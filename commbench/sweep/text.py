@@ -7,12 +7,10 @@ from itertools import pairwise
 from math import isnan
 
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import Summary
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.report.run_notes import warnings_text
-from commbench.sweep.nccl_selection import Selections, find_selection
-from commbench.sweep.nccl_tuning import NcclSelection
+from commbench.sweep.nccl_tuning import Selections, find_selection
 from commbench.sweep.ranking import SizeRange, SweepPoint, make_ranges, rank_settings
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
@@ -58,7 +56,7 @@ def _kind_text(kind: str, points: Sequence[SweepPoint], selections: Selections |
         (
             format_bytes(point.size_bytes) if point.size_bytes else "",
             join_names(point.tied),
-            _time(point.best_row.time),
+            format_time(point.best_row.time.median) if point.best_row.time else "",
             "" if isnan(point.gain) else f"{point.gain:.2f}",
             "" if isnan(point.gain_low) else f"{point.gain_low:.2f} … {point.gain_high:.2f}",
         )
@@ -67,17 +65,10 @@ def _kind_text(kind: str, points: Sequence[SweepPoint], selections: Selections |
     headings: tuple[str, ...] = ("size", "best", "time", "gain", "95 % interval")
     if selections is not None:
         headings = (*headings, "NCCL chose")
-        chosen = (find_selection(point, selections) for point in points)
-        rows = [(*row, _selection(each)) for row, each in zip(rows, chosen, strict=True)]
+        found = [find_selection(point, selections) for point in points]
+        chosen = [f"{f.algorithm} {f.protocol} x{f.channels}" if f else "" for f in found]
+        rows = [(*row, each) for row, each in zip(rows, chosen, strict=True)]
     return "\n".join([style(clean(kind), BOLD), *table(headings, rows, left="best")])
-
-
-def _selection(found: NcclSelection | None) -> str:
-    return f"{found.algorithm} {found.protocol} x{found.channels}" if found else ""
-
-
-def _time(time: Summary | None) -> str:
-    return format_time(time.median) if time else ""
 
 
 def join_names(settings: Sequence[Setting]) -> str:

@@ -6,7 +6,6 @@ from commbench.spec.operations import OPERATIONS
 from commbench.sweep.nccl_tuning import (
     NcclSelection,
     TunerRange,
-    has_algorithm,
     make_value,
     parse_log,
     tuner_lines,
@@ -37,9 +36,11 @@ def test_a_value_is_written_so_that_it_harms_no_other_function(
 
 
 def test_trees_are_for_all_reduce_alone() -> None:
-    assert [name for name in OPERATIONS if has_algorithm(name, "Tree")] == ["all_reduce"]
+    assert [name for name in OPERATIONS if "tree" in OPERATIONS[name].nccl_algorithms] == [
+        "all_reduce"
+    ]
     ring = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"}
-    assert {name for name in OPERATIONS if has_algorithm(name, "RING")} == ring
+    assert {name for name in OPERATIONS if "ring" in OPERATIONS[name].nccl_algorithms} == ring
 
 
 # Lines as NCCL 2.29.7 prints them with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING.
