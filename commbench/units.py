@@ -181,6 +181,11 @@ def format_time(seconds: float, like: float | None = None) -> str:
     return f"{seconds:.{_digits(scale)}f} s"
 
 
+def format_interval(low: float, high: float, like: float | None = None) -> str:
+    """An interval of times with one unit: `1.23 … 1.25 ms`; digits and unit are those of `like`."""
+    return f"{format_time(low, like).split()[0]} … {format_time(high, like)}"
+
+
 def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> str:  # noqa: N802 - GB is a unit
     """A bandwidth in GB/s (1e9 bytes/s), with three digits or, below 0.1, two; empty for None.
 

@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -396,6 +396,12 @@ def run_with_fault(spec: dict[str, Any]) -> None:
 
 def plant(spec: dict[str, Any]) -> None:
     """Make the culprit run the fault's code when it comes to the fault's phase."""
+    from commbench.launch import torch_internals
+    from commbench.launch.process_setup import import_torch
+
+    import_torch()
+    # Spawned ranks import this script, and so get the fault too.
+    torch_internals._without_main_module = nullcontext
     from commbench.spec.operations import OPERATIONS
     from commbench.worker import communicator, coordinator, entrypoint
 
@@ -424,7 +430,7 @@ def plant(spec: dict[str, Any]) -> None:
         lambda *given: strike_here("check", given[1].rank),
         lambda *given: strike_here("checked", given[1].rank),
     )
-    wrap(communicator.Communicator, "gather", lambda comm, _: strike_here("gather", comm.rank))
+    wrap(communicator.Communicator, "reduce_max", lambda comm, _: strike_here("gather", comm.rank))
     if spec["phase"] == "start":
         spec["at"] = 1
         wrap(entrypoint, "_end_with", lambda _: strike_here("start", int(os.environ["RANK"])))

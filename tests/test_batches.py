@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from commands import Commbench, Ended, run_commbench
 
-from commbench.analysis.columns import columns_of
+from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.rows import make_row
 from commbench.results.journal_reader import read_run
@@ -216,6 +216,6 @@ def test_show_reads_the_same_as_results_csv_says(both: Ended, tmp_path: Path) ->
     assert (shown.code, shown.out) == (0, both.out)
     run = read_run(both.folder)
     for measurement, written in zip(run.measurements, both.rows(), strict=True):
-        columns = columns_of(make_row(run.header, measurement))
+        columns = row_values(make_row(run.header, measurement))
         read = {name: "" if value is None else str(value) for name, value in columns.items()}
         assert read == written

@@ -32,6 +32,12 @@ def test_links_of_the_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_files_that_the_pages_name_exist() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for name in re.findall(r"`(commbench/[\w/.]+|tests/[\w/.]+)`", page.read_text("utf-8")):
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
+
+
 def test_every_column_is_explained() -> None:
     from commbench.analysis.columns import COLUMNS
 

@@ -112,7 +112,7 @@ def row_type(columns: tuple[str, ...]) -> Any:
     return namedtuple("RowValues", columns)
 
 
-def columns_of(row: ResultRow, columns: Collection[str] = COLUMNS) -> dict[str, Any]:
+def row_values(row: ResultRow, columns: Collection[str] = COLUMNS) -> dict[str, Any]:
     """The values of a row by the names of these columns."""
     return {name: _rounded(COLUMNS[name], COLUMNS[name].value(row)) for name in columns}
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.columns import COLUMNS, INTEGERS, TEXTS, columns_of
+from commbench.analysis.columns import COLUMNS, INTEGERS, TEXTS, row_values
 from commbench.analysis.rows import make_rows
 from commbench.results.journal_reader import read_run
 
@@ -36,5 +36,5 @@ def frame(*paths: Path | str) -> DataFrame:
     Raises RecordsError for what is no run.
     """
     runs = [read_run(Path(path)) for path in paths]
-    rows = [(run.name, *columns_of(row).values()) for run in runs for row in make_rows(run)]
+    rows = [(run.name, *row_values(row).values()) for run in runs for row in make_rows(run)]
     return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.columns import COLUMNS, columns_of, row_type
+from commbench.analysis.columns import COLUMNS, row_type, row_values
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
@@ -58,7 +58,7 @@ def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> L
     if isinstance(run, LoadedRun):
         return run
     make_row = row_type(tuple(columns))
-    rows = [make_row(**columns_of(row, columns)) for row in make_rows(run)]
+    rows = [make_row(**row_values(row, columns)) for row in make_rows(run)]
     return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
 
 from commbench.analysis.environment_diff import Difference
 from commbench.compare.comparison import Comparison
@@ -21,9 +20,9 @@ from commbench.compare.summary import (
     unmatched_rows,
     verdict_line,
 )
+from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 
-WIDTH = 100
 STYLES = {SLOWER: RED, FASTER: GREEN}
 MOST_ROWS = 1000
 """Rows of one comparison that are printed; --format csv has all."""
@@ -96,7 +95,7 @@ def _below(found: Comparison) -> tuple[list[str], ...]:
 
 
 def _wrapped(text: str) -> str:
-    return fill(clean(text), width=WIDTH, subsequent_indent="  ")
+    return fill(text, rest="  ")
 
 
 def clip(text: str, width: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil, comb
-from textwrap import fill
 
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.mode_effects import (
@@ -18,8 +17,9 @@ from commbench.doctor.mode_effects import (
 )
 from commbench.doctor.mode_trials import MODES, PLAIN, order_trials
 from commbench.doctor.sample_range import BY_CHANCE, SampleRange
-from commbench.output.table import clean, table
-from commbench.units import format_bytes, format_share, format_time
+from commbench.output.paragraphs import fill
+from commbench.output.table import table
+from commbench.units import format_bytes, format_interval, format_share, format_time
 
 HEADINGS = (
     "mode", "size", "time", "of launches", "time over\nplain's", "of rounds", "stalled", "queued",
@@ -35,7 +35,7 @@ def modes_text(report: DoctorReport) -> str:
     for trial in report.trials:
         if trial.trouble:
             line = f"  {trial.mode}: no launch: {trial.trouble.message}"
-            lines.append(fill(clean(line), 100, subsequent_indent="    "))
+            lines.append(fill(line, rest="    "))
     return "\n".join(lines)
 
 
@@ -55,8 +55,7 @@ def _make_cells(result: ModeResult) -> tuple[str, ...]:
 
 
 def _range(time: SampleRange) -> str:
-    low, high = (format_time(end, like=time.median) for end in (time.low, time.high))
-    return f"{low.split()[0]} … {high}"
+    return format_interval(time.low, time.high, like=time.median)
 
 
 def _percent(share: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from textwrap import fill
 
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.findings import STILL_QUIET, make_findings
@@ -12,10 +11,9 @@ from commbench.doctor.host_facts import Gpu, HostFacts
 from commbench.doctor.mode_effects import SMALL
 from commbench.doctor.modes_text import describe_modes, modes_text
 from commbench.doctor.sample_range import SampleRange
-from commbench.output.table import BOLD, clean, style, table
+from commbench.output.paragraphs import fill
+from commbench.output.table import BOLD, style, table
 from commbench.units import format_bytes, format_GBps, format_share, format_time
-
-WIDTH = 100
 
 
 def doctor_text(report: DoctorReport) -> str:
@@ -92,10 +90,7 @@ def _advice_text(report: DoctorReport) -> str:
 
 
 def _line(text: str, indent: str = "") -> str:
-    return fill(
-        clean(text), WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ",
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    return fill(text, indent, f"{indent}  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _facts_text(facts: HostFacts, gpus: Sequence[Gpu]) -> str:
@@ -105,13 +100,9 @@ def _facts_text(facts: HostFacts, gpus: Sequence[Gpu]) -> str:
     known = [(name, text) for name, text in lines if text]
     widest = max(len(name) for name, _ in known)
     return "\n".join(
-        fill(
-            clean(text), WIDTH,
-            initial_indent=f"  {name:<{widest}}  ", subsequent_indent=" " * (widest + 4),
-            break_on_hyphens=False,
-        )
+        fill(text, f"  {name:<{widest}}  ", " " * (widest + 4), break_on_hyphens=False)
         for name, text in known
-    )  # fmt: skip
+    )
 
 
 def _cores(facts: HostFacts) -> str:

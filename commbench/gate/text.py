@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
 
 from commbench.compare.summary import launches_note
-from commbench.compare.text import WIDTH, clip, facts_text
+from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import MISSING, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, PASS, SKIPPED, UNDECIDED
 from commbench.output.markdown import details, escape
 from commbench.output.markdown import table as markdown_table
+from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, RED, clean, style, table
 from commbench.units import format_bytes
 
@@ -116,7 +116,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _wrapped(text: str) -> str:
-    return fill(clean(text), width=WIDTH, subsequent_indent="    ")
+    return fill(text, rest="    ")
 
 
 def gate_markdown(gate: GateResult) -> str:

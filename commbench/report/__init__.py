@@ -1,1 +1,1 @@
-"""Numbers to people: tables, plots, results.csv, progress. Imports analysis and below."""
+"""Views of one run: tables, notes, plots, export formats. Imports analysis and below."""

@@ -1,4 +1,4 @@
-"""EXPORTERS: the table of formats a run can be written in."""
+"""EXPORTERS: the table of formats in which `export` writes a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from commbench.errors import UnavailableError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text
 from commbench.report.openmetrics import openmetrics
-from commbench.units import GB, MICRO, choose_decimals, format_bytes, format_GBps, format_time
+from commbench.units import (
+    GB,
+    MICRO,
+    choose_decimals,
+    format_bytes,
+    format_GBps,
+    format_interval,
+    format_time,
+)
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -25,23 +33,23 @@ class Exporter(NamedTuple):
 
     name: str
     export: Callable[[LoadedRun], str | bytes]
-    """The whole file. Bytes are no text, and do not go to a terminal."""
+    """The content of the file. Bytes are not printed to a terminal."""
     needs_run: bool = False
-    """It needs what only a journal holds."""
+    """Whether it needs data that only a journal holds."""
 
 
 def csv_text(source: LoadedRun) -> str:
-    """results.csv, as the run folder has it."""
+    """The rows as results.csv."""
     return make_csv(source.columns, source.rows)
 
 
 def json_text(source: LoadedRun) -> str:
-    """Rows, and what the journal tells of plan and environment; null stands for what is not known.
-    Samples are in the journal itself, which is JSON too, line by line."""
+    """The rows, and plan and environment where a journal holds them; null for unknown values.
+    Samples are in the journal itself, which is JSON lines."""
     header = source.header
-    told: dict[str, Any] = {"schema": SCHEMA, "name": source.name, "run": None}
+    document: dict[str, Any] = {"schema": SCHEMA, "name": source.name, "run": None}
     if header:
-        told["run"] = {
+        document["run"] = {
             "label": header.label,
             "started": header.started,
             "launcher": header.launcher,
@@ -50,8 +58,8 @@ def json_text(source: LoadedRun) -> str:
             "plan": header.plan.as_json(),
             "environment": header.environment,
         }
-    told["rows"] = [row._asdict() for row in source.rows]
-    return json.dumps(told, indent=1, allow_nan=False) + "\n"
+    document["rows"] = [row._asdict() for row in source.rows]
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def markdown_text(source: LoadedRun) -> str:
@@ -70,10 +78,9 @@ def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
     case, time = make_case(row), None if row.time_us is None else row.time_us * MICRO
     interval = ""
     if row.time_ci_low_us is not None:
-        low, high = (
-            format_time(t * MICRO, time) for t in (row.time_ci_low_us, row.time_ci_high_us)
+        interval = format_interval(
+            row.time_ci_low_us * MICRO, row.time_ci_high_us * MICRO, like=time
         )
-        interval = f"{low.split()[0]} … {high}"
     return (
         case.title,
         format_bytes(case.size_bytes) if case.dtype else "",
@@ -89,7 +96,7 @@ def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
 
 
 def parquet_bytes(source: LoadedRun) -> bytes:
-    """Apache Parquet, by pandas and pyarrow."""
+    """Apache Parquet, written by pandas and pyarrow."""
     if find_spec("pyarrow") is None:
         raise UnavailableError(
             "parquet needs pyarrow, which is not installed", "pip install 'pyarrow>=15'"
@@ -99,7 +106,7 @@ def parquet_bytes(source: LoadedRun) -> bytes:
 
 
 def nccl_tests_table(source: LoadedRun) -> str:
-    """As nccl-tests prints it."""
+    """The tables that nccl-tests would print."""
     assert source.run
     return nccl_tests_text(source.run) + "\n"
 

@@ -1,8 +1,8 @@
-"""A run as nccl-tests prints it, for scripts that read that table. Layout: nccl-tests 2.19.
+"""A run in the layout of nccl-tests 2.19, for scripts that read its tables.
 
 nccl-tests is one program per operation, so cases that differ in more than size and placement
-are in tables of their own. Every line begins with `#` but the data rows, which have 13 fields.
-Where commbench measures otherwise than nccl-tests, a comment says so.
+are in tables of their own. Data rows have 13 fields; every other line begins with `#`.
+Comments name the differences between how commbench and nccl-tests measure.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HEADINGS = (
 )
 
 Pair = tuple[ResultRow | None, ResultRow | None]
-"""A line of the table: what one size gave in each of PLACEMENTS; None where not measured."""
+"""A line of the table: the rows of one size in each of PLACEMENTS; None where not measured."""
 
 
 def nccl_tests_text(run: Run) -> str:
-    """The tables of a run in nccl-tests' layout, an empty line between two of them."""
+    """The tables of a run in nccl-tests' layout, separated by empty lines."""
     tables: dict[tuple[object, ...], list[ResultRow]] = {}
     for row in make_rows(run):
         case = row.measurement.case
@@ -93,7 +93,7 @@ def _pairs(rows: list[ResultRow]) -> list[Pair]:
 
 
 def _shown(pair: Pair) -> list[ResultRow]:
-    """The row of each placement: its own, or the other's where it was not measured."""
+    """The row of each placement, or that of the other placement where it was not measured."""
     first, second = pair
     return [row for row in (first or second, second or first) if row]
 
@@ -121,7 +121,7 @@ def _line(pair: Pair) -> str:
 
 
 def _number(value: float, wide: int) -> str:
-    """Two decimals where they fit into the width, then one, none, and at last an exponent."""
+    """The number with two decimals if they fit into the width, else one, none, or an exponent."""
     texts = [format(value, form) for form in (".2f", ".1f", ".0f", ".1e", ".0e")]
     return next((text for text in texts if len(text) <= wide), texts[-1])
 
@@ -138,7 +138,7 @@ def _parameters(plan: Plan) -> str:
 
 
 def _step(ascending: Sequence[int]) -> str:
-    """How sizes follow on each other: `2(factor)`, `1048576(bytes)`, or `listed`."""
+    """The step between sizes: `2(factor)`, `1048576(bytes)`, or `listed` for an irregular one."""
     factors = {high / low for low, high in pairwise(ascending)}
     differences = {high - low for low, high in pairwise(ascending)}
     if len(factors) == 1 and min(factors).is_integer():
@@ -147,8 +147,8 @@ def _step(ascending: Sequence[int]) -> str:
 
 
 def _device(rank: RankInfo) -> str:
-    place, _, name = clean(rank.device).partition(" ")
-    kind, _, index = place.partition(":")
+    device, _, name = clean(rank.device).partition(" ")
+    kind, _, index = device.partition(":")
     return (
         f"#  Rank {rank.rank:2} Group  0 Pid {rank.pid:6} on {clean(rank.host):>10} "
         f"device {index or '0':>2} [n/a] {name or kind}"
@@ -156,12 +156,12 @@ def _device(rank: RankInfo) -> str:
 
 
 def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
-    """What tells these numbers from nccl-tests' own."""
+    """How these numbers differ from nccl-tests' own."""
     plan, measurement = header.plan, _shown(pairs[0])[0].measurement
-    case, told = measurement.case, measurement.reported
+    case, reported = measurement.case, measurement.reported
     texts = [
         f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}",
-        f"time: {told.statistic if told else describe_timing(case.timing).nccl_tests}",
+        f"time: {reported.statistic if reported else describe_timing(case.timing).nccl_tests}",
     ]
     for column, name in enumerate(("out-of-place", "in-place")):
         missing = sum(pair[column] is None for pair in pairs)

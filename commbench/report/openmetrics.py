@@ -1,4 +1,4 @@
-"""Rows as OpenMetrics text, for Prometheus and what reads its format.
+"""Rows as OpenMetrics text, for Prometheus and other readers of its format.
 
 Source: OpenMetrics 1.0 (prometheus/OpenMetrics, specification/OpenMetrics.md): a family's lines
 stand together, names end in their unit, labels escape backslash, quotation mark and line feed, and
@@ -52,7 +52,7 @@ _LABELS = (
 
 
 def openmetrics(source: LoadedRun) -> str:
-    """The whole text. Raises RecordsError where two rows would be the same time series."""
+    """The text. Raises RecordsError where two rows would be the same time series."""
     index_rows(source)
     rows = source.rows
     labels = [_labels(row) for row in rows]

@@ -1,23 +1,16 @@
-"""Tables for people: a run, a plan, the operations, the facts; at most 100 columns wide."""
+"""The tables of a plan and of the operations, at most 100 columns wide."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from commbench.output.table import format_facts, table
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.units import (
-    format_bytes,
-)
-
-if TYPE_CHECKING:
-    pass
+from commbench.units import format_bytes
 
 
 def plan_text(plan: Plan, torchrun_line: str) -> str:
-    """What would be measured: the plan, its cases, the bytes each rank needs, the torchrun line."""
+    """A plan, its cases, the bytes that each rank needs, and the torchrun command."""
     cases = plan.cases()
     facts = {
         name: ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -21,6 +21,7 @@ from commbench.units import (
     choose_decimals,
     format_bytes,
     format_GBps,
+    format_interval,
     format_percent,
     format_time,
 )
@@ -109,8 +110,7 @@ def _cells(row: ResultRow, decimals: tuple[int, int]) -> tuple[str, ...]:
         return size, "", measurement.status, measurement.reason[:40], "", "", "", ""
     interval = ""
     if time.low is not None and time.high is not None:
-        low, high = (format_time(end, like=time.median) for end in (time.low, time.high))
-        interval = f"{low.split()[0]} … {high}"
+        interval = format_interval(time.low, time.high, like=time.median)
     wrong = "" if measurement.wrong is None else str(measurement.wrong)
     return (
         size,

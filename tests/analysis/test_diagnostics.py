@@ -10,7 +10,7 @@ import numpy
 import pytest
 from synthetic_rows import batches, ranks, row
 
-from commbench.analysis.columns import columns_of
+from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostics import DIAGNOSTICS, diagnose_row, ranks_per_core
 from commbench.analysis.rows import ResultRow
 from commbench.results.schema import Batch, RankInfo
@@ -144,8 +144,8 @@ def test_what_was_not_measured_is_not_warned_about() -> None:
 
 def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
     found = clean(*steady(queued_s=0.1, stolen_s=0.1, entry_skew_s=0.5 * MS))
-    assert columns_of(found)["warnings"] == "queued stolen skew"
-    assert columns_of(clean())["warnings"] == ""
+    assert row_values(found)["warnings"] == "queued stolen skew"
+    assert row_values(clean())["warnings"] == ""
 
 
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:

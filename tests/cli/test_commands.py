@@ -273,10 +273,11 @@ JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
-     JOB],
+     JOB, ["compare", "run", "run/results.csv"], ["check", "run", "--against", "run"],
+     ["export", "run", "--format", "openmetrics"]],
 )  # fmt: skip
 def test_what_only_reads_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
-    if arguments[-1] == "run":
+    if "run" in arguments[1:]:
         synthetic_run(tmp_path / "run", "mine")
     program = (
         "import sys, json, commbench.cli.main\n"

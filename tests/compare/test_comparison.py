@@ -274,3 +274,14 @@ def test_nothing_against_nothing_is_no_row() -> None:
     found = compare(empty, b)
     assert (len(found.rows), len(found.only_a), len(found.only_b)) == (0, 0, 1)
     assert len(compare(empty, empty).rows) == 0
+
+
+def test_runs_compare_as_they_are_and_become_a_frame() -> None:
+    a = in_memory("a", [steady(1e-3)] * 2, (1024, 4096))
+    b = in_memory("b", [steady(2e-3)] * 2, (1024, 2048))
+    frame = compare(a, b).frame()
+    assert frame["verdict"].to_list() == ["slower", "only in A", "only in B"]
+    assert frame["size_bytes"].to_list() == [1024, 4096, 2048]
+    assert frame["ratio"].to_list()[0] == 2.0
+    assert frame["ratio"].isna().to_list() == [False, True, True]
+    assert (str(frame["size_bytes"].dtype), str(frame["ratio"].dtype)) == ("Int64", "Float64")

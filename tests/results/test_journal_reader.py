@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_journal import END, HEADER, MEASUREMENTS
 
-from commbench.analysis.columns import columns_of
+from commbench.analysis.columns import row_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results.journal_reader import read_run
@@ -238,7 +238,7 @@ def test_a_journal_with_any_bytes_exchanged_makes_rows_or_is_refused(
             assert isinstance(refused, RecordsError)
             return
     for row in make_rows(run):
-        columns_of(row)
+        row_values(row)
 
 
 @settings(deadline=None, max_examples=200)
@@ -256,4 +256,4 @@ def test_a_journal_with_any_number_exchanged_makes_rows_or_is_refused(data: st.D
         except RecordsError:
             return
     for row in make_rows(run):
-        columns_of(row)
+        row_values(row)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from synthetic import plan, synthetic_run
+from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.load import load
@@ -178,6 +178,21 @@ def test_a_damaged_csv_is_refused_with_the_line(
     with pytest.raises(RecordsError) as caught:
         load(csv)
     assert caught.value.message == f"{csv}, line {line}, is damaged: {why}"
+
+
+def test_the_line_of_damage_is_found_among_many_and_after_fields_of_several_lines(
+    tmp_path: Path,
+) -> None:
+    asked = plan(sizes=tuple(4 * (i + 1) for i in range(300)))
+    csv = synthetic_run(tmp_path / "a", "two\nlines", lambda _: steady(1e-4, 2), asked)
+    path = csv / "results.csv"
+    assert len(load(path).rows) == 300
+    text = path.read_text()
+    path.write_text(text.replace(",800,200,", ",800,-200,", 1))
+    with pytest.raises(RecordsError) as caught:
+        load(path)
+    # The record of size 800 is the 200th of two lines each, after one line of names.
+    assert caught.value.message == f"{path}, line 401, is damaged: count is '-200'"
 
 
 def test_a_last_line_that_was_cut_is_refused(tmp_path: Path) -> None:

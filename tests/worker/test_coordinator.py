@@ -1,0 +1,147 @@
+"""What rank 0 decides, driven with made-up results; and how the checks of ranks are combined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gloo_ranks import on_ranks
+from synthetic_rows import batches, plan
+
+from commbench.results.schema import Batch, Measurement, WrongElement
+from commbench.spec.case import Case
+from commbench.spec.plan import Plan
+from commbench.worker.coordinator import (
+    CHECK,
+    MEASURE,
+    WARM_UP,
+    CheckResult,
+    Command,
+    Scheduler,
+    combine_checks,
+)
+from commbench.worker.recorder import RunCollector
+from commbench.worker.verify import VerifyResult
+
+CALL_S = 50e-3
+"""Six calls use up the budget of 0.2 s: each case gets two batches of three."""
+
+
+class Sink(RunCollector):
+    """Keeps what the scheduler hands on; some batches were made before."""
+
+    def __init__(self, before: dict[int, tuple[Batch, ...]]) -> None:
+        super().__init__(None)  # type: ignore[arg-type]  # nobody asks for the run
+        self._before = before
+
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+        return self._before.get(case.index, ())
+
+    def measurements(self) -> dict[int, Measurement]:
+        return {found.case.index: found for found in self._measurements}
+
+
+def follow(
+    of: Plan,
+    checks: dict[int, CheckResult] | None = None,
+    before: dict[int, tuple[Batch, ...]] | None = None,
+    launch: int = 0,
+) -> tuple[list[Command], dict[int, Measurement]]:
+    """All commands of a scheduler, and what it records, where every call takes CALL_S."""
+    sink = Sink(before or {})
+    scheduler = Scheduler(of, of.cases(), sink, launch)
+    commands = []
+    while command := scheduler.next():
+        commands.append(command)
+        result: Any = (checks or {}).get(command.case, CheckResult(wrong=0, seconds=CALL_S))
+        if command.what != CHECK:
+            result = (CALL_S,) * command.iterations
+        scheduler.record(Batch(samples_s=result) if command.what == MEASURE else result)
+    return commands, sink.measurements()
+
+
+def of_case(commands: list[Command], case: int) -> list[tuple[int, int]]:
+    return [(found.what, found.iterations) for found in commands if found.case == case]
+
+
+def test_each_case_is_checked_warmed_up_and_measured_in_batches() -> None:
+    commands, found = follow(plan(sizes=(1024, 2048)))
+    for case in (0, 1):
+        assert of_case(commands, case) == [(CHECK, 0), (WARM_UP, 1), (MEASURE, 3), (MEASURE, 3)]
+        assert [len(batch.samples_s) for batch in found[case].batches] == [3, 3]
+        assert [batch.warmup for batch in found[case].batches] == [1, 0]
+        assert (found[case].status, found[case].wrong) == ("ok", 0)
+        assert found[case].stop_reason == "precision"
+
+
+def test_cases_take_turns_by_batches() -> None:
+    commands, _ = follow(plan(sizes=(1024, 2048, 4096)))
+    order = [found.case for found in commands if found.what == MEASURE]
+    assert sorted(order[:3]) == sorted(order[3:]) == [0, 1, 2]
+    ascending, _ = follow(plan(sizes=(1024, 2048, 4096), order="ascending"))
+    assert [found.case for found in ascending if found.what == MEASURE] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_fast_case_begins_its_later_batches_with_an_untimed_call() -> None:
+    asked = plan(iterations=20, warmup=2, check=False)
+    scheduler = Scheduler(asked, asked.cases(), sink := Sink({}), 0)
+    untimed = []
+    while command := scheduler.next():
+        durations = (1e-3,) * command.iterations
+        untimed.append(command.untimed)
+        scheduler.record(Batch(samples_s=durations) if command.what == MEASURE else durations)
+    assert untimed == [0, 0, 1]
+    assert [batch.warmup for batch in sink.measurements()[0].batches] == [2, 1]
+
+
+def test_a_wrong_result_is_recorded_and_measured_all_the_same() -> None:
+    first = WrongElement(rank=1, element=7, expected="1", got="2")
+    checks = {0: CheckResult(wrong=3, first=first, seconds=CALL_S)}
+    _, found = follow(plan(), checks)
+    assert (found[0].status, found[0].wrong, found[0].first_wrong) == ("wrong", 3, first)
+    assert found[0].reason == "rank 1, element 7: expected 1, got 2"
+    assert len(found[0].samples_s) == 6
+
+
+def test_a_case_without_memory_ends_alone() -> None:
+    commands, found = follow(plan(sizes=(1024, 2048)), {1: CheckResult(failed="out of memory")})
+    assert of_case(commands, 1) == [(CHECK, 0)]
+    assert (found[1].status, found[1].reason, found[1].batches) == ("failed", "out of memory", ())
+    assert found[0].status == "ok"
+
+
+def test_a_case_that_cannot_be_measured_is_recorded_without_a_command() -> None:
+    commands, found = follow(plan(sizes=(2, 1024)))
+    assert of_case(commands, 0) == []
+    assert (found[0].status, found[0].reason) == ("skipped", "less than one float32")
+
+
+def test_batches_from_before_a_launch_was_resumed_count() -> None:
+    earlier = batches([CALL_S] * 3)
+    commands, found = follow(plan(sizes=(1024, 2048)), before={0: earlier, 1: earlier * 2})
+    assert of_case(commands, 0) == [(CHECK, 0), (WARM_UP, 1), (MEASURE, 3)]
+    assert of_case(commands, 1) == [(CHECK, 0)]
+    assert found[1].stop_reason == "precision"
+
+
+def test_batches_know_their_launch() -> None:
+    _, found = follow(plan(), launch=2)
+    assert {batch.launch for batch in found[0].batches} == {2}
+
+
+def test_wrong_elements_of_all_ranks_are_counted_and_the_lowest_ranks_first_is_kept() -> None:
+    def check(rank: int) -> VerifyResult:
+        first = WrongElement(rank, 10 * rank, "0", str(rank)) if rank in (2, 4) else None
+        return VerifyResult(wrong=rank if first else 0, first=first, seconds=0.25 * rank)
+
+    first, *_ = on_ranks(5, lambda comm: combine_checks(comm, check(comm.rank)))
+    assert first == CheckResult(wrong=6, first=WrongElement(2, 20, "0", "2"), seconds=1.0)
+    clean = on_ranks(5, lambda comm: combine_checks(comm, VerifyResult(0, None, 0.5)))
+    assert clean == [CheckResult(wrong=0, seconds=0.5)] * 5
+
+
+def test_the_lowest_rank_without_memory_gives_the_reason_on_all() -> None:
+    def check(rank: int) -> VerifyResult | str:
+        return f"out of memory on rank {rank}" if rank in (1, 3) else VerifyResult(9, None, 0.5)
+
+    found = on_ranks(4, lambda comm: combine_checks(comm, check(comm.rank)))
+    assert found == [CheckResult(failed="out of memory on rank 1")] * 4
