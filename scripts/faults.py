@@ -433,7 +433,11 @@ def plant(spec: dict[str, Any]) -> None:
     wrap(communicator.Communicator, "reduce_max", lambda comm, _: strike_here("gather", comm.rank))
     if spec["phase"] == "start":
         spec["at"] = 1
-        wrap(entrypoint, "_end_with", lambda _: strike_here("start", int(os.environ["RANK"])))
+        wrap(
+            entrypoint,
+            "_end_with_process",
+            lambda _: strike_here("start", int(os.environ["RANK"])),
+        )
 
 
 def wrap(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import typer
 
 from commbench.cli.run_parameters import given_options, make_parameter, make_signature
 from commbench.errors import CommbenchError
 from commbench.output.console import print_error, print_result, print_status
-from commbench.results.schema import Run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+
+if TYPE_CHECKING:
+    from commbench.results.schema import Run
 
 
 def run(context: typer.Context, **_: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 def make_parameter(name: str, **changes: Any) -> inspect.Parameter:
     """A run option as a parameter of a command; `changes` are of its declaration."""
-    option = replace(RUN_OPTIONS[name], **changes)
+    option = RUN_OPTIONS[name]._replace(**changes)
     default = option.cli_default if option.cli_type else option.default
     return inspect.Parameter(
         name,

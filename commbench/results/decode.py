@@ -110,14 +110,8 @@ def _require_durations(record: Any, *names: str) -> None:
     for name in names:
         value = getattr(record, name)
         several = value if isinstance(value, tuple) else () if value is None else (value,)
-        if not several:
-            continue
-        shortest = min(several)
-        if shortest < SHORTEST_S:
-            shortest = min((s for s in several if s), default=SHORTEST_S)
-        if shortest < SHORTEST_S or max(several) > LONGEST_S:
-            wrong = shortest if shortest < SHORTEST_S else max(several)
-            raise ValueError(f"{name} is {brief(wrong)}")
+        if wrong := [s for s in several if s and not SHORTEST_S <= s <= LONGEST_S]:
+            raise ValueError(f"{name} is {brief(wrong[0])}")
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:

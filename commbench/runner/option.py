@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
 from commbench.spec.dtypes import DTYPES, find_dtype
@@ -33,8 +32,7 @@ _FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOption:
+class RunOption(NamedTuple):
     """One option of `commbench run`."""
 
     metavar: str
@@ -57,7 +55,7 @@ class RunOption:
     """Whether --resume lets it be repeated but not changed; default: if it is in the plan."""
     is_varied: bool = False
     """Whether `commbench sweep --vary` takes it."""
-    refused_by: Mapping[str, str] = field(default_factory=dict)
+    refused_by: Mapping[str, str] = {}
     """The users that refuse a value other than the default, each with what to do instead."""
     sets: str = ""
     """Another option whose value it gives, in the notation of nccl-tests."""

@@ -7,7 +7,7 @@ the command of ranks under torchrun all read the declaration. Nothing here needs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -288,8 +288,7 @@ def _declared_options() -> dict[str, RunOption]:
     for declared in fields(RunOptions):
         if option := declared.metadata.get("option"):
             name, is_of_plan = declared.name, bool(option.plan)
-            found[name] = replace(
-                option,
+            found[name] = option._replace(
                 name=name,
                 type=types[name],
                 default=declared.default,
