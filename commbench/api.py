@@ -85,8 +85,8 @@ def run(**options: Any) -> Run:
     except CommbenchError as error:
         error.run = recorder.run
         raise
-    assert recorder.run is not None or parsed.node_rank
-    return recorder.run  # type: ignore[return-value]
+    assert recorder.run is not None
+    return recorder.run
 
 
 def run_options(options: RunOptions, listener: RunListener) -> Run | None:

@@ -57,7 +57,7 @@ print(json.dumps([runs[0].measurements[0].status, torch.get_num_threads(), __nam
 """
 
 WRONG = """
-import json
+import contextlib, io, json
 from commbench.spec.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
@@ -66,7 +66,8 @@ def corrupt(dist, b):
 OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
 import commbench
 try:
-    commbench.run(op="all_gather", sizes="1K", iters=2, nproc_per_node=2)
+    with contextlib.redirect_stderr(io.StringIO()):
+        commbench.run(op="all_gather", sizes="1K", iters=2, nproc_per_node=2)
 except commbench.CommbenchError as error:
     print(json.dumps([type(error).__name__, error.run.measurements[0].status]))
 """
@@ -105,6 +106,7 @@ def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: 
 def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
     ended = start_command(tmp_path, program=WRONG).finish()
     assert json.loads(ended.out) == ["WrongResultError", "wrong"], ended.err
+    assert ended.err.startswith("[1/1] all_gather")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
         ({"op": "all_redcue"}, "unknown operation 'all_redcue'"),
         ({"iters": "many"}, "--iters cannot be 'many'"),
         ({"budget": 0}, "--budget 0 s is not above 0"),
-        ({"dry_run": True}, "--dry-run is an option of the command line"),
+        ({"dry_run": True}, "--dry-run is an option of the command line only"),
         ({"resume": "run", "output": "here"}, "--output does not go with --resume"),
     ],
 )
@@ -138,8 +140,8 @@ def test_a_rank_of_torchrun_is_told_to_measure_on_its_group(
 def test_the_keywords_are_the_options() -> None:
     run = inspect.signature(commbench.run).parameters
     assert [name for name in RUN_OPTIONS if name not in run] == [
-        "format", "dry_run", "verbose", "minbytes", "maxbytes", "stepfactor", "stepbytes",
-        "check_count",
+        "nnodes", "node_rank", "master_addr", "master_port", "format", "dry_run", "verbose",
+        "minbytes", "maxbytes", "stepfactor", "stepbytes", "check_count",
     ]  # fmt: skip
     measure = inspect.signature(commbench.measure).parameters
     assert {"op", "sizes", "iters", "group", "output", "label"} < set(measure)

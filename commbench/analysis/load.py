@@ -107,7 +107,7 @@ def load(
 ) -> LoadedRun:
     """The results in a run folder, run.jsonl, results.csv or another tool's file.
 
-    RecordsError says what is wrong; UsageError what `untold` has to add.
+    RecordsError says what is wrong; UsageError names the hint that is missing.
     """
     head = _head(path)
     for reader in READERS:
@@ -134,10 +134,9 @@ def _head(path: Path) -> bytes:
 
 
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
-    """The run in a folder or journal, or what another tool's file holds as one.
+    """The run in a folder or journal, or in another tool's file.
 
-    RecordsError where it cannot be read, UsageError where something is missing that `untold` can
-    add.
+    RecordsError where it cannot be read, UsageError where a hint is missing.
     """
     if path.name == JOURNAL or not is_file(path) or _is_journal_opening(path):
         return read_run(path)

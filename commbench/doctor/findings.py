@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from commbench.doctor.checkup import DoctorReport
+from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import (
     FASTER,
     SLOWER,
@@ -15,7 +16,6 @@ from commbench.doctor.mode_effects import (
     find_times,
 )
 from commbench.doctor.mode_trials import MODES, PLAIN
-from commbench.doctor.sample_range import make_range
 from commbench.units import format_share
 
 QUIET = "quiet"
@@ -29,78 +29,77 @@ OWN_GOVERNORS = ("intel_pstate", "amd-pstate-epp")
 
 
 class Finding(NamedTuple):
+    """What is in the way of measuring on this host."""
+
+    name: str
+    figure: float
+    threshold: float
+    message: str
+    advice: str
+    """What to do about it."""
+
+
+class Rule(NamedTuple):
     """One way in which a host can be in the way of measuring."""
 
     name: str
-    figure: Callable[[DoctorReport], float | None]
+    figure: Callable[[HostFacts, DoctorReport], float | None]
     """What is compared with the threshold; None where it is unknown or does not apply."""
     threshold: float
     """The finding is reported where the figure is larger."""
     message: str
     """`{0}` stands for the figure, `{percent}` for it in percent, `{1}` for `subject`."""
     advice: str
-    """What to do about it; `{1}` as in the message."""
-    subject: Callable[[DoctorReport], str] = lambda _: ""
-
-    def format_message(self, report: DoctorReport) -> str:
-        """The message for this host."""
-        figure = self.figure(report) or 0.0
-        return self.message.format(figure, self.subject(report), percent=format_share(figure))
-
-    def format_advice(self, report: DoctorReport) -> str:
-        """The advice for this host."""
-        return self.advice.format(None, self.subject(report))
+    """`{1}` as in the message."""
+    subject: Callable[[HostFacts, DoctorReport], str] = lambda *_: ""
 
 
 def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
-    """The findings whose figure is larger than their threshold."""
-    return tuple(f for f in FINDINGS if (x := f.figure(report)) is not None and x > f.threshold)
+    """What the rules find on this host."""
+    facts, found = report.facts, []
+    for rule in FINDINGS if facts else ():
+        assert facts
+        figure = rule.figure(facts, report)
+        if figure is not None and figure > rule.threshold:
+            words = figure, rule.subject(facts, report)
+            message = rule.message.format(*words, percent=format_share(figure))
+            advice = rule.advice.format(*words)
+            found.append(Finding(rule.name, float(figure), rule.threshold, message, advice))
+    return tuple(found)
 
 
-def _busy(report: DoctorReport) -> float | None:
+def _busy(facts: HostFacts, report: DoctorReport) -> float | None:
     """Share of the cores' time that other programs use: before modes were tried, or meanwhile."""
-    before = report.facts.busy_share if report.facts else None
-    return _largest(before, report.meanwhile.others_share if report.meanwhile else None)
+    meanwhile = report.meanwhile.others_share if report.meanwhile else None
+    return _largest(facts.busy_share, meanwhile)
 
 
-def _busiest(report: DoctorReport) -> str:
+def _busiest(facts: HostFacts, _: DoctorReport) -> str:
     """The programs that were seen to use the cores."""
-    named = report.facts.busiest if report.facts else ()
-    return ", ".join(f"{name} {cores:.1f}" for name, cores in named) or "nothing that is seen here"
+    named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
+    return named or "nothing that is seen here"
 
 
-def _stolen(report: DoctorReport) -> float | None:
+def _stolen(facts: HostFacts, report: DoctorReport) -> float | None:
     """Share of the cores' time that the hypervisor gave to others: before, or meanwhile."""
-    before = report.facts.stolen_share if report.facts else None
-    return _largest(before, report.meanwhile.stolen_share if report.meanwhile else None)
+    meanwhile = report.meanwhile.stolen_share if report.meanwhile else None
+    return _largest(facts.stolen_share, meanwhile)
 
 
-def _throttled(report: DoctorReport) -> float | None:
+def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     """Mean share of the measured time in which the control group had used up its own."""
     points = [point.throttled_share for trial in report.trials for point in trial.points]
     known = [share for share in points if share is not None]
     return sum(known) / len(known) if known else None
 
 
-def _ranks_per_core(report: DoctorReport) -> float | None:
-    """Ranks over physical cores."""
-    facts = report.facts
-    return report.request.ranks / (facts.physical_cores or len(facts.cores)) if facts else None
-
-
-def _ranks_per_limit(report: DoctorReport) -> float | None:
-    """Ranks over the processors that the control group allows."""
-    limit = report.facts.cpu_limit if report.facts else None
-    return report.request.ranks / limit if limit else None
-
-
-def _quiet_slower(report: DoctorReport) -> float | None:
+def _quiet_slower(_: HostFacts, report: DoctorReport) -> float | None:
     """Time of small calls in quiet over that in plain, where quiet is slower beyond noise."""
     found = compare_modes(report.trials, QUIET, SMALL)
     return found.ratio.median if found and found.verdict == SLOWER else None
 
 
-def _quiet_stalls(report: DoctorReport) -> float | None:
+def _quiet_stalls(_: HostFacts, report: DoctorReport) -> float | None:
     """Share of small calls that stall in quiet, where it is not faster than plain beyond noise."""
     found = compare_modes(report.trials, QUIET, SMALL)
     if not found or found.verdict != UNCLEAR:
@@ -118,136 +117,121 @@ def _better(report: DoctorReport) -> tuple[float, str]:
     return max(found, default=(0.0, ""))
 
 
-def _unsteady(report: DoctorReport) -> float | None:
+def _unsteady(_: HostFacts, report: DoctorReport) -> float | None:
     """Time of the slowest over that of the fastest launch in quiet, for small calls."""
-    times = list(find_times(report.trials, QUIET, SMALL).values())
-    return make_range(times).high / make_range(times).low if len(times) > 1 else None
+    times = find_times(report.trials, QUIET, SMALL).values()
+    return max(times) / min(times) if len(times) > 1 else None
 
 
-def _slow_clock_source(report: DoctorReport) -> float | None:
-    """1 for a clock source that is not a register of the processor."""
-    source = report.facts.clock_source if report.facts else None
-    return None if source is None else float(source not in FAST_CLOCKS)
-
-
-def _slow_governor(report: DoctorReport) -> float | None:
+def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
     """1 for a governor that keeps the frequency down under load."""
-    facts = report.facts
-    if facts is None or not facts.governors or facts.frequency_driver in OWN_GOVERNORS:
-        return None
-    return float(any(governor in SLOW_GOVERNORS for governor in facts.governors))
+    is_slow = any(governor in SLOW_GOVERNORS for governor in facts.governors)
+    return float(is_slow and facts.frequency_driver not in OWN_GOVERNORS)
 
 
-def _slow_loopback(report: DoctorReport) -> float | None:
+def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     """Rate at which one core copies memory over that of the loopback; None where other work may
     explain the difference."""
-    ceilings, facts = report.ceilings, report.facts
+    ceilings = report.ceilings
     if not ceilings or not ceilings.loopback or not ceilings.copy_one:
         return None
-    if not ceilings.undisturbed and facts and (facts.busy_share or 0) > STILL_QUIET:
+    if not ceilings.undisturbed and (facts.busy_share or 0) > STILL_QUIET:
         return None
     return ceilings.copy_one.median / ceilings.loopback.median
 
 
-def _narrow_gpus(report: DoctorReport) -> float | None:
+def _narrow_gpus(_: HostFacts, report: DoctorReport) -> float:
     """How many GPUs use fewer PCIe lanes than they have."""
-    return float(
-        sum((g.link_width or 0) < (g.most_width or 0) for g in report.gpus if g.link_width)
-    )
-
-
-def _far_gpus(report: DoctorReport) -> float | None:
-    """How many GPUs have no usable core on their NUMA node."""
-    return float(sum(gpu.near_cores == 0 for gpu in report.gpus))
+    return sum(0 < (gpu.link_width or 0) < (gpu.most_width or 0) for gpu in report.gpus)
 
 
 def _largest(*shares: float | None) -> float | None:
     return max((share for share in shares if share is not None), default=None)
 
 
-FINDINGS: tuple[Finding, ...] = (
-    Finding(
+FINDINGS: tuple[Rule, ...] = (
+    Rule(
         "busy_cores", _busy, STILL_QUIET,
         "other work uses {percent} of the cores' time; cores used at the first look: {1}",
         "stop it, or give ranks cores of their own (taskset, a cpuset, an exclusive node); ranks "
         "that keep to one core cannot move away from it",
         _busiest,
     ),
-    Finding(
+    Rule(
         "stolen", _stolen, 0.05,
         "the hypervisor gave away {percent} of the cores' time",
         "other guests of this machine are busy: measure again when they are not, or elsewhere",
     ),
-    Finding(
+    Rule(
         "throttled", _throttled, 0.01,
         "the control group's processor time was used up for {percent} of the measured time",
         "raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
     ),
-    Finding(
-        "cpu_limit", _ranks_per_limit, 1.0,
+    Rule(
+        "cpu_limit", lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0,
         "the control group allows the time of {1} processors: one for {0:.3g} ranks",
         "raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
-        lambda c: f"{c.facts.cpu_limit:.3g}" if c.facts and c.facts.cpu_limit else "",
+        lambda f, _: f"{f.cpu_limit:.3g}",
     ),
-    Finding(
-        "few_cores", _ranks_per_core, 1.0,
+    Rule(
+        "few_cores", lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0,
         "{0:.3g} ranks share a core: they wait for each other, and not only for data",
         "start fewer ranks (--nproc-per-node), or allow this process more cores",
     ),
-    Finding(
+    Rule(
         "quiet_slower", _quiet_slower, 1.05,
         "quiet is not quieter than plain: small calls take {0:.1f} times as long",
         "something else runs on the cores that ranks keep to: free them, or leave ranks free to "
         "move (--cpu-mode plain)",
     ),
-    Finding(
+    Rule(
         "quiet_stalls", _quiet_stalls, 0.05,
         "quiet is not quieter than plain: up to {percent} of its small calls still stall",
         "other work takes these cores in turn: free them first, for no mode can",
     ),
-    Finding(
-        "better_mode", lambda c: _better(c)[0], 1.25,
+    Rule(
+        "better_mode", lambda _, r: _better(r)[0], 1.25,
         "in {1} mode small calls are {0:.1f} times as fast as in quiet, the default",
         "measure with --cpu-mode {1}, and compare only runs that did",
-        lambda c: _better(c)[1],
+        lambda _, r: _better(r)[1],
     ),
-    Finding(
+    Rule(
         "unsteady", _unsteady, 1.5,
         "the slowest launch in quiet took {0:.1f} times as long as the fastest, for small calls",
         "believe no single run here: compare over several launches (--launches 6), in turn",
     ),
-    Finding(
-        "clock_source", _slow_clock_source, 0.0,
+    Rule(
+        "clock_source", lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0,
         "the clock source is {1}, and no counter of the processor",
         "choose tsc or arch_sys_counter where it is offered, in /sys/devices/system/clocksource/"
         "clocksource0/current_clocksource or at boot (clocksource=tsc)",
-        lambda c: (c.facts.clock_source if c.facts else None) or "",
+        lambda f, _: f.clock_source or "",
     ),
-    Finding(
-        "slow_clock", lambda c: c.facts.clock_read_s if c.facts else None, 0.5e-6,
+    Rule(
+        "slow_clock", lambda f, _: f.clock_read_s, 0.5e-6,
         "reading the clock takes {1}, and is read twice for each call",
         "choose a clock source that is read without a system call, or use --timing pipelined",
-        lambda c: f"{(c.facts.clock_read_s or 0) * 1e6:.2g} us" if c.facts else "",
+        lambda f, _: f"{(f.clock_read_s or 0) * 1e6:.2g} us",
     ),
-    Finding(
+    Rule(
         "slow_governor", _slow_governor, 0.0,
         "the frequency governor is {1}: cores speed up late, or not at all",
         "set it to performance while measuring: cpupower frequency-set -g performance",
-        lambda c: ", ".join(c.facts.governors) if c.facts else "",
+        lambda f, _: ", ".join(f.governors),
     ),
-    Finding(
+    Rule(
         "slow_loopback", _slow_loopback, 5.0,
         "one core copies memory {0:.1f} times as fast as loopback TCP carries it",
         "look for what handles each packet: firewall rules on lo, a small MTU (65536 is usual), a "
         "sandbox with a network of its own; gloo on one host goes that way",
     ),
-    Finding(
+    Rule(
         "narrow_gpu", _narrow_gpus, 0.0,
         "{0:.0f} GPU(s) use fewer PCIe lanes than they have",
         "reseat them, or look for a slot or riser with fewer lanes",
     ),
-    Finding(
-        "far_gpu", _far_gpus, 0.0,
+    Rule(
+        "far_gpu", lambda _, r: sum(gpu.near_cores == 0 for gpu in r.gpus), 0.0,
         "{0:.0f} GPU(s) have no core nearby that this process may use",
         "allow it cores of their NUMA nodes (numactl, srun --cpu-bind), or data takes a detour",
     ),

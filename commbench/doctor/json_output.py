@@ -15,23 +15,13 @@ from commbench.errors import CommbenchError
 def doctor_json(report: DoctorReport) -> dict[str, Any]:
     """Everything that is known; seconds, bytes and bytes per second."""
     known = {name: _plain(value) for name, value in report._asdict().items()}
-    findings = [
-        {
-            "name": finding.name,
-            "figure": finding.figure(report),
-            "threshold": finding.threshold,
-            "message": finding.format_message(report),
-            "advice": finding.format_advice(report),
-        }
-        for finding in make_findings(report)
-    ]
     return {
         "commbench": __version__,
         **{name: value for name, value in known.items() if value is not None},
         "ranks_fit": report.facts.ranks_fit if report.facts else None,
         "modes": [_plain(result) for result in report.results],
         "sentences": describe_modes(report) if report.trials else [],
-        "findings": findings,
+        "findings": [finding._asdict() for finding in make_findings(report)],
     }
 
 

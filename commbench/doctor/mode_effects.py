@@ -45,13 +45,6 @@ class ModeEffect(NamedTuple):
     """FASTER, SLOWER or UNCLEAR."""
 
 
-class StallShares(NamedTuple):
-    """Share of iterations that stall, over all sizes, in a mode and in plain: medians of rounds."""
-
-    mode: float
-    plain: float
-
-
 def make_mode_results(trials: Sequence[Trial]) -> tuple[ModeResult, ...]:
     """The results of every mode and size that was measured; plain first."""
     found = (_make_result(trials, mode, size) for mode in MODES for size in SIZES)
@@ -106,13 +99,14 @@ def _divide(mine: dict[int, float], theirs: dict[int, float]) -> SampleRange | N
     return make_range(both) if both else None
 
 
-def compare_stalls(trials: Sequence[Trial], mode: str) -> StallShares | None:
-    """How often iterations stall in a mode and in plain; None where the two do not differ."""
+def compare_stalls(trials: Sequence[Trial], mode: str) -> tuple[float, float] | None:
+    """Share of iterations that stall, over all sizes, in a mode and in plain: medians of rounds.
+    None where the two do not differ."""
     mine, plains = (_stalled_shares(trials, name) for name in (mode, PLAIN))
     if not is_disjoint(mine, plains):
         return None
-    found = StallShares(make_range(mine).median, make_range(plains).median)
-    return found if abs(found.mode - found.plain) >= WORTH_SAYING else None
+    share, in_plain = make_range(mine).median, make_range(plains).median
+    return (share, in_plain) if abs(share - in_plain) >= WORTH_SAYING else None
 
 
 def _stalled_shares(trials: Sequence[Trial], mode: str) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.rows import make_rows
 from commbench.errors import CommbenchError, Interrupted
 from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import DEFAULT_OPERATION
@@ -119,20 +119,17 @@ def _try(trial_plan: Plan, round_: int) -> Trial:
 
 
 def _launch(trial_plan: Plan) -> tuple[SizeResult, ...]:
-    rows = make_rows(run_temporarily(trial_plan, "doctor"))
-    return tuple(_make_size_result(row) for row in rows if row.time)
-
-
-def _make_size_result(row: ResultRow) -> SizeResult:
-    assert row.time is not None
-    interference = row.interference
-    return SizeResult(
-        size_bytes=row.measurement.case.size_bytes,
-        iterations=row.time.iterations,
-        time_s=row.time.median,
-        busbw=row.busbw,
-        stalled_share=interference.stalled_share,
-        queued_share=interference.queued_share,
-        throttled_share=interference.throttled_share,
-        stolen_share=interference.stolen_share,
+    return tuple(
+        SizeResult(
+            size_bytes=row.measurement.case.size_bytes,
+            iterations=row.time.iterations,
+            time_s=row.time.median,
+            busbw=row.busbw,
+            stalled_share=row.interference.stalled_share,
+            queued_share=row.interference.queued_share,
+            throttled_share=row.interference.throttled_share,
+            stolen_share=row.interference.stolen_share,
+        )
+        for row in make_rows(run_temporarily(trial_plan, "doctor"))
+        if row.time
     )

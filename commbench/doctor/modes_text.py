@@ -87,13 +87,10 @@ def _describe_mode(report: DoctorReport, mode: str) -> str:
     known = [_describe_effect(found) for found in effects if found]
     if not known:
         return f"{mode} cannot be held against plain: no round has both."
-    found = compare_stalls(report.trials, mode)
-    more = (
-        f"; {format_share(found.mode)} of iterations stall instead of {format_share(found.plain)}"
-        if found
-        else ""
-    )
-    return f"{mode}: {'; '.join(known)}{more}."
+    if stalls := compare_stalls(report.trials, mode):
+        here, in_plain = map(format_share, stalls)
+        known.append(f"{here} of iterations stall instead of {in_plain}")
+    return f"{mode}: {'; '.join(known)}."
 
 
 def _describe_effect(found: ModeEffect) -> str:

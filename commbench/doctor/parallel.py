@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
-from array import array
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 from commbench.errors import CommbenchError
 from commbench.host.cpu_modes import apply_cpu_mode
-
-READY = b"r"
 
 Job = Callable[[Callable[[], None]], Iterable[float]]
 """A function that prepares, calls its argument, which waits for all jobs, and returns numbers."""
@@ -23,59 +21,46 @@ def run_parallel(jobs: Sequence[Job], realtime: bool = False) -> list[list[float
 
     With `realtime` each runs on a core of its own under SCHED_FIFO, where this user may use that.
     """
+    context = get_context("fork")
     with ExitStack() as running:
-        gate, opener = os.pipe()
-        running.callback(os.close, gate)
-        gates = [_start(job, realtime, i, (gate, opener), running) for i, job in enumerate(jobs)]
-        for answers in gates:
-            if os.read(answers, 1) != READY:
-                os.close(opener)
-                raise ChildProcessError("a process that was to measure has ended")
-        os.close(opener)
-        return [_read_numbers(answers) for answers in gates]
+        pipes = []
+        for number, job in enumerate(jobs):
+            near, far = context.Pipe()
+            process = context.Process(target=_run_job, args=(job, realtime, number, far))
+            process.start()
+            running.callback(process.join)
+            running.callback(process.kill)
+            running.enter_context(near)
+            far.close()
+            pipes.append(near)
+        try:
+            for pipe in pipes:
+                pipe.recv()
+            for pipe in pipes:
+                pipe.send("go")
+            return [pipe.recv() for pipe in pipes]
+        except EOFError:
+            raise ChildProcessError("a process that was to measure has ended") from None
 
 
-def _start(job: Job, realtime: bool, number: int, gate: tuple[int, int], running: ExitStack) -> int:
-    """Start a process for a job, which is killed at the end; returns the pipe of its numbers."""
-    answers, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        _run_job(job, realtime, number, gate, writer)
-    running.callback(os.waitpid, child, 0)
-    running.callback(os.kill, child, signal.SIGKILL)
-    running.callback(os.close, answers)
-    os.close(writer)
-    return answers
-
-
-def _run_job(job: Job, realtime: bool, number: int, gate: tuple[int, int], writer: int) -> None:
-    """Do the job and end this process, without the parent's handlers and clean-up."""
+def _run_job(job: Job, realtime: bool, number: int, pipe: Connection) -> None:
+    """Do the job in a process of its own, without the parent's handlers; one that fails has no
+    numbers."""
 
     def ready() -> None:
-        os.close(gate[1])
-        os.write(writer, READY)
-        os.read(gate[0], 1)  # returns when all writing ends of the gate are closed
+        pipe.send("ready")
+        pipe.recv()
 
-    try:
-        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signal_number, signal.SIG_DFL)
-        if realtime:
-            _apply_realtime(number)
-        os.write(writer, array("d", job(ready)).tobytes())
-    finally:
-        os._exit(0)
-
-
-def _apply_realtime(number: int) -> None:
-    cores = os.sched_getaffinity(0)
-    try:
-        apply_cpu_mode("realtime", number)
-    except CommbenchError:
-        os.sched_setaffinity(0, cores)
-
-
-def _read_numbers(answers: int) -> list[float]:
-    received = b""
-    while part := os.read(answers, 4096):
-        received += part
-    return [value for (value,) in struct.iter_unpack("d", received)]
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_DFL)
+    if realtime:
+        cores = os.sched_getaffinity(0)
+        try:
+            apply_cpu_mode("realtime", number)
+        except CommbenchError:
+            os.sched_setaffinity(0, cores)
+    numbers: list[float] = []
+    with suppress(OSError, EOFError):
+        numbers = list(job(ready))
+    with suppress(OSError):
+        pipe.send(numbers)

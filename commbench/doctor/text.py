@@ -10,7 +10,6 @@ from commbench.doctor.host_bandwidth import HostBandwidth
 from commbench.doctor.host_facts import Gpu, HostFacts
 from commbench.doctor.mode_effects import SMALL
 from commbench.doctor.modes_text import describe_modes, modes_text
-from commbench.doctor.sample_range import SampleRange
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, style, table
 from commbench.units import format_bytes, format_GBps, format_share, format_time
@@ -31,27 +30,22 @@ def doctor_text(report: DoctorReport) -> str:
 
 
 def _ceilings_text(report: DoctorReport, ceilings: HostBandwidth) -> str:
-    GBps: Callable[[float], str] = lambda value: f"{format_GBps(value)} GB/s"  # noqa: E731, N806
     cores = f"{ceilings.cores} cores" if ceilings.cores > 1 else "one core"
-    rows = [
-        _ceiling_row("loopback TCP, one way", ceilings.loopback, GBps),
-        _ceiling_row("loopback TCP, a byte there and back", ceilings.round_trip, format_time),
-        _ceiling_row("memory copied by one core", ceilings.copy_one, GBps),
-        _ceiling_row(f"memory copied by {cores} together", ceilings.copy_all, GBps),
-    ]
-    known = [row for row in rows if row]
-    lines = table(("ceilings of this host", "median", "least", "most"), known, left=_CEILINGS)
+    measured = (
+        ("loopback TCP, one way", ceilings.loopback, _rate),
+        ("loopback TCP, a byte there and back", ceilings.round_trip, format_time),
+        ("memory copied by one core", ceilings.copy_one, _rate),
+        (f"memory copied by {cores} together", ceilings.copy_all, _rate),
+    )
+    rows = [(name, *map(text, found[:3])) for name, found, text in measured if found]
+    heading = "ceilings of this host"
+    lines = table((heading, "median", "least", "most"), rows, left=heading)
     notes = [_describe_conditions(report, ceilings), *_describe_reached(report)]
     return "\n".join([*lines, *(_line(sentence) for sentence in notes if sentence)])
 
 
-_CEILINGS = "ceilings of this host"
-
-
-def _ceiling_row(
-    name: str, found: SampleRange | None, format_value: Callable[[float], str]
-) -> tuple[str, ...] | None:
-    return (name, *(format_value(value) for value in found[:3])) if found else None
+def _rate(value: float) -> str:
+    return f"{format_GBps(value)} GB/s"
 
 
 def _describe_conditions(report: DoctorReport, ceilings: HostBandwidth) -> str:
@@ -82,10 +76,7 @@ def _advice_text(report: DoctorReport) -> str:
     if not found:
         unknown = "" if report.trials else ", as far as it was looked at"
         return style(f"Nothing to complain of{unknown}.", BOLD)
-    lines = [
-        _line(f"{f.name}: {f.format_message(report)}; {f.format_advice(report)}.", "  ")
-        for f in found
-    ]
+    lines = [_line(f"{f.name}: {f.message}; {f.advice}.", "  ") for f in found]
     return "\n".join([style("Advice:", BOLD), *lines])
 
 
@@ -110,19 +101,10 @@ def _cores(facts: HostFacts) -> str:
     return f"{len(facts.cores)} of {facts.host_cores} may be used; {fit}"
 
 
-def _threads(facts: HostFacts) -> str:
-    if not facts.simultaneous_threads or not facts.physical_cores:
-        return ""
-    return f"simultaneous threads are on: these are {facts.physical_cores} physical cores"
-
-
 def _limit(facts: HostFacts) -> str:
-    if facts.cpu_limit is None:
-        return ""
     spent = facts.throttled_share
-    return f"{facts.cpu_limit:.3g} processors" + (
-        f"; used up in {format_share(spent)} of the periods so far" if spent is not None else ""
-    )
+    used = f"; used up in {format_share(spent)} of the periods so far" if spent is not None else ""
+    return "" if facts.cpu_limit is None else f"{facts.cpu_limit:.3g} processors{used}"
 
 
 def _clock(facts: HostFacts) -> str:
@@ -148,13 +130,6 @@ def _scheduling(facts: HostFacts) -> str:
     )
 
 
-def _slices(facts: HostFacts) -> str:
-    return _join(
-        f"{facts.tick_hz} ticks a second" if facts.tick_hz else "",
-        f"slices of at least {format_time(facts.slice_s)}" if facts.slice_s else "",
-    )
-
-
 def _now(facts: HostFacts) -> str:
     known = ((facts.busy_share, "used"), (facts.stolen_share, "stolen"))
     shares = ", ".join(
@@ -163,15 +138,6 @@ def _now(facts: HostFacts) -> str:
     named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
     return _join(
         f"of the cores' time {shares}" if shares else "", f"cores used by {named}" if named else ""
-    )
-
-
-def _waiting(facts: HostFacts) -> str:
-    share = facts.waiting_share
-    return (
-        f"some task waited for a core in {format_share(share)} of the last 10 s"
-        if share is not None
-        else ""
     )
 
 
@@ -184,7 +150,9 @@ _FACTS: tuple[tuple[str, Callable[[HostFacts], str]], ...] = (
     ("processor", lambda f: _join(f.processor or "", "virtual" if f.virtual else "")),
     ("kernel", lambda f: " ".join(filter(None, (f.kernel, f.machine)))),
     ("cores", _cores),
-    ("threads", _threads),
+    ("threads", lambda f: "simultaneous threads are on: "
+     f"these are {f.physical_cores} physical cores"
+     if f.simultaneous_threads and f.physical_cores else ""),
     ("isolated cores", lambda f: f.isolated_cores or ""),
     ("CPU limit", _limit),
     ("frequency", lambda f: _join(
@@ -194,12 +162,16 @@ _FACTS: tuple[tuple[str, Callable[[HostFacts], str]], ...] = (
     ("last-level cache", lambda f: format_bytes(f.cache_bytes) if f.cache_bytes else ""),
     ("clock", _clock),
     ("scheduling", _scheduling),
-    ("time slices", _slices),
+    ("time slices", lambda f: _join(
+        f"{f.tick_hz} ticks a second" if f.tick_hz else "",
+        f"slices of at least {format_time(f.slice_s)}" if f.slice_s else "",
+    )),
     ("loopback MTU", lambda f: str(f.loopback_mtu or "")),
     ("load", lambda f: " ".join(f"{x:.2f}" for x in f.load) + " over 1, 5, 15 minutes"
      if f.load else ""),
     ("right now", _now),
-    ("queue", _waiting),
+    ("queue", lambda f: "" if f.waiting_share is None else
+     f"some task waited for a core in {format_share(f.waiting_share)} of the last 10 s"),
 )  # fmt: skip
 """The lines of facts: a name and a function that describes the fact, empty where it is unknown."""
 

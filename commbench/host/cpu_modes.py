@@ -1,9 +1,10 @@
-"""Where a rank runs on the CPU: done before its process group exists, so that its threads inherit.
+"""CPU modes: on which cores and under which scheduling policy a rank runs.
 
-gloo's loop thread spins while the other rank's thread waits for a time slice; under the default
+A mode is applied before the process group is created, so that the threads of the backend inherit
+it. gloo's loop thread spins while the other rank's thread waits for a time slice; under the default
 policy an iteration then costs microseconds or several milliseconds, by chance. SCHED_BATCH keeps
-the spinning thread from being preempted at every wake-up, a core of its own keeps ranks from
-queueing behind each other; neither needs a privilege.
+the spinning thread from being preempted at every wake-up, and a core of its own keeps a rank from
+waiting for another one. Neither needs a privilege.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ REALTIME_PRIORITY = 10
 
 
 class CpuMode(NamedTuple):
-    """How a rank is kept apart from other work."""
+    """How the threads of a rank are scheduled."""
 
     policy: int | None
-    """Scheduling policy; None: left as it is."""
-    pinned: bool
-    """Each rank keeps to one core, round robin."""
+    """The scheduling policy; None: it is not changed."""
+    is_pinned: bool
+    """Whether each rank keeps to one core, round robin by its local rank."""
 
 
 MODES = {
-    "quiet": CpuMode(os.SCHED_BATCH, pinned=True),
-    "plain": CpuMode(None, pinned=False),
-    "realtime": CpuMode(os.SCHED_FIFO, pinned=True),
-    "batch": CpuMode(os.SCHED_BATCH, pinned=False),
-    "pinned": CpuMode(None, pinned=True),
+    "quiet": CpuMode(os.SCHED_BATCH, is_pinned=True),
+    "plain": CpuMode(None, is_pinned=False),
+    "realtime": CpuMode(os.SCHED_FIFO, is_pinned=True),
+    "batch": CpuMode(os.SCHED_BATCH, is_pinned=False),
+    "pinned": CpuMode(None, is_pinned=True),
 }
-"""By the names of plan.CPU_MODES."""
+"""By name, in the order of spec.plan.CPU_MODES."""
 
 
 def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:
-    """Put this process where `cpu_mode` says; the cores it may then use.
+    """Apply a CPU mode to this process; returns the cores it may then use.
 
     Raises UnavailableError where SCHED_FIFO is not permitted.
     """
     mode, cores = MODES[cpu_mode], sorted(os.sched_getaffinity(0))
-    if mode.pinned:
+    if mode.is_pinned:
         cores = [cores[local_rank % len(cores)]]
         os.sched_setaffinity(0, cores)
     if mode.policy is None:

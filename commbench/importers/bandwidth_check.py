@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from commbench.errors import UsageError
-from commbench.importers.base import ImportedRow, join_numbers
+from commbench.importers.base import ImportedRow, RowCollector, join_numbers
 from commbench.importers.cells import is_number
 from commbench.spec.operations import OPERATIONS
 from commbench.units import GB
 
 _COARSEST = 0.02
 """A bandwidth whose last printed digit is a larger fraction of it is too coarse to check by."""
-
-
-def recomputed_busbw(row: ImportedRow, ranks: int) -> float | None:
-    """Bus bandwidth in bytes/s by commbench's convention (see commbench.spec.operations)."""
-    factor = OPERATIONS[row.operation].busbw_factor
-    return row.size_bytes / row.time_s * factor(ranks) if factor else None
 
 
 def parse_range(cell: str) -> tuple[float, float]:
@@ -40,18 +32,14 @@ def is_consistent(moved_bytes: float, exponent: int, time_cell: str, bandwidth_c
     return shortest <= 0 or moved_bytes / shortest / GB >= low - slack
 
 
-class _Checked(NamedTuple):
-    line: int
-    is_consistent: bool
-    is_precise: bool
-    """Whether it is printed finely enough to tell a wrong number of ranks."""
-
-
 class BandwidthCheck:
     """Collects over a file whether printed bandwidths follow from time and size."""
 
     def __init__(self) -> None:
-        self._checked: list[_Checked] = []
+        self._wrong: list[int] = []
+        """Lines of the rows whose bandwidth does not follow."""
+        self._precise: list[bool] = []
+        """Whether it follows, of rows printed finely enough to tell a wrong number of ranks."""
 
     def add(self, row: ImportedRow, ranks: int, exponent: int, time: str, busbw: str) -> None:
         """Check one row by its cells of time and bus bandwidth (GB/s)."""
@@ -60,25 +48,26 @@ class BandwidthCheck:
             return
         low, high = parse_range(busbw)
         consistent = is_consistent(row.size_bytes * factor(ranks), exponent, time, busbw)
-        self._checked.append(_Checked(row.line, consistent, high - low < _COARSEST * high))
+        if not consistent:
+            self._wrong.append(row.line)
+        if high - low < _COARSEST * high:
+            self._precise.append(consistent)
 
-    def make_note(self, path: str, hinted: str) -> str:
-        """A note on rows whose bandwidth does not follow; empty where all do.
+    def add_note(self, collector: RowCollector, hinted: str) -> None:
+        """Note the rows whose bandwidth does not follow.
 
         `hinted` is the operation and the ranks where they are hints, not the file's own words:
         `all_reduce on 8 ranks`. Then a UsageError is raised where most rows do not follow.
         """
-        wrong = [row.line for row in self._checked if not row.is_consistent]
-        precise = [row for row in self._checked if row.is_precise]
-        if hinted and sum(not row.is_consistent for row in precise) * 2 > len(precise):
+        rows = join_numbers("row", self._wrong)
+        if hinted and self._precise.count(False) * 2 > len(self._precise):
             raise UsageError(
-                f"{path} prints other bus bandwidths than {hinted} would have "
-                f"({join_numbers('row', wrong)})",
+                f"{collector.source.path} prints other bus bandwidths than {hinted} would have "
+                f"({rows})",
                 "check --op and --ranks",
             )
-        if not wrong:
-            return ""
-        return (
-            f"in {len(wrong)} rows the printed bus bandwidth does not follow from size and time "
-            f"({join_numbers('row', wrong)})"
-        )
+        if self._wrong:
+            collector.note(
+                f"in {len(self._wrong)} rows the printed bus bandwidth does not follow from size "
+                f"and time ({rows})"
+            )

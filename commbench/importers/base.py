@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import RecordsError, UsageError
-from commbench.importers.cells import looks_like_lost_row
+from commbench.importers import cells
 from commbench.importers.hints import ImportHints
 from commbench.importers.text_source import Line, SourceText
 
@@ -23,8 +23,6 @@ class ImportedRow(NamedTuple):
     """commbench's name; empty for an operation without data."""
     reduce_op: str
     """Empty for an operation that does not reduce."""
-    root: int | None
-    """None where there is no root or the file does not say which."""
     placement: str
     """`in_place`, `out_of_place`; empty for an operation without data."""
     size_bytes: int
@@ -37,6 +35,8 @@ class ImportedRow(NamedTuple):
     """What `time_s` is: `mean over 20 iterations, mean over ranks`."""
     line: int
     """Line of the file, from 1; in JSON the number of the result, from 1."""
+    root: int | None = None
+    """None where there is no root or the file does not say which."""
     iterations: int | None = None
     minimum_s: float | None = None
     maximum_s: float | None = None
@@ -55,20 +55,11 @@ class ImportedRow(NamedTuple):
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
 
-    def with_statistics(self, values: dict[str, float | None], over: str) -> ImportedRow:
-        """The row with minimum, maximum, percentiles and mean, given by the names of the fields."""
-        known = {name: value for name, value in values.items() if value is not None}
-        if not known:
-            return self
-        return self._replace(
-            minimum_s=known.get("minimum_s"),
-            maximum_s=known.get("maximum_s"),
-            p50_s=known.get("p50_s"),
-            p95_s=known.get("p95_s"),
-            p99_s=known.get("p99_s"),
-            mean_s=known.get("mean_s"),
-            spread=over,
-        )
+    def with_statistics(self, row: Mapping[str, str], over: str) -> ImportedRow:
+        """The row with the times, in microseconds, of those cells that have names of its fields."""
+        times = {name: cells.parse_seconds(row[name]) for name in row if name.endswith("_s")}
+        known: dict[str, Any] = {name: time for name, time in times.items() if time is not None}
+        return self._replace(**known, spread=over) if known else self
 
 
 class ImportedFile(NamedTuple):
@@ -84,11 +75,11 @@ class ImportedFile(NamedTuple):
     timing: str
     """The name of a timing mode, by the loop that the tool documents."""
     ranks: int
-    hosts: tuple[str, ...]
-    devices: tuple[str, ...]
-    """Names of the devices, each once."""
     backend: str | None
     rows: tuple[ImportedRow, ...]
+    hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Names of the devices, each once."""
     notes: tuple[str, ...] = ()
     """What was left out and why, and what the numbers mean where that is not clear."""
     environment: dict[str, Any] = {}  # noqa: RUF012 - never changed
@@ -119,7 +110,9 @@ class RowCollector:
 
     def note_lost_row(self, line: Line) -> None:
         """Note a line that is no row, if it holds so many numbers that it may have been one."""
-        if looks_like_lost_row(line.text.split()):
+        row = line.text.split()
+        numbers = sum(map(cells.is_number, row))
+        if len(row) > 1 and numbers * 2 >= len(row) and not row[0].startswith("#"):
             self.leave_out("not a row, for all its numbers", line.number)
 
     def is_requested(self, line: int, operation: str, dtype: str) -> bool:

@@ -30,12 +30,6 @@ def is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None
 
 
-def looks_like_lost_row(row: list[str]) -> bool:
-    """Whether the words of a line that is no row are numbers so often that it may have been one."""
-    numbers = sum(is_number(cell) for cell in row)
-    return len(row) > 1 and numbers * 2 >= len(row) and not row[0].startswith("#")
-
-
 def parse_whole(cell: str) -> int:
     """The whole number in a cell; ValueError for anything else."""
     if not is_whole(cell):
@@ -75,11 +69,6 @@ def parse_seconds(cell: str, exponent: int = MICROSECONDS) -> float | None:
     if value is not None and value > LONGEST_S:
         raise ValueError(f"time {cell} is out of range")
     return value or None
-
-
-def parse_bandwidth(cell: str) -> float | None:
-    """The bytes/s of a bandwidth in a cell, which is in GB/s."""
-    return parse_number(cell, GIGABYTES)
 
 
 def parse_columns(header: str, known: Sequence[tuple[str, str]]) -> list[str]:

@@ -7,11 +7,13 @@ file is a UsageError. Nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from commbench.errors import UsageError
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import find_operation
+
+T = TypeVar("T")
 
 
 class ImportHints(NamedTuple):
@@ -35,48 +37,40 @@ class ImportHints(NamedTuple):
 
     def choose_ranks(self, path: str, given: Iterable[int | None]) -> int:
         """The world size to import; `given` are those of the file's tables, None where unknown."""
-        sizes = [ranks or None for ranks in given]
-        known = sorted({ranks for ranks in sizes if ranks is not None})
-        is_complete = bool(known) and None not in sizes
-        if self.ranks is not None:
-            if is_complete and self.ranks not in known:
-                raise UsageError(
-                    f"{path} was measured on {_join(known)} ranks, not on {self.ranks}",
-                    f"leave out --ranks, or write --ranks {known[0]}",
-                )
-            return self.ranks
-        if is_complete and len(known) == 1:
-            return known[0]
-        if is_complete:
+        sizes = {ranks or None for ranks in given}
+        known = sorted(ranks for ranks in sizes if ranks is not None)
+        if not known or None in sizes:
+            return _choose(path, "how many ranks it was measured on", self.ranks, "--ranks N")
+        if self.ranks is None and len(known) > 1:
             raise UsageError(
                 f"{path} holds results of {_join(known)} ranks",
                 f"choose with --ranks {known[-1]}",
             )
-        raise UsageError(
-            f"{path} does not tell how many ranks it was measured on",
-            "say so with --ranks N",
-        )
+        if self.ranks not in (None, *known):
+            raise UsageError(
+                f"{path} was measured on {_join(known)} ranks, not on {self.ranks}",
+                f"leave out --ranks, or write --ranks {known[0]}",
+            )
+        return self.ranks or known[0]
 
     def choose_operation(self, path: str, given: str | None, line: int) -> str:
         """The operation of a table that begins at `line`, for which the file gives `given`."""
-        if given is None and self.operation is None:
-            raise UsageError(
-                f"{path} does not tell which operation the table at line {line} measured",
-                "say so with --op NAME, such as --op all_reduce",
-            )
-        return given or self.operation or ""
+        what = f"which operation the table at line {line} measured"
+        return _choose(path, what, given or self.operation, "--op NAME, such as --op all_reduce")
 
     def choose_dtype(self, path: str, given: str | None, line: int) -> str:
         """The element type of a table that begins at `line`, for which the file gives `given`."""
-        if given is None and self.dtype is None:
-            raise UsageError(
-                f"{path} does not tell the element type of the table at line {line}",
-                "say so with --dtype NAME, such as --dtype float32",
-            )
-        return given or self.dtype or ""
+        what = f"the element type of the table at line {line}"
+        return _choose(path, what, given or self.dtype, "--dtype NAME, such as --dtype float32")
 
 
 NO_HINTS = ImportHints()
+
+
+def _choose(path: str, what: str, value: T | None, option: str) -> T:
+    if value is None:
+        raise UsageError(f"{path} does not tell {what}", f"say so with {option}")
+    return value
 
 
 def _join(numbers: list[int]) -> str:

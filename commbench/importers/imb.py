@@ -11,7 +11,6 @@ since 2019, Reduce_scatter. Source: IMB's user guide, src_c/IMB_output.c and the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from commbench.importers import cells
 from commbench.importers.base import ImportedFile, RowCollector, unique
@@ -19,12 +18,15 @@ from commbench.importers.hints import ImportHints
 from commbench.importers.mpi_tables import (
     DTYPE_NAMES,
     REDUCE_NAMES,
+    MpiFormat,
     MpiTable,
     TableKind,
     add_row,
+    name_cells,
+    read_line,
     select_usable,
 )
-from commbench.importers.names import BARRIER, IMB, IMB_BLOCKS_SINCE, MpiBenchmark
+from commbench.importers.names import BARRIER, IMB, IMB_BLOCKS_SINCE
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import ISOLATED, PIPELINED
@@ -32,15 +34,6 @@ from commbench.spec.timing_modes import ISOLATED, PIPELINED
 NAME = "imb"
 
 _ISOLATED_SINCE = 2017
-_COLUMNS = (
-    ("#bytes", "size"),
-    ("#repetitions", "iterations"),
-    (r"t_min\[usec\]", "minimum_s"),
-    (r"t_max\[usec\]", "maximum_s"),
-    (r"t_avg\[usec\]", "mean_s"),
-    ("Mbytes/sec", "throughput"),
-    ("defects", "defects"),
-)
 _FAILURES = ("out-of-mem", "int-overflow", "time-out")
 _FACTS = {
     "version": re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([\d.]{1,20})"),
@@ -51,23 +44,48 @@ _FACTS = {
 }
 _BENCHMARK = re.compile(r"#\s*Benchmarking\s+(\S{1,60})")
 _RANKS = re.compile(r"#\s*#processes\s*=\s*(\d{1,9})\b")
-_HEADER = re.compile(r"\s*#(?:bytes|repetitions)\b")
+
+
+def _is_row(row: list[str], width: int) -> bool:
+    if cells.is_whole(row[0]) and (len(row) < 2 or row[1].startswith(_FAILURES)):
+        return True
+    numbers = sum(cells.is_number(cell) for cell in row)
+    return numbers == len(row) or (len(row) == width and numbers * 2 > width)
+
+
+_FORMAT = MpiFormat(
+    columns=(
+        ("#bytes", "size"),
+        ("#repetitions", "iterations"),
+        (r"t_min\[usec\]", "minimum_s"),
+        (r"t_max\[usec\]", "maximum_s"),
+        (r"t_avg\[usec\]", "mean_s"),
+        ("Mbytes/sec", "throughput"),
+        ("defects", "defects"),
+    ),
+    header=re.compile(r"\s*(?=#(?:bytes|repetitions)\b)"),
+    title="benchmark's name",
+    time_column="maximum_s",
+    statistic="mean over {}iterations, slowest rank",
+    spread="minimum, maximum and mean over ranks, of each rank's mean",
+    is_row=_is_row,
+)
 
 
 def recognises(source: SourceText) -> bool:
     """Whether a file has a benchmark's name and a header of IMB's table."""
     texts = [line.text for line in source.lines]
-    return any(map(_BENCHMARK.match, texts)) and any(map(_HEADER.match, texts))
+    return any(map(_BENCHMARK.match, texts)) and any(map(_FORMAT.header.match, texts))
 
 
 def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     collector = RowCollector(source, hints)
-    tables = select_usable(_find_tables(source, collector), collector)
+    tables = select_usable(_find_tables(source, collector), collector, _why_unusable)
     ranks = hints.choose_ranks(source.path, (table.ranks for table in tables)) if tables else 0
     for table in tables:
         _read_table(table, ranks, collector)
-    timings = dict.fromkeys(table.timing for table in tables)
+    timings = set(map(_find_timing, tables))
     if ISOLATED in timings and not all(row.dtype for row in collector.rows):
         collector.note("Barrier, unlike the others, is timed as a loop")
     if any("version" not in table.facts for table in tables):
@@ -78,53 +96,33 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         tool="imb",
         tool_version=", ".join(unique(t.facts.get("version", "") for t in tables)),
         format=NAME,
-        timing=ISOLATED if list(timings) == [ISOLATED] else PIPELINED,
+        timing=ISOLATED if timings == {ISOLATED} else PIPELINED,
         ranks=ranks,
-        hosts=(),
-        devices=(),
         backend="mpi",
     )
 
 
-@dataclass(kw_only=True)
-class ImbTable(MpiTable):
-    """One benchmark's table at one number of processes."""
-
-    facts: dict[str, str]
-    """What the lines before it say: `version`, `sync`, `dtype`, `reduce_dtype`, `reduce_op`."""
-    ranks: int | None = None
-
-    @property
-    def year(self) -> int:
-        """The year of its version; 0 for versions without one, or where none is printed."""
-        major = self.facts.get("version", "").partition(".")[0]
-        return int(major) if len(major) == 4 and major.isascii() else 0
-
-    @property
-    def timing(self) -> str:
-        """The timing mode of its loop."""
-        is_isolated = self.facts.get("sync", "on") in ("on", "1", "enable", "yes")
-        return ISOLATED if is_isolated and self.year >= _ISOLATED_SINCE else PIPELINED
-
-    @property
-    def benchmark(self) -> MpiBenchmark | None:
-        """What its name means in its version; None where commbench has no such operation."""
-        found = IMB.get(self.name)
-        if found and self.name in IMB_BLOCKS_SINCE:
-            return found._replace(of_block=self.year >= IMB_BLOCKS_SINCE[self.name])
-        return found
-
-    @property
-    def unusable_because(self) -> str:
-        """Why the table cannot be used; empty where it can."""
-        if self.name not in IMB:
-            return f"{self.name!r:.60} is no blocking collective that commbench has"
-        if self.name in IMB_BLOCKS_SINCE and "version" not in self.facts:
-            return f"the size of {self.name} depends on the version, which is not printed"
-        return ""
+def _find_year(facts: dict[str, str]) -> int:
+    """The year of the version; 0 for versions without one, or where none is printed."""
+    major = facts.get("version", "").partition(".")[0]
+    return int(major) if len(major) == 4 and major.isascii() else 0
 
 
-def _read_table(table: ImbTable, ranks: int, collector: RowCollector) -> None:
+def _find_timing(table: MpiTable) -> str:
+    is_isolated = table.facts.get("sync", "on") in ("on", "1", "enable", "yes")
+    is_new = _find_year(table.facts) >= _ISOLATED_SINCE
+    return ISOLATED if is_isolated and is_new else PIPELINED
+
+
+def _why_unusable(table: MpiTable) -> str:
+    if table.benchmark is None:
+        return f"{table.name!r:.60} is no blocking collective that commbench has"
+    if table.name in IMB_BLOCKS_SINCE and "version" not in table.facts:
+        return f"the size of {table.name} depends on the version, which is not printed"
+    return ""
+
+
+def _read_table(table: MpiTable, ranks: int, collector: RowCollector) -> None:
     if table.ranks not in (None, ranks):
         for line, _ in table.rows:
             collector.leave_out(f"measured on {table.ranks} ranks", line.number)
@@ -137,7 +135,7 @@ def _read_table(table: ImbTable, ranks: int, collector: RowCollector) -> None:
         elif kind is None:
             collector.leave_out("commbench lacks its element type or reduce op", line.number)
         else:
-            named = table.name_cells(row, kind.time_column)
+            named = name_cells(_FORMAT, table, row)
             if cells.parse_number(named.get("defects", "0")):
                 collector.leave_out("its result was wrong (defects)", line.number)
             else:
@@ -146,7 +144,7 @@ def _read_table(table: ImbTable, ranks: int, collector: RowCollector) -> None:
     collector.read_rows(table.rows, add)
 
 
-def _make_kind(table: ImbTable, ranks: int, collector: RowCollector) -> TableKind | None:
+def _make_kind(table: MpiTable, ranks: int, collector: RowCollector) -> TableKind | None:
     """What its rows share; None where commbench lacks the element type or the reduce op."""
     benchmark = table.benchmark or BARRIER
     operation = OPERATIONS[benchmark.operation]
@@ -158,58 +156,28 @@ def _make_kind(table: ImbTable, ranks: int, collector: RowCollector) -> TableKin
             return None
         given = DTYPE_NAMES[printed] if printed is not None else None
         dtype = collector.hints.choose_dtype(collector.source.path, given, table.line)
-    return TableKind(
-        benchmark=benchmark,
-        dtype=dtype,
-        reduce_op=reduce_op,
-        ranks=ranks,
-        time_column="maximum_s",
-        statistic="mean over {}iterations, slowest rank",
-        statistics=("minimum_s", "maximum_s", "mean_s"),
-        spread="minimum, maximum and mean over ranks, of each rank's mean",
-    )
+    return TableKind(_FORMAT, benchmark, dtype, reduce_op, ranks)
 
 
-def _find_tables(source: SourceText, collector: RowCollector) -> list[ImbTable]:
-    """All tables of a file, of any benchmark."""
-    tables: list[ImbTable] = []
+def _find_tables(source: SourceText, collector: RowCollector) -> list[MpiTable]:
+    """All tables of a file, of any benchmark and number of ranks."""
+    tables: list[MpiTable] = []
     facts: dict[str, str] = {}
     for line in source.lines:
         for name, pattern in _FACTS.items():
             if found := pattern.match(line.text):
                 facts = ({} if name == "version" else facts) | {name: found[1]}
         if named := _BENCHMARK.match(line.text):
-            tables.append(ImbTable(name=named[1], line=line.number, facts=facts))
+            name = named[1]
+            benchmark = IMB.get(name)
+            if benchmark and name in IMB_BLOCKS_SINCE:
+                of_block = _find_year(facts) >= IMB_BLOCKS_SINCE[name]
+                benchmark = benchmark._replace(of_block=of_block)
+            tables.append(MpiTable(name=name, line=line.number, benchmark=benchmark, facts=facts))
+        elif tables and not tables[-1].columns and (ranks := _RANKS.match(line.text)):
+            tables[-1].ranks = int(ranks[1])
         elif tables:
-            _read_line(collector, tables[-1], line)
-        elif _HEADER.match(line.text):
+            read_line(_FORMAT, collector, tables, line)
+        elif _FORMAT.header.match(line.text):
             raise source.damaged(line.number, "a table without a benchmark's name before it", 0)
     return tables
-
-
-def _read_line(collector: RowCollector, table: ImbTable, line: Line) -> None:
-    """Add a line to the table that it follows."""
-    row = line.text.split()
-    if (ranks := _RANKS.match(line.text)) and not table.columns:
-        table.ranks = int(ranks[1])
-    elif _HEADER.match(line.text) and table.name in IMB:
-        try:
-            if table.columns:
-                raise ValueError("a table without a benchmark's name before it")
-            table.columns = tuple(cells.parse_columns(line.text, _COLUMNS))
-        except ValueError as error:
-            raise collector.source.damaged(line.number, error, len(table.rows)) from None
-    elif _is_row(row, len(table.columns)):
-        table.rows.append((line, row))
-    else:
-        collector.note_lost_row(line)
-
-
-def _is_row(row: list[str], width: int) -> bool:
-    """Whether a line is meant as a row, damaged or not."""
-    if not row or row[0].startswith("#"):
-        return False
-    if cells.is_whole(row[0]) and (len(row) < 2 or row[1].startswith(_FAILURES)):
-        return True
-    numbers = sum(cells.is_number(cell) for cell in row)
-    return numbers == len(row) or (len(row) == width and numbers * 2 > width)

@@ -6,9 +6,10 @@ names of MPI.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from commbench.importers import cells
 from commbench.importers.base import ImportedRow, RowCollector
@@ -32,16 +33,30 @@ DTYPE_NAMES = {
     "MPI_FLOAT": "float32",
     "MPI_DOUBLE": "float64",
 }
-
 REDUCE_NAMES = {
-    "MPI_SUM": "sum",
-    "MPI_PROD": "prod",
-    "MPI_MIN": "min",
-    "MPI_MAX": "max",
-    "MPI_BAND": "band",
-    "MPI_BOR": "bor",
-    "MPI_BXOR": "bxor",
+    f"MPI_{name.upper()}": name for name in ("sum", "prod", "min", "max", "band", "bor", "bxor")
 }
+
+
+class MpiFormat(NamedTuple):
+    """How a tool writes its tables."""
+
+    columns: tuple[tuple[str, str], ...]
+    """Regular expressions of column headings with names; names that end in `_s` are those of fields
+    of ImportedRow. Times are in microseconds."""
+    header: re.Pattern[str]
+    """Matches what precedes the columns in their line."""
+    title: str
+    """What stands before each table."""
+    time_column: str
+    """The column with the tool's main time."""
+    statistic: str
+    """What that time is, with `{}` for the number of iterations."""
+    spread: str
+    """What the other times are taken over."""
+    is_row: Callable[[list[str], int], bool]
+    """Whether the words of a line after a header of so many columns are meant as a row, damaged or
+    not."""
 
 
 @dataclass(kw_only=True)
@@ -51,60 +66,67 @@ class MpiTable:
     name: str
     """The tool's name of the benchmark."""
     line: int
+    benchmark: MpiBenchmark | None
+    """What the name means; None where commbench has no such operation."""
+    facts: dict[str, str]
+    """What the file says of it, under names of the tool's importer."""
+    ranks: int | None = None
     columns: tuple[str, ...] = ()
     rows: list[tuple[Line, list[str]]] = field(default_factory=list)
 
-    @property
-    def benchmark(self) -> MpiBenchmark | None:
-        """What the name means; None where commbench has no such operation."""
-        raise NotImplementedError
 
-    @property
-    def unusable_because(self) -> str:
-        """Why the table cannot be used; empty where it can."""
-        raise NotImplementedError
+def read_line(
+    layout: MpiFormat, collector: RowCollector, tables: list[MpiTable], line: Line
+) -> None:
+    """Add a line, a header or a row, to the last table."""
+    table, row = tables[-1], line.text.split()
+    if table.benchmark and (header := layout.header.match(line.text)):
+        try:
+            if table.rows:
+                raise ValueError(f"a table without a {layout.title} before it")
+            table.columns = tuple(cells.parse_columns(line.text[header.end() :], layout.columns))
+        except ValueError as error:
+            sound = sum(len(table.rows) for table in tables)
+            raise collector.source.damaged(line.number, error, sound) from None
+    elif row and not row[0].startswith("#") and layout.is_row(row, len(table.columns)):
+        table.rows.append((line, row))
+    else:
+        collector.note_lost_row(line)
 
-    def name_cells(self, row: list[str], time_column: str) -> dict[str, str]:
-        """The cells of a row by column; ValueError where they do not fit the header."""
-        has_size = bool(self.benchmark and OPERATIONS[self.benchmark.operation].has_data)
-        if time_column not in self.columns or ("size" in self.columns) != has_size:
-            raise ValueError("no header before it names its columns")
-        return cells.name_cells(self.columns, row)
 
-
-Table = TypeVar("Table", bound=MpiTable)
-
-
-def select_usable(tables: Sequence[Table], collector: RowCollector) -> list[Table]:
-    """The tables that can be used; the rows of the others are left out."""
+def select_usable(
+    tables: list[MpiTable], collector: RowCollector, find_reason: Callable[[MpiTable], str]
+) -> list[MpiTable]:
+    """The tables that can be used; the rows of those that have a reason against it are left out."""
     for table in tables:
-        for line, _ in table.rows or [(Line(table.line, ""), [])]:
-            if table.unusable_because:
-                collector.leave_out(table.unusable_because, line.number)
-    return [table for table in tables if not table.unusable_because]
+        if reason := find_reason(table):
+            for number in [line.number for line, _ in table.rows] or [table.line]:
+                collector.leave_out(reason, number)
+    return [table for table in tables if not find_reason(table)]
+
+
+def name_cells(layout: MpiFormat, table: MpiTable, row: list[str]) -> dict[str, str]:
+    """The cells of a row by column; ValueError where they do not fit the header."""
+    has_size = bool(table.benchmark and OPERATIONS[table.benchmark.operation].has_data)
+    if layout.time_column not in table.columns or ("size" in table.columns) != has_size:
+        raise ValueError("no header before it names its columns")
+    return cells.name_cells(table.columns, row)
 
 
 class TableKind(NamedTuple):
     """What all rows of a table share."""
 
+    layout: MpiFormat
     benchmark: MpiBenchmark
     dtype: str
     reduce_op: str
     ranks: int
-    time_column: str
-    """The column with the tool's main time; times are in microseconds."""
-    statistic: str
-    """What that time is, with `{}` for the number of iterations."""
-    statistics: tuple[str, ...]
-    """Columns with other times, named by fields of ImportedRow."""
-    spread: str
-    """What those times are taken over."""
 
 
 def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, str]) -> None:
     """Add the row with these cells, or note why not; ValueError for a cell that is invalid."""
     operation = OPERATIONS[kind.benchmark.operation]
-    printed_size, printed_time = row.get("size", "0"), row[kind.time_column]
+    printed_size, printed_time = row.get("size", "0"), row[kind.layout.time_column]
     dtype = kind.dtype if operation.has_data else ""
     size = cells.parse_size(printed_size) if operation.has_data else 0
     size *= kind.ranks if kind.benchmark.of_block else 1
@@ -112,7 +134,6 @@ def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, 
     count = size // blocks // DTYPES[dtype].size_bytes if operation.has_data else 0
     time_s = cells.parse_seconds(printed_time)
     iterations = cells.parse_whole(row["iterations"]) if row.get("iterations") else None
-    statistics = {n: cells.parse_seconds(row[n]) for n in kind.statistics if n in row}
     if size > LARGEST_SIZE:
         raise ValueError(f"size {printed_size} on each of {kind.ranks} ranks is out of range")
     if operation.has_data and not count:
@@ -126,13 +147,12 @@ def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, 
                 operation=operation.name,
                 dtype=dtype,
                 reduce_op=kind.reduce_op if operation.reduces else "",
-                root=None,
                 placement=kind.benchmark.placement,
                 size_bytes=size,
                 count=count,
                 time_s=time_s,
-                statistic=kind.statistic.format(f"{iterations} " if iterations else ""),
+                statistic=kind.layout.statistic.format(f"{iterations} " if iterations else ""),
                 line=line,
                 iterations=iterations,
-            ).with_statistics(statistics, kind.spread)
+            ).with_statistics(row, kind.layout.spread)
         )

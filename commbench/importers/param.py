@@ -24,7 +24,6 @@ from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 NAME = "param"
 
-_STATISTICS = ("minimum_s", "maximum_s", "p95_s")
 _COLUMNS = (
     (r"size \(B\)", "size"),
     (r"total-size \(B\)", "total"),
@@ -43,10 +42,13 @@ _COLUMNS = (
     ("TFlops", "computing"),
 )
 _RESULT = re.compile(r".{0,40}?\bCOMMS-RES(?:-(?P<label>[A-Za-z][\w.-]{0,199}))?(?=\s|$)")
-_GROUP = re.compile(r"\ballSizes:.*\bgroupSize (\d{1,9})\b")
-_WORLD = re.compile(r"'world_size': (\d{1,9})\b|\bworld_size: (\d{1,9})\b")
-_BACKEND = re.compile(r"\bbackend: (\w{1,40}) nw-stack:")
-_BLOCKING = re.compile(r"\bargs\.z: ([01])\b")
+_FACTS = {
+    "groups": re.compile(r"\ballSizes:.*\bgroupSize (\d{1,9})\b"),
+    "worlds": re.compile(r"\bworld_size'?: (\d{1,9})\b"),
+    "backends": re.compile(r"\bbackend: (\w{1,40}) nw-stack:"),
+    "blocking": re.compile(r"\bargs\.z: ([01])\b"),
+}
+"""What lines other than results say: sizes of process groups and of the world, backends, `--z`."""
 
 
 def recognises(source: SourceText) -> bool:
@@ -57,28 +59,29 @@ def recognises(source: SourceText) -> bool:
 def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     collector, check = RowCollector(source, hints), BandwidthCheck()
-    facts = _find_facts(source)
+    facts = {
+        name: {value for line in source.lines for value in pattern.findall(line.text)}
+        for name, pattern in _FACTS.items()
+    }
     results = _find_results(source, collector)
-    sizes: list[int | None] = [*sorted(facts.groups or facts.worlds)] or [None]
+    sizes = sorted(map(int, facts["groups"] or facts["worlds"]))
     ranks = hints.choose_ranks(source.path, sizes) if results else 0
     collector.read_rows(
         results, lambda line, result: _add(line.number, result, ranks, collector, check)
     )
-    if not facts.blocking:
+    if not facts["blocking"]:
         collector.note("whether it waited for every operation is not printed: --z 1, its default")
-    is_described = facts.groups | facts.worlds and all(result.label for _, result in results)
-    hinted = "" if is_described else f"{hints.operation or 'such'} on {ranks} ranks"
-    if note := check.make_note(source.path, hinted):
-        collector.note(note)
+    is_described = sizes and all(result.label for _, result in results)
+    check.add_note(
+        collector, "" if is_described else f"{hints.operation or 'such'} on {ranks} ranks"
+    )
     return collector.make_file(
         tool="param",
         tool_version="",
         format=NAME,
-        timing=PIPELINED if "0" in facts.blocking else ISOLATED,
+        timing=PIPELINED if "0" in facts["blocking"] else ISOLATED,
         ranks=ranks,
-        hosts=(),
-        devices=(),
-        backend=", ".join(sorted(facts.backends)) or None,
+        backend=", ".join(sorted(facts["backends"])) or None,
     )
 
 
@@ -88,17 +91,6 @@ class Result(NamedTuple):
     label: str
     columns: tuple[str, ...]
     cells: list[str]
-
-
-class ParamFacts(NamedTuple):
-    """What lines other than results say of the run."""
-
-    groups: set[int]
-    """Sizes of process groups."""
-    worlds: set[int]
-    backends: set[str]
-    blocking: set[str]
-    """Values of option `--z`."""
 
 
 def _add(
@@ -127,21 +119,19 @@ def _add(
         why = f"its time is {row['time']!r:.20}" if count else "nothing was moved (size 0)"
         collector.leave_out(why, line)
         return
-    statistics = {name: cells.parse_seconds(row[name]) for name in _STATISTICS if name in row}
     added = ImportedRow(
         operation=operation.name,
         dtype=dtype,
         reduce_op="sum" if operation.reduces else "",
-        root=None,
         placement=operation.placements[0],
         size_bytes=size,
         count=count,
         time_s=time_s,
         statistic="mean over iterations, median over ranks",
         line=line,
-        algbw=cells.parse_bandwidth(row["algbw"]),
-        busbw=cells.parse_bandwidth(row["busbw"]),
-    ).with_statistics(statistics, "ranks, of each rank's mean")
+        algbw=cells.parse_number(row["algbw"], cells.GIGABYTES),
+        busbw=cells.parse_number(row["busbw"], cells.GIGABYTES),
+    ).with_statistics(row, "ranks, of each rank's mean")
     collector.rows.append(added)
     check.add(added, ranks, cells.MICROSECONDS, row["time"], row["busbw"])
 
@@ -151,16 +141,6 @@ def _parse_dtype(label: str) -> str:
         return find_dtype(label.partition("-")[0]).name
     except UsageError as error:
         raise ValueError(error.message) from None
-
-
-def _find_facts(source: SourceText) -> ParamFacts:
-    facts = ParamFacts(set(), set(), set(), set())
-    for line in source.lines:
-        facts.groups.update(int(n) for n in _GROUP.findall(line.text))
-        facts.worlds.update(int(a or b) for a, b in _WORLD.findall(line.text))
-        facts.backends.update(_BACKEND.findall(line.text))
-        facts.blocking.update(_BLOCKING.findall(line.text))
-    return facts
 
 
 def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Line, Result]]:

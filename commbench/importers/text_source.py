@@ -80,14 +80,8 @@ def parse_source(path: str, text: str) -> SourceText:
 
 def _decode(raw: bytes) -> str:
     """The text; invalid bytes become the replacement character, which no number has."""
-    for mark, encoding in (
-        (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-    ):
-        if raw.startswith(mark):
-            return raw.decode(encoding, errors="replace")
-    return raw.decode("utf-8", errors="replace")
+    is_utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return raw.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
 
 
 def _clean(line: str) -> str:

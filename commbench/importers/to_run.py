@@ -106,14 +106,7 @@ def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
 def _reported(row: ImportedRow) -> ReportedTiming:
     """The timing that the tool reported. Percentiles and extremes are kept only where they are over
     iterations, as commbench's are."""
-    is_over_iterations = row.spread.startswith("iterations")
-    return ReportedTiming(
-        time_s=row.time_s,
-        statistic=row.statistic,
-        iterations=row.iterations or 0,
-        minimum_s=row.minimum_s if is_over_iterations else None,
-        mean_s=row.mean_s,
-        p95_s=row.p95_s if is_over_iterations else None,
-        p99_s=row.p99_s if is_over_iterations else None,
-        maximum_s=row.maximum_s if is_over_iterations else None,
-    )
+    over_iterations = ("minimum_s", "p95_s", "p99_s", "maximum_s")
+    names = ("mean_s", *(over_iterations if row.spread.startswith("iterations") else ()))
+    times = {name: getattr(row, name) for name in names}
+    return ReportedTiming(row.time_s, row.statistic, iterations=row.iterations or 0, **times)

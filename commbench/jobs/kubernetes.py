@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from commbench.errors import UsageError, name_error
 from commbench.jobs.job import Job, require_match
-from commbench.jobs.yaml import yaml_text
 
 LONGEST_NAME = 40
 """Names of pods and services are made of a job's, and have 63 characters at most."""
-GPU = "nvidia.com/gpu"
 CLAIM_FOLDER, POD_FOLDER = "/results", "/tmp"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _IMAGE = re.compile(r"[!-~]+")
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]+", re.ASCII)
 _RESOURCE = re.compile(
     r"(cpu|memory|ephemeral-storage|hugepages-[A-Za-z0-9]+|[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+)"
     r"=(\d+(\.\d+)?(m|k|[KMGTP]i?)?)",
@@ -100,7 +99,8 @@ def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
 
 def manifest(job: Job, options: KubernetesOptions) -> str:
     """The manifest; texts from users are quoted, and Kubernetes does not expand them."""
-    if options.claim and job.output and CLAIM_FOLDER not in _parents(job.output):
+    parents = PurePosixPath(posixpath.normpath(job.output or "")).parents
+    if options.claim and job.output and PurePosixPath(CLAIM_FOLDER) not in parents:
         raise UsageError(
             f"--output {job.output} of run is not in the claim, which is mounted at {CLAIM_FOLDER}",
             f"leave it out, or write --output {CLAIM_FOLDER}/NAME",
@@ -117,11 +117,21 @@ def manifest(job: Job, options: KubernetesOptions) -> str:
         "spec": kind.spec(job, options, name),
     }
     comments = "".join(f"# {line}\n" for line in _comments(job, options, name))
-    return comments + yaml_text(document)
+    return comments + make_yaml(document)
 
 
-def _parents(path: str) -> list[str]:
-    return [str(parent) for parent in PurePosixPath(posixpath.normpath(path)).parents]
+def make_yaml(data: dict[str, Any]) -> str:
+    """Data as YAML. A text that some version of YAML may read as another value, such as `1e3` and
+    `y`, goes in quotes."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def represent_str(self, text: str) -> yaml.Node:
+            style = None if _PLAIN.fullmatch(text) else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    return str(yaml.dump(data, None, Dumper, sort_keys=False, allow_unicode=True, width=10**6))
 
 
 def _default_name(title: str) -> str:
@@ -152,58 +162,64 @@ def _folder(options: KubernetesOptions) -> str:
     return CLAIM_FOLDER if options.claim else POD_FOLDER
 
 
-def _run(job: Job, options: KubernetesOptions, name: str) -> list[str]:
-    """The words after torchrun's own options. Kubernetes reads `$$` as a dollar sign, and `$(NAME)`
-    as a variable."""
+def _torchrun(
+    job: Job, options: KubernetesOptions, name: str, torchrun_options: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The fields of a container that start the ranks of a node."""
     words = ["--module", "--", "commbench", "run", *job.words]
     if job.output is None:
         words.append(f"--output={_folder(options)}/{name}")
-    return [_literally(word) for word in words]
+    return {
+        "image": options.image,
+        "command": ["torchrun"],
+        "args": [*torchrun_options, *map(_literally, words)],
+        "env": [{"name": key, "value": _literally(value)} for key, value in job.variables],
+    }
 
 
 def _literally(text: str) -> str:
+    """The text as Kubernetes does not change it, which reads `$(NAME)` as a variable."""
     return text.replace("$", "$$")
-
-
-def _variables(job: Job) -> list[dict[str, str]]:
-    return [{"name": name, "value": _literally(value)} for name, value in job.variables]
 
 
 def _resources(job: Job, options: KubernetesOptions) -> dict[str, Any]:
     """Requests equal limits, as they must for GPUs
     (https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/)."""
-    gpus = {GPU: str(job.gpus_per_node)} if job.gpus_per_node else {}
+    gpus = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else {}
     quantities = gpus | dict(options.resources)
     return {"limits": quantities, "requests": dict(quantities)} if quantities else {}
 
 
-def _volumes(claim: str | None) -> list[dict[str, Any]]:
-    """NCCL needs a larger /dev/shm than the 64 MB that containers have by default."""
+def _pod(container: dict[str, Any], claim: str | None) -> dict[str, Any]:
+    """The specification of a pod with one container, which gets shared memory and the claim.
+
+    NCCL needs a larger /dev/shm than the 64 MB that containers have by default.
+    """
     volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     if claim:
         volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": claim}})
-    return volumes
+        mounts.append({"name": "results", "mountPath": CLAIM_FOLDER})
+    return {
+        "volumes": volumes,
+        "containers": [_known(container) | {"volumeMounts": mounts}],
+    }
 
 
-def _mounts(claim: str | None) -> list[dict[str, str]]:
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
-    return mounts + ([{"name": "results", "mountPath": CLAIM_FOLDER}] if claim else [])
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
 
 
 def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
     """Trainer tells torchrun nodes, ranks and address in variables PET_…, which are its defaults.
     The runtime's container that is replaced, `node`, is that of the replicated job `node`."""
     trainer = {
-        "image": options.image,
-        "command": ["torchrun"],
-        "args": _run(job, options, name),
+        **_torchrun(job, options, name),
         "numNodes": job.nodes,
         "numProcPerNode": job.ranks_per_node,
         "resourcesPerNode": _resources(job, options),
-        "env": _variables(job),
     }
-    containers = [{"name": "node", "volumeMounts": _mounts(options.claim)}]
-    pod = {"spec": {"volumes": _volumes(options.claim), "containers": containers}}
+    pod = {"spec": _pod({"name": "node"}, options.claim)}
     jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
     patch = {
         "manager": "commbench",
@@ -211,7 +227,7 @@ def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any
     }
     return {
         "runtimeRef": {"name": options.runtime},
-        "trainer": {key: value for key, value in trainer.items() if value},
+        "trainer": _known(trainer),
         "runtimePatches": [patch],
     }
 
@@ -219,31 +235,23 @@ def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any
 def _pytorch_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
     """The operator gives each pod RANK, its node's, MASTER_ADDR and MASTER_PORT in all versions,
     and torchrun's own PET_… only in some, so torchrun gets options made of the former."""
-    torchrun = [
+    torchrun_options = (
         f"--nnodes={job.nodes}",
         f"--nproc-per-node={job.ranks_per_node}",
         "--node-rank=$(RANK)",
         "--master-addr=$(MASTER_ADDR)",
         "--master-port=$(MASTER_PORT)",
-    ]
+    )
 
     def replicas(number: int, claim: str | None) -> dict[str, Any]:
         container = {
             "name": "pytorch",  # the operator finds it by this name
-            "image": options.image,
-            "command": ["torchrun"],
-            "args": [*torchrun, *_run(job, options, name)],
-            "env": _variables(job),
+            **_torchrun(job, options, name, torchrun_options),
             "resources": _resources(job, options),
-            "volumeMounts": _mounts(claim),
-        }
-        pod = {
-            "containers": [{key: value for key, value in container.items() if value}],
-            "volumes": _volumes(claim),
         }
         # A proxy that Istio adds would stand between the ranks, and never end.
         metadata = {"annotations": {"sidecar.istio.io/inject": "false"}}
-        template = {"metadata": metadata, "spec": pod}
+        template = {"metadata": metadata, "spec": _pod(container, claim)}
         return {"replicas": number, "restartPolicy": "Never", "template": template}
 
     roles = {"Master": replicas(1, options.claim)}  # rank 0 is there, and alone writes

@@ -21,7 +21,7 @@ _REFUSALS = {
     "resume": "{} does not go with --resume",
     "sweep": "{} does not go with a sweep",
     "job": "{} after the -- does not go with a job",
-    "api": "{} is an option of the command line",
+    "api": "{} is an option of the command line only",
     "measure": "{} does not go with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""

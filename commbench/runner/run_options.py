@@ -47,11 +47,11 @@ def _option(metavar: str, help_text: str, *, default: Any = ..., **declared: Any
     )
 
 
-_CLUSTER = {
-    "job": "leave it out: the ranks find each other",
-    "measure": "leave it out: the process group is there already",
-}
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
+_SEVERAL_NODES = _STARTS_RANKS | {
+    "api": "start `commbench run` on each node, or call commbench.measure in a torchrun job",
+}
+_CLUSTER = _SEVERAL_NODES | {"job": "leave it out: the ranks find each other"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +132,14 @@ class RunOptions:
     )  # fmt: skip
     nnodes: int = _option(
         "N", "Nodes; run the same command on each.", default=1,
-        require=partial(require_positive, "--nnodes"), refused_by=_STARTS_RANKS | {
+        require=partial(require_positive, "--nnodes"), refused_by=_SEVERAL_NODES | {
             "sweep": "on several nodes, run each setting there",
             "job": "say --nodes before the --",
         },
     )  # fmt: skip
     node_rank: int = _option(
         "R", "This node's number, from 0; node 0 writes results.", default=0,
-        refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster numbers the nodes"},
+        refused_by=_SEVERAL_NODES | {"job": "leave it out: the cluster numbers the nodes"},
     )  # fmt: skip
     master_addr: str | None = _option(
         "HOST", "Host of node 0, as the others reach it.", default=None, refused_by=_CLUSTER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +45,6 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
         )
     if rank_context:
         from commbench.runner.external_ranks import join_ranks as measure
-
-        _require_no_process_group()
     else:
         from commbench.runner.launched_ranks import launch_ranks as measure
 
@@ -103,13 +100,3 @@ def _raise_at_signals() -> None:
     if threading.current_thread() is threading.main_thread():
         for number in INTERRUPTIONS:
             signal.signal(number, stop)
-
-
-def _require_no_process_group() -> None:
-    """Raise UsageError in a process that has joined its ranks already."""
-    torch = sys.modules.get("torch")
-    if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
-        raise UsageError(
-            "this process has a process group already",
-            "call commbench.measure, which measures on it",
-        )

@@ -88,7 +88,10 @@ def _end_with_process(launcher_pid: int) -> None:
 def _redirect_output(log: Path, is_reporter: bool) -> None:
     """Send what this rank and the libraries in it print to its log. The progress that the reporter
     prints to sys.stderr still goes to the terminal."""
-    terminal = os.dup(sys.stderr.fileno())
+    try:
+        terminal = os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError):  # a script or a notebook has replaced it
+        terminal = os.dup(2)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

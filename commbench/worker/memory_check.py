@@ -19,7 +19,7 @@ from commbench.worker.communicator import Communicator
 RESERVED = 0.05
 """The part of the free memory that is left to others, and to the backends' own allocations."""
 MAX_REASON = 200
-"""Characters of what an exception says."""
+"""Characters of an exception's message in a reason, at most."""
 
 
 def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:

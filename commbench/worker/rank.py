@@ -218,11 +218,11 @@ def _local_pids(locations: Sequence[RankLocation], rank: int) -> dict[int, int]:
     }
 
 
-def _require_unchanged(began: RunHeader | None, now: RunHeader) -> None:
+def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
     """Raise UnavailableError where resuming a run would mix two environments."""
     from commbench.analysis.environment_diff import changes
 
-    if began and (changed := changes(began, now)):
+    if before and (changed := changes(before, now)):
         differences = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
         raise UnavailableError(
             f"the run cannot be resumed: {differences}",

@@ -10,7 +10,7 @@ from commbench.worker.coordinator import make_call
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 MAX_REASON = 200
-"""Characters of what a backend says."""
+"""Characters of a backend's message in a reason, at most."""
 
 
 def mark_unsupported(
@@ -29,8 +29,9 @@ def mark_unsupported(
     for title, case in titles.items():
         state[ITERATION] += 1
         reasons[title] = _try_once(case, comm)
-    refusing = comm.first_rank([bool(reason) for reason in reasons.values()])
-    accepting = comm.first_rank([not reason for reason in reasons.values()])
+    has_refused = [bool(reason) for reason in reasons.values()]
+    first = comm.first_rank([*has_refused, *(not refused for refused in has_refused)])
+    refusing, accepting = first[: len(reasons)], first[len(reasons) :]
     for title, refused, accepted in zip(reasons, refusing, accepting, strict=True):
         if refused is None:
             continue

@@ -65,7 +65,7 @@ def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
 ) -> None:
     found = make_findings(checkup(**host))
     assert [finding.name for finding in found] == [name]
-    said = f"{found[0].format_message(checkup(**host))}; {found[0].format_advice(checkup(**host))}"
+    said = f"{found[0].message}; {found[0].advice}"
     assert "{" not in said and "None" not in said and "()" not in said
 
 
@@ -100,12 +100,10 @@ def test_a_loopback_that_other_work_may_have_slowed_down_is_not_judged() -> None
 
 def test_a_finding_says_its_figure() -> None:
     (found,) = make_findings(checkup(trials=trials(LOUD)))
-    assert found.format_message(checkup(trials=trials(LOUD))) == (
-        "quiet is not quieter than plain: small calls take 7.8 times as long"
-    )
+    assert found.message == ("quiet is not quieter than plain: small calls take 7.8 times as long")
     host = checkup(facts=facts(busy_share=0.5, busiest=(("make", 1.5), ("cc", 0.5))))
     (found,) = make_findings(host)
-    assert found.format_message(host) == (
+    assert found.message == (
         "other work uses 50 % of the cores' time; cores used at the first look: make 1.5, cc 0.5"
     )
 
@@ -113,10 +111,10 @@ def test_a_finding_says_its_figure() -> None:
 def test_a_better_mode_is_named_in_the_advice() -> None:
     host = checkup(trials=trials(USUAL | {"batch": (10e-6, 11e-6, 12e-6)}))
     (found,) = make_findings(host)
-    assert found.format_message(host) == (
+    assert found.message == (
         "in batch mode small calls are 4.6 times as fast as in quiet, the default"
     )
-    assert found.format_advice(host).startswith("measure with --cpu-mode batch,")
+    assert found.advice.startswith("measure with --cpu-mode batch,")
 
 
 def test_every_finding_is_explained() -> None:

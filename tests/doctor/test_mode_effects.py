@@ -13,7 +13,6 @@ from commbench.doctor.mode_effects import (
     SLOWER,
     SMALL,
     UNCLEAR,
-    StallShares,
     compare_modes,
     compare_stalls,
     find_times,
@@ -102,6 +101,6 @@ def test_stalls_are_told_where_they_differ_beyond_noise() -> None:
     plains = trials({"plain": (1e-6, 1e-6, 1e-6)}, stalled_share=0.5)
     quiet = trials({"quiet": (1e-6, 1e-6, 1e-6)}, stalled_share=0.1)
     alike = trials({"batch": (1e-6, 1e-6, 1e-6)}, stalled_share=0.49)
-    assert compare_stalls(plains + quiet, "quiet") == StallShares(0.1, 0.5)
+    assert compare_stalls(plains + quiet, "quiet") == (0.1, 0.5)
     assert compare_stalls(plains + alike, "batch") is None
     assert compare_stalls(plains[:2] + quiet[:2], "quiet") is None

@@ -21,8 +21,7 @@ from synthetic_job import HOSTILE, a_job
 
 from commbench import __version__
 from commbench.errors import UsageError
-from commbench.jobs.kubernetes import KubernetesOptions, manifest, parse_resources
-from commbench.jobs.yaml import yaml_text
+from commbench.jobs.kubernetes import KubernetesOptions, make_yaml, manifest, parse_resources
 
 KINDS = ("trainjob", "pytorchjob")
 IMAGE = "registry.example/commbench:1"
@@ -117,17 +116,20 @@ spec:
   trainer:
     image: "registry.example/commbench:1"
     command:
-      - torchrun
+    - torchrun
     args:
-      - "--module"
-      - "--"
-      - commbench
-      - run
-      - "--sizes"
-      - "1K-1G"
-      - "--label"
-      - ring
-      - "--output=/results/commbench-ring"
+    - "--module"
+    - "--"
+    - commbench
+    - run
+    - "--sizes"
+    - "1K-1G"
+    - "--label"
+    - ring
+    - "--output=/results/commbench-ring"
+    env:
+    - name: NCCL_ALGO
+      value: RING
     numNodes: 4
     numProcPerNode: 8
     resourcesPerNode:
@@ -135,34 +137,31 @@ spec:
         nvidia.com/gpu: "8"
       requests:
         nvidia.com/gpu: "8"
-    env:
-      - name: NCCL_ALGO
-        value: RING
   runtimePatches:
-    - manager: commbench
-      trainingRuntimeSpec:
-        template:
-          spec:
-            replicatedJobs:
-              - name: node
+  - manager: commbench
+    trainingRuntimeSpec:
+      template:
+        spec:
+          replicatedJobs:
+          - name: node
+            template:
+              spec:
                 template:
                   spec:
-                    template:
-                      spec:
-                        volumes:
-                          - name: shm
-                            emptyDir:
-                              medium: Memory
-                          - name: results
-                            persistentVolumeClaim:
-                              claimName: kept
-                        containers:
-                          - name: node
-                            volumeMounts:
-                              - name: shm
-                                mountPath: /dev/shm
-                              - name: results
-                                mountPath: /results
+                    volumes:
+                    - name: shm
+                      emptyDir:
+                        medium: Memory
+                    - name: results
+                      persistentVolumeClaim:
+                        claimName: kept
+                    containers:
+                    - name: node
+                      volumeMounts:
+                      - name: shm
+                        mountPath: /dev/shm
+                      - name: results
+                        mountPath: /results
 """
 
 
@@ -238,7 +237,7 @@ def test_users_words_are_neither_yaml_nor_variables(kind: str, text: str) -> Non
     )
 )  # fmt: skip
 def test_yaml_reads_back_as_it_was(data: Any) -> None:
-    assert yaml.safe_load(yaml_text({"data": data})) == {"data": data}
+    assert yaml.safe_load(make_yaml({"data": data})) == {"data": data}
 
 
 @pytest.mark.parametrize(

@@ -371,17 +371,16 @@ def by_fixed_fields(text: str) -> list[tuple[int, float, float]]:
 
 def by_names_from_the_end(text: str) -> list[tuple[int, float, float]]:
     """A script that finds columns by their headings and counts them from the end of the line."""
-    places: tuple[int, int] | None = None
+    at: list[int] = []
     found = []
     for line in text.splitlines():
         words = line.strip("#").split()
         if "size" in words and "busbw" in words:
-            columns = [at - len(words) for at, word in enumerate(words) if word == "busbw"]
-            places = (columns[0], columns[1])
+            at = [index - len(words) for index, word in enumerate(words) if word == "busbw"]
         elif "Out of bounds values" in line:
-            places = None
-        elif places and words and not line.startswith("#"):
-            found.append((int(words[0]), float(words[places[0]]), float(words[places[1]])))
+            at = []
+        elif at and words and not line.startswith("#"):
+            found.append((int(words[0]), float(words[at[0]]), float(words[at[1]])))
     return found
 
 

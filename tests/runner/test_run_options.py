@@ -314,7 +314,11 @@ def test_the_options_of_the_plans_messages_are_those_of_the_table() -> None:
         ({"op": 7}, "", "--op cannot be 7"),
         ({"sizes": -1}, "", "the range '-1' has no beginning"),
         ({"timeout": "soon"}, "", "--timeout cannot be 'soon'"),
-        ({"format": "table", "dry_run": True}, "api", "--dry-run is an option of the command line"),
+        (
+            {"format": "table", "dry_run": True},
+            "api",
+            "--dry-run is an option of the command line only",
+        ),
         ({"nnodes": 2}, "job", "--nnodes after the -- does not go with a job"),
         ({"launches": 2}, "sweep", "--launches does not go with a sweep"),
         ({"resume": "x", "output": "y"}, "", "--output does not go with --resume"),

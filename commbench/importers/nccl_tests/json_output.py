@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from commbench.errors import RecordsError
 from commbench.host.environment import VARIABLE_PREFIXES
@@ -16,26 +16,24 @@ from commbench.importers import cells
 from commbench.importers.base import ImportedFile, RowCollector, unique
 from commbench.importers.hints import ImportHints
 from commbench.importers.nccl_tests.preamble import (
+    Preamble,
     RankDevice,
-    count_ranks,
-    describe_time,
     find_programs,
     parse_library_version,
-    translate_program,
 )
 from commbench.importers.nccl_tests.rows import (
     CPU_TIME,
     PlacementCells,
     RowBuilder,
-    RowKey,
     TableRun,
+    make_run,
     parse_wrong,
 )
 from commbench.importers.text_source import SourceText
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
 
 NAME = "nccl-tests-json"
+T = TypeVar("T")
 
 _PLACEMENTS = {"out_of_place": OUT_OF_PLACE, "in_place": IN_PLACE}
 _STATISTICS = {
@@ -49,6 +47,15 @@ _STATISTICS = {
 _MARKS = ('"nccl_version"', '"average_bus_bandwidth"', '"out_of_bounds"', '"out_of_place"')
 _NEWEST = 3
 _AVERAGES = {"0": "rank 0", "1": "mean over ranks", "2": "fastest rank", "3": "slowest rank"}
+_INTEGERS = {
+    "threads": "nthreads",
+    "gpus": "ngpus",
+    "iterations": "iterations",
+    "grouped": "aggregated_iterations",
+    "graphs": "graph",
+}
+"""Preamble's names of keys in `config`."""
+_BLOCKING = "option -z: every operation is waited for; the time may hold a barrier"
 _MOST_DEVICES = 1024
 _BARE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![\w.])-?(?:nan|inf)(?![\w.])', re.DOTALL)
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -65,65 +72,51 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     document, is_whole = _parse_document(source)
     collector = RowCollector(source, hints, unit="result")
     rows = RowBuilder(collector)
+    number = 0
     try:
-        config = _read_config(document, source)
-        results = _get_list(document, "results")
-        run = _make_run(config, source.path, hints)
+        preamble = _read_preamble(document, source)
+        environment = _read_environment(document)
+        results = _get(document, "results", list, [])
+        preamble.known_operation  # noqa: B018 - one that commbench lacks is the first reason
+        ranks = hints.choose_ranks(source.path, [preamble.known_ranks])
+        run = make_run(collector, preamble, ranks, line=1)
+        for number, result in enumerate(results, start=1):
+            _add(rows, run, number, _require(result, dict, "it"))
+        _add_notes(document, preamble, is_whole, rows)
     except LookupError as reason:
         raise RecordsError(
             f"{source.path} cannot be imported: {reason}", "give a file of another operation"
         ) from None
     except ValueError as error:
-        raise _damaged(source, "its beginning", error, 0) from None
-    for number, result in enumerate(results, start=1):
-        try:
-            _add(rows, run, number, _as_object(result))
-        except ValueError as error:
-            raise _damaged(source, f"result {number}", error, number - 1) from None
-    _add_notes(document, config, is_whole, rows)
+        where = f"result {number}" if number else "its beginning"
+        raise RecordsError(
+            f"{source.path}, {where}, is damaged: {error!s:.200}",
+            f"{max(0, number - 1)} results before it can be read; mend or remove it",
+        ) from None
     return collector.make_file(
         tool="nccl-tests",
         tool_version="",
         format=NAME,
-        timing=ISOLATED if config.is_blocking else PIPELINED,
-        ranks=run.ranks,
-        hosts=unique(device.host for device in config.devices),
-        devices=unique(device.name for device in config.devices),
+        timing=preamble.timing,
+        ranks=ranks,
+        hosts=unique(device.host for device in preamble.devices),
+        devices=unique(device.name for device in preamble.devices),
         backend="nccl",
-        environment=config.environment,
+        environment=environment,
     )
-
-
-def _damaged(source: SourceText, where: str, error: ValueError, sound: int) -> RecordsError:
-    return RecordsError(
-        f"{source.path}, {where}, is damaged: {error!s:.200}",
-        f"{sound} results before it can be read; mend or remove it",
-    )
-
-
-def _make_run(config: RunConfig, path: str, hints: ImportHints) -> TableRun:
-    given = None if config.program is None else translate_program(config.program)
-    ranks = hints.choose_ranks(path, [config.ranks])
-    operation = hints.choose_operation(path, given, 1)
-    is_hinted = None in (given, config.ranks)
-    return TableRun(operation, ranks, config.statistic, config.iterations, is_hinted)
 
 
 def _add(rows: RowBuilder, run: TableRun, number: int, result: dict[str, Any]) -> None:
-    key = RowKey(
-        size=_get_text(result, "size"),
-        elements=_get_text(result, "count"),
-        dtype=_get_text(result, "type"),
-        reduce_op=_get_text(result, "redop", ""),
-        root=_get_text(result, "root", "").strip(),  # padded to six characters
-    )
+    key = {name: _get(result, name, str) for name in ("size", "count", "type")}
+    for name in ("redop", "root"):
+        key[name] = _get(result, name, str, "").strip()  # root is padded to six characters
     placements = []
     for name, placement in _PLACEMENTS.items():
-        times = _get_object(result, name)
+        times = _get(result, name, dict, {})
         if "cpu_time" in times:
             rows.collector.leave_out(CPU_TIME, number)
         elif times:
-            per_iteration = _get_object(result, f"{name}_per_iter")
+            per_iteration = _get(result, f"{name}_per_iter", dict, {})
             placements.append(_make_cells(placement, times, per_iteration))
         else:
             rows.collector.leave_out(f"it has no {name} times", number)
@@ -133,56 +126,40 @@ def _add(rows: RowBuilder, run: TableRun, number: int, result: dict[str, Any]) -
 def _make_cells(
     placement: str, times: dict[str, Any], per_iteration: dict[str, Any]
 ) -> PlacementCells:
-    wrong = times.get("nwrong")
+    samples = _get(per_iteration, "times_us", list, [])
     return PlacementCells(
         placement=placement,
-        time=_get_text(times, "time"),
-        algbw=_get_text(times, "alg_bw", "nan"),
-        busbw=_get_text(times, "bandwidith" if "bandwidith" in times else "bus_bw", "nan"),
-        wrong=None if wrong is None else parse_wrong(_as_text(wrong), is_count=True),
+        time=_get(times, "time", str),
+        algbw=_get(times, "alg_bw", str, "nan"),
+        busbw=_get(times, "bandwidith" if "bandwidith" in times else "bus_bw", str, "nan"),
+        wrong=parse_wrong(_get(times, "nwrong", str, "nan"), is_count=True),
         statistics={
-            field: _get_text(per_iteration, name)
+            field: _get(per_iteration, name, str)
             for name, field in _STATISTICS.items()
             if name in per_iteration
         },
-        samples=tuple(_as_text(sample) for sample in _get_list(per_iteration, "times_us")),
+        samples=tuple(_require(sample, str, "a time") for sample in samples),
     )
 
 
 def _add_notes(
-    document: dict[str, Any], config: RunConfig, is_whole: bool, rows: RowBuilder
+    document: dict[str, Any], preamble: Preamble, is_whole: bool, rows: RowBuilder
 ) -> None:
     collector = rows.collector
     if not is_whole:
         collector.note("the file was cut off: what follows its last whole result is missing")
-    if config.skipped:
-        collector.note(f"percentiles leave out the first {config.skipped} iterations")
-    if config.is_blocking:
-        collector.note("option -z: every operation is waited for; the time may hold a barrier")
-    if config.has_graphs:
+    if skipped := _get_whole(_get(document, "config", dict, {}), "per_iter_skip"):
+        collector.note(f"percentiles leave out the first {skipped} iterations")
+    if preamble.blocking:
+        collector.note(preamble.blocking)
+    if preamble.integers.get("graphs"):
         collector.note("operations were launched by CUDA graphs (option -G)")
-    for error in _get_list(document, "errors")[:1]:
+    for error in _get(document, "errors", list, [])[:1]:
         collector.note(f"nccl-tests reported: {error!s:.200}")
     rows.add_notes()
 
 
-class RunConfig(NamedTuple):
-    """What the document says of the run."""
-
-    program: str | None
-    devices: tuple[RankDevice, ...]
-    """The first device of each process; others are not listed."""
-    ranks: int | None
-    iterations: int | None
-    statistic: str
-    is_blocking: bool
-    has_graphs: bool
-    skipped: int
-    """Iterations at the beginning that percentiles leave out."""
-    environment: dict[str, Any]
-
-
-def _read_config(document: dict[str, Any], source: SourceText) -> RunConfig:
+def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
     """What a document says of its run; ValueError where it is damaged, RecordsError if newer."""
     version = _get_whole(document, "version")
     if version is not None and version > _NEWEST:
@@ -190,57 +167,43 @@ def _read_config(document: dict[str, Any], source: SourceText) -> RunConfig:
             f"{source.path} was written by a newer nccl-tests: its version is {version}",
             f"this commbench reads up to {_NEWEST}; the text output may be readable",
         )
-    config = _get_object(document, "config")
-    devices = tuple(_read_device(_as_object(device)) for device in _get_list(config, "devices"))
-    devices_each = (_get_whole(config, "nthreads") or 1) * (_get_whole(config, "ngpus") or 1)
-    arguments = [text for text in _get_list(document, "args") if isinstance(text, str)]
-    iterations = _get_whole(config, "iterations")
-    grouped = _get_whole(config, "aggregated_iterations") or 1
-    programs = find_programs(PurePath(arguments[0]).name) if arguments else []
-    return RunConfig(
-        program=programs[0] if programs else None,
-        devices=devices,
-        ranks=_count_ranks(devices, devices_each),
-        iterations=iterations,
-        statistic=describe_time(iterations, grouped, _read_average(arguments)),
-        is_blocking=_is_true(config.get("blocking_collectives")),
-        has_graphs=bool(_get_whole(config, "graph")),
-        skipped=_get_whole(config, "per_iter_skip") or 0,
-        environment=_read_environment(document),
+    config = _get(document, "config", dict, {})
+    arguments = [text for text in _get(document, "args", list, []) if isinstance(text, str)]
+    integers = {name: _get_whole(config, key) for name, key in _INTEGERS.items()}
+    preamble = Preamble(
+        program=next(iter(find_programs(PurePath(arguments[0]).name)), None) if arguments else None,
+        integers={name: number for name, number in integers.items() if number},
+        over_ranks=_read_average(arguments),
+        blocking=_BLOCKING if _is_true(config.get("blocking_collectives")) else "",
     )
+    each = preamble.integers.get("threads", 1) * preamble.integers.get("gpus", 1)
+    for device in _get(config, "devices", list, []):
+        first = _read_device(_require(device, dict, "a device"))
+        preamble.devices += [
+            first._replace(rank=first.rank + i) for i in range(min(each, _MOST_DEVICES))
+        ]
+    return preamble
 
 
 def _read_device(device: dict[str, Any]) -> RankDevice:
+    """The first device of a process; the others, of the ranks that follow, are not listed."""
     return RankDevice(
-        cells.parse_whole(_get_text(device, "rank")),
-        cells.parse_whole(_get_text(device, "group", "0")),
-        _get_text(device, "hostname", ""),
-        _get_text(device, "device_info", ""),
+        cells.parse_whole(_get(device, "rank", str)),
+        cells.parse_whole(_get(device, "group", str, "0")),
+        _get(device, "hostname", str, ""),
+        _get(device, "device_info", str, ""),
     )
-
-
-def _count_ranks(devices: tuple[RankDevice, ...], each: int) -> int | None:
-    """Ranks of the group that reports, where every process has `each` devices."""
-    if not devices or each > _MOST_DEVICES:
-        return None
-    listed = [(device.rank + i, device.group) for device in devices for i in range(each)]
-    return count_ranks(listed, each)
 
 
 def _read_average(arguments: list[str]) -> str:
     """How the times of ranks are combined: option -a, by default the mean."""
-    value = "1"
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if argument in ("-a", "--average"):
-            value = following
-        elif argument.startswith(("-a", "--average=")):
-            value = argument.removeprefix("-a").removeprefix("--average=")
-    return _AVERAGES.get(value, f"combined over ranks by -a {value!r:.20}")
+    values = re.findall(r" (?:-a|--average)[ =]?(\S*)", " ".join(arguments)) or ["1"]
+    return _AVERAGES.get(values[-1], f"combined over ranks by -a {values[-1]!r:.20}")
 
 
 def _read_environment(document: dict[str, Any]) -> dict[str, Any]:
     """NCCL's version, and the variables that libraries read; the file holds all, with secrets."""
-    texts = (entry for entry in _get_list(document, "env") if isinstance(entry, str))
+    texts = (entry for entry in _get(document, "env", list, []) if isinstance(entry, str))
     pairs = (entry.partition("=") for entry in texts)
     variables = {name: value for name, _, value in pairs if name.startswith(VARIABLE_PREFIXES)}
     code = document.get("nccl_version")
@@ -315,45 +278,22 @@ def _parse_beginning(source: SourceText, text: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _as_object(value: Any) -> dict[str, Any]:
-    """A value that is an object; ValueError if it is none."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r:.40} stands where an object has to")
+def _require(value: Any, kind: type[T], what: str) -> T:
+    """A value of this kind; ValueError for another one. A number is a text, as it was written."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{what} is {value!r:.40}")
     return value
 
 
-def _as_text(value: Any) -> str:
-    """A text, or a number as written; ValueError for anything else."""
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r:.40} stands where a number or a text has to")
-    return value
-
-
-def _get_object(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The object of a key, empty where it is missing or null."""
+def _get(values: dict[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
+    """The value of a key, which without a default has to be there and not to be null."""
     value = values.get(name)
-    return {} if value is None else _as_object(value)
-
-
-def _get_list(values: dict[str, Any], name: str) -> list[Any]:
-    """The list of a key, empty where it is missing or null."""
-    value = values.get(name)
-    if value is not None and not isinstance(value, list):
-        raise ValueError(f"its {name} is {value!r:.40}")
-    return value or []
-
-
-def _get_text(values: dict[str, Any], name: str, default: str | None = None) -> str:
-    """The text, or the number as written, of a key that has to be there."""
-    value = values.get(name, default)
-    if not isinstance(value, str):
-        raise ValueError(f"its {name} is {value!r:.40}")
-    return value
+    return _require(default if value is None else value, kind, f"its {name}")
 
 
 def _get_whole(values: dict[str, Any], name: str) -> int | None:
     """The whole number of a key, None where it is missing or null."""
-    return None if values.get(name) is None else cells.parse_whole(_get_text(values, name))
+    return None if values.get(name) is None else cells.parse_whole(_get(values, name, str))
 
 
 def _is_true(value: object) -> bool:

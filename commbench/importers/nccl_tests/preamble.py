@@ -55,6 +55,8 @@ class Preamble:
     communicators: set[int] = field(default_factory=set)
     """World sizes that NCCL itself logged."""
     integers: dict[str, int] = field(default_factory=dict)
+    over_ranks: str = "mean over ranks"
+    """How the times of ranks are combined; the text output does not say (option -a)."""
     blocking: str = ""
     """Its words on blocking, where it waits for every operation."""
 
@@ -74,34 +76,40 @@ class Preamble:
             self.program = (find_programs(line) or [line.partition(":")[2].strip()])[0]
         if line.startswith("# Blocking Enabled"):
             self.blocking = line[2:].strip()
-        self._read_device(line)
-
-    def _read_device(self, line: str) -> None:
         if match := _DEVICE.match(line) or _LEGACY_DEVICE.match(line):
-            found = match.groupdict()
-            self.devices.append(
-                RankDevice(
-                    int(found["rank"]),
-                    int(found.get("group") or 0),
-                    found.get("host") or "",
-                    found["name"].strip(),
-                )
-            )
+            found = {"group": "0", "host": "", **match.groupdict(default="")}
+            rank, group = int(found["rank"]), int(found["group"] or 0)
+            self.devices.append(RankDevice(rank, group, found["host"], found["name"].strip()))
 
     @property
     def known_program(self) -> str | None:
         """The program; None where the lines name none or several."""
-        if self.program is not None:
-            return self.program
-        return next(iter(self.commands)) if len(self.commands) == 1 else None
+        if self.program is None and len(self.commands) == 1:
+            return next(iter(self.commands))
+        return self.program
+
+    @property
+    def known_operation(self) -> str | None:
+        """commbench's operation of the program; LookupError where there is none."""
+        program = self.known_program
+        if program is not None and program not in NCCL_TESTS:
+            raise LookupError(f"commbench has no operation for {program!r:.40}")
+        return NCCL_TESTS.get(program or "")
 
     @property
     def known_ranks(self) -> int | None:
-        """Ranks of the measured communicator; None where the lines do not say."""
+        """Ranks of the measured communicator; None where the lines do not say.
+
+        With NCCL_TESTS_SPLIT there are several, of which that of rank 0 reports.
+        """
         if not self.devices:
             return next(iter(self.communicators)) if len(self.communicators) == 1 else None
         each = self.integers.get("threads", 1) * self.integers.get("gpus", 1)
-        return count_ranks([(device.rank, device.group) for device in self.devices], each)
+        if sorted(d.rank for d in self.devices) != list(range(len(self.devices))) or not each:
+            return None
+        reporting = next(device.group for device in self.devices if device.rank == 0)
+        ranks = sum(device.group == reporting for device in self.devices)
+        return ranks if ranks % each == 0 else None
 
     @property
     def timing(self) -> str:
@@ -111,39 +119,15 @@ class Preamble:
     @property
     def statistic(self) -> str:
         """What the column `time` is."""
-        return describe_time(self.integers.get("iterations"), self.integers.get("grouped", 1))
-
-
-def describe_time(iterations: int | None, grouped: int, over_ranks: str = "mean over ranks") -> str:
-    """What nccl-tests' time is; the text output does not say how ranks are combined (-a)."""
-    number = "" if iterations is None else f"{iterations} "
-    group = f" of {grouped} grouped operations" if grouped > 1 else ""
-    return f"mean over {number}iterations{group}, {over_ranks}"
-
-
-def count_ranks(listed: list[tuple[int, int]], each: int) -> int | None:
-    """The ranks of rank 0's group, which is the one that reports; None where the list has gaps.
-
-    `listed` holds rank and group of every device, and each process has `each` of them. There are
-    several groups with NCCL_TESTS_SPLIT.
-    """
-    if sorted(rank for rank, _ in listed) != list(range(len(listed))) or not each:
-        return None
-    reporting = next(group for rank, group in listed if rank == 0)
-    ranks = sum(group == reporting for _, group in listed)
-    return ranks if ranks % each == 0 else None
+        iterations, grouped = self.integers.get("iterations"), self.integers.get("grouped", 1)
+        number = "" if iterations is None else f"{iterations} "
+        group = f" of {grouped} grouped operations" if grouped > 1 else ""
+        return f"mean over {number}iterations{group}, {self.over_ranks}"
 
 
 def find_programs(text: str) -> list[str]:
     """The programs of nccl-tests in a line, without `_perf`: `all_reduce`, `alltoall`."""
     return [name for name in _PROGRAM.findall(text) if name in NCCL_TESTS or name in _OTHERS]
-
-
-def translate_program(program: str) -> str:
-    """commbench's operation of a program; LookupError where there is none."""
-    if program not in NCCL_TESTS:
-        raise LookupError(f"commbench has no operation for {program!r:.40}")
-    return NCCL_TESTS[program]
 
 
 def parse_library_version(code: str) -> str:

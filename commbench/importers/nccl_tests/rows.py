@@ -6,29 +6,20 @@ src/common.cu, src/util.cu and doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from commbench.errors import UsageError
 from commbench.importers import cells
 from commbench.importers.bandwidth_check import BandwidthCheck
 from commbench.importers.base import ImportedRow, RowCollector
+from commbench.importers.nccl_tests.preamble import Preamble
 from commbench.spec.dtypes import DTYPES, find_dtype
-from commbench.spec.operations import OPERATIONS, Operation
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 
 CPU_TIME = "its times are the CPU's for launching (option -C), not the operation's"
 SPREAD = "iterations, the slowest rank of each, by CUDA events"
-
-
-class RowKey(NamedTuple):
-    """The cells that begin a row."""
-
-    size: str
-    elements: str
-    dtype: str
-    reduce_op: str
-    """Empty where its cell is blank, or there is no column."""
-    root: str
 
 
 class PlacementCells(NamedTuple):
@@ -53,7 +44,24 @@ class TableRun(NamedTuple):
     iterations: int | None
     is_hinted: bool
     """Whether the operation or the ranks come from hints, because the file does not say them."""
-    exponent: int = cells.MICROSECONDS
+    exponent: int
+
+
+def make_run(
+    collector: RowCollector, preamble: Preamble, ranks: int, line: int,
+    exponent: int = cells.MICROSECONDS,
+) -> TableRun:  # fmt: skip
+    """What the rows of the table that begins at `line` share; the unit of time is ten to the power
+    of `exponent` seconds. LookupError for an operation that commbench lacks."""
+    given = preamble.known_operation
+    return TableRun(
+        operation=collector.hints.choose_operation(collector.source.path, given, line),
+        ranks=ranks,
+        statistic=preamble.statistic,
+        iterations=preamble.integers.get("iterations"),
+        is_hinted=None in (given, preamble.known_ranks),
+        exponent=exponent,
+    )
 
 
 class RowBuilder:
@@ -64,21 +72,28 @@ class RowBuilder:
         self._check = BandwidthCheck()
         self._hinted = ""
 
-    def add(self, run: TableRun, line: int, key: RowKey, timed: list[PlacementCells]) -> None:
-        """Add the row of each placement, or note why not."""
+    def add(
+        self, run: TableRun, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]
+    ) -> None:
+        """Add the row of each placement, or note why not.
+
+        `key` are the cells that begin the row: `size`, `count`, `type`, and where there are such
+        columns `redop` and `root`.
+        """
         operation = OPERATIONS[run.operation]
         if run.is_hinted:
             self._hinted = f"{run.operation} on {run.ranks} ranks"
+        root, reduce_op = key.get("root", ""), key.get("redop", "") if operation.reduces else ""
         try:
-            dtype = translate_dtype(key.dtype)
-            has_reduce_op = operation.reduces and key.reduce_op
-            reduce_op = _translate_reduce_op(key.reduce_op) if has_reduce_op else ""
+            dtype = translate_dtype(key["type"])
+            if reduce_op not in ("", "none", *REDUCE_OPS):
+                raise LookupError(f"commbench has no reduce op {reduce_op!r:.40}")
         except LookupError as reason:
             self.collector.leave_out(str(reason), line)
             return
-        size, count = cells.parse_size(key.size), cells.parse_whole(key.elements)
+        size, count = cells.parse_size(key["size"]), cells.parse_whole(key["count"])
         blocks = run.ranks if operation.blocks else 1
-        if operation.reduces and reduce_op == "":
+        if operation.reduces and reduce_op in ("", "none"):
             self._refuse(run, line, f"it names no reduce op, and {operation.name} reduces")
         if size != count * blocks * DTYPES[dtype].size_bytes:
             each = f" for each of {run.ranks} ranks" if operation.blocks else ""
@@ -90,7 +105,7 @@ class RowBuilder:
                 operation=operation.name,
                 dtype=dtype,
                 reduce_op=reduce_op,
-                root=_parse_root(operation, key.root, run.ranks),
+                root=_parse_root(root, run.ranks) if operation.rooted else None,
                 placement="",
                 size_bytes=size,
                 count=count,
@@ -116,16 +131,15 @@ class RowBuilder:
             reason = f"its time is {timed.time!r:.20} ({timed.placement})"
             self.collector.leave_out(reason, common.line)
             return
-        statistics = {name: cells.parse_seconds(cell) for name, cell in timed.statistics.items()}
         samples = [cells.parse_seconds(cell) for cell in timed.samples]
         row = common._replace(
             placement=timed.placement,
             time_s=time_s,
             samples_s=tuple(s for s in samples if s) if None not in samples else (),
-            algbw=cells.parse_bandwidth(timed.algbw),
-            busbw=cells.parse_bandwidth(timed.busbw),
+            algbw=cells.parse_number(timed.algbw, cells.GIGABYTES),
+            busbw=cells.parse_number(timed.busbw, cells.GIGABYTES),
             wrong=timed.wrong,
-        ).with_statistics(statistics, SPREAD)
+        ).with_statistics(timed.statistics, SPREAD)
         self.collector.rows.append(row)
         self._check.add(row, run.ranks, run.exponent, timed.time, timed.busbw)
 
@@ -135,12 +149,11 @@ class RowBuilder:
             self.collector.note(
                 "minimum, maximum and percentiles are times of the device, time that of the host"
             )
-        if note := self._check.make_note(self.collector.source.path, self._hinted):
-            self.collector.note(note)
+        self._check.add_note(self.collector, self._hinted)
 
 
-def _parse_root(operation: Operation, cell: str, ranks: int) -> int | None:
-    if not operation.rooted or cell in ("", "-1"):
+def _parse_root(cell: str, ranks: int) -> int | None:
+    if cell in ("", "-1"):
         return None
     if cells.parse_whole(cell) >= ranks:
         raise ValueError(f"root {cell} is not a rank of {ranks}")
@@ -164,12 +177,3 @@ def translate_dtype(name: str) -> str:
         return find_dtype(name).name
     except UsageError:
         raise LookupError(f"commbench has no element type {name!r:.40}") from None
-
-
-def _translate_reduce_op(name: str) -> str:
-    """commbench's name for a reduce operation, empty for `none`; LookupError for one it lacks."""
-    if name == "none":
-        return ""
-    if name not in REDUCE_OPS:
-        raise LookupError(f"commbench has no reduce op {name!r:.40}")
-    return name

@@ -18,14 +18,12 @@ from commbench.importers.nccl_tests.preamble import (
     BEGINS,
     Preamble,
     parse_library_version,
-    translate_program,
 )
 from commbench.importers.nccl_tests.rows import (
     CPU_TIME,
     PlacementCells,
     RowBuilder,
-    RowKey,
-    TableRun,
+    make_run,
     parse_wrong,
     translate_dtype,
 )
@@ -35,16 +33,17 @@ from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
 NAME = "nccl-tests-text"
 
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
-_BEGINNINGS = {
+_BEGINNINGS: dict[tuple[str, ...], int] = {
     ("size", "count", "type"): cells.MICROSECONDS,
     ("bytes", "N", "type"): cells.MILLISECONDS,
 }
 """The first columns of a header, with its unit of time: milliseconds in the first versions."""
+_OLD_NAMES = {"bytes": "size", "N": "count", "op": "redop"}
+"""Columns of the first versions by their names in later ones."""
 _TITLES = {"out-of-place": OUT_OF_PLACE, "in-place": IN_PLACE}
 _TITLE = re.compile("|".join(_TITLES))
 _TIMES = ("time", "cputime")
 _STATISTICS = {"i_min": "minimum_s", "i_max": "maximum_s", "i_p99": "p99_s"}
-_REDUCE_OPS = ("redop", "op")
 _LAST = "timestamp"
 
 
@@ -103,33 +102,18 @@ class NcclTestsTable(NamedTuple):
         """Whether a line is meant as a row, damaged or not."""
         return _looks_like_row(row) or (len(row) == len(self.columns) and cells.is_whole(row[0]))
 
-    def split(self, row: list[str]) -> tuple[RowKey, list[PlacementCells]]:
-        """The cells of a row; ValueError where they are not as many as the columns."""
-        row = self._align(row)
+    def split(self, row: list[str]) -> tuple[dict[str, str], list[PlacementCells]]:
+        """The cells that begin a row, and those of each placement; ValueError where they are not as
+        many as the columns."""
+        named = list(zip(self.columns, self._align(row), strict=True))
         starts = [0, *_find_groups(self.columns), len(self.columns)]
-        key, *groups = (
-            dict(zip(self.columns[start:end], row[start:end], strict=True))
-            for start, end in pairwise(starts)
-        )
-        return (
-            RowKey(
-                size=key.get("size") or key["bytes"],
-                elements=key.get("count") or key["N"],
-                dtype=key["type"],
-                reduce_op=key.get("redop") or key.get("op") or "",
-                root=key.get("root", ""),
-            ),
-            [
-                _make_cells(placement, group)
-                for placement, group in zip(self.placements, groups, strict=True)
-            ],
-        )
+        key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
+        return key, list(map(_make_cells, self.placements, groups))
 
     def _align(self, row: list[str]) -> list[str]:
         """The cells in their columns: a reduce op may be blank, and a timestamp is two words."""
-        for name in _REDUCE_OPS:
-            if name in self.columns and len(row) > (blank := self.columns.index(name)):
-                row = row if row[blank][0].isalpha() else [*row[:blank], "", *row[blank:]]
+        if "redop" in self.columns and len(row) > (blank := self.columns.index("redop")):
+            row = row if row[blank][0].isalpha() else [*row[:blank], "", *row[blank:]]
         last = len(self.columns) - 1
         if self.columns[-1] == _LAST and len(row) == last + 2:
             row = [*row[:last], " ".join(row[last:])]
@@ -184,7 +168,8 @@ def _parse_header(text: str, title: str) -> NcclTestsTable:
     Raises ValueError for a header that lacks a necessary column, and LookupError for one whose
     numbers commbench cannot use.
     """
-    columns = tuple(text.lstrip("# \t").split())
+    printed = tuple(text.lstrip("# \t").split())
+    columns = tuple(_OLD_NAMES.get(name, name) for name in printed)
     groups = _find_groups(columns)
     placements = tuple(_TITLES[name] for name in _TITLE.findall(title))
     if not placements and len(groups) == 2:
@@ -197,8 +182,7 @@ def _parse_header(text: str, title: str) -> NcclTestsTable:
         group = columns[start:end]
         if not {"algbw", "busbw"} <= set(group) or len(set(group)) != len(group):
             raise ValueError("the header lacks a column, or has it twice")
-    exponent = next(unit for names, unit in _BEGINNINGS.items() if columns[:3] == names)
-    return NcclTestsTable(columns, exponent, placements)
+    return NcclTestsTable(columns, _BEGINNINGS[printed[:3]], placements)
 
 
 class _Section(NamedTuple):
@@ -266,28 +250,17 @@ def _read_section(section: _Section, ranks: int, rows: RowBuilder) -> None:
     collector, preamble, table = rows.collector, section.preamble, section.table
     if not section.rows:
         return
-    reason = section.unusable_because
-    if table and preamble.known_ranks not in (None, ranks):
-        reason = f"measured on {preamble.known_ranks} ranks"
-    given = None
-    try:
-        program = preamble.known_program
-        given = translate_program(program) if program is not None else None
-    except LookupError as error:
-        reason = reason or str(error)
-    if reason or table is None:
-        for line, _ in section.rows:
-            collector.leave_out(reason, line.number)
-        return
     first = section.rows[0][0].number
-    run = TableRun(
-        collector.hints.choose_operation(collector.source.path, given, first),
-        ranks,
-        preamble.statistic,
-        preamble.integers.get("iterations"),
-        None in (given, preamble.known_ranks),
-        table.exponent,
-    )
+    try:
+        if table is None:
+            raise LookupError(section.unusable_because)
+        if preamble.known_ranks not in (None, ranks):
+            raise LookupError(f"measured on {preamble.known_ranks} ranks")
+        run = make_run(collector, preamble, ranks, first, table.exponent)
+    except LookupError as reason:
+        for line, _ in section.rows:
+            collector.leave_out(str(reason), line.number)
+        return
     collector.read_rows(
         section.rows, lambda line, row: rows.add(run, line.number, *table.split(row))
     )
