@@ -75,6 +75,13 @@ def clean_environment(**variables: str) -> dict[str, str]:
     return kept | {"COLUMNS": "100"} | variables
 
 
+def free_port() -> int:
+    """A TCP port of this host that nothing uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class Command:
     """A running command: what the tests need of `subprocess.Popen`, with its output in files."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import START_TIMEOUT_S, clean_environment
+from commands import START_TIMEOUT_S, clean_environment, start_command
 from synthetic import steady, synthetic_run
 
 import commbench
@@ -93,7 +93,9 @@ def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
     assert read_run(tmp_path / path).header.plan.seed == 5
 
 
-@pytest.mark.parametrize("how", ["script", "-c", "stdin"])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(how, marks=pytest.mark.full) for how in ("script", "-c")), "stdin"]
+)
 def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: str) -> None:
     (tmp_path / "script.py").write_text(WITH_TORCH_AND_THREADS)
     arguments = {"script": ["script.py"], "-c": ["-c", WITH_TORCH_AND_THREADS], "stdin": ["-"]}
@@ -102,9 +104,9 @@ def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: 
 
 
 def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
-    found, err = python(tmp_path, "-c", WRONG)
-    assert found == ["WrongResultError", "wrong"]
-    assert err.startswith("[1/1] all_gather")
+    ended = start_command(tmp_path, program=WRONG).finish()
+    assert json.loads(ended.out) == ["WrongResultError", "wrong"], ended.err
+    assert ended.err.startswith("[1/1] all_gather")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def fuzz(what: str, where: Path, *numbers: int, told: str = "") -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("files", "each"), [(300, 1), pytest.param(5000, 4, marks=pytest.mark.full)]
+    ("files", "each"), [(200, 1), pytest.param(5000, 4, marks=pytest.mark.full)]
 )
 def test_damaged_files_give_an_answer_or_two_lines(tmp_path: Path, files: int, each: int) -> None:
     found = fuzz("files", tmp_path, SEED, files, each)

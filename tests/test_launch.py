@@ -17,6 +17,7 @@ from commands import (
     START_TIMEOUT_S,
     Commbench,
     clean_environment,
+    free_port,
     run_commbench,
     start_command,
 )
@@ -68,12 +69,6 @@ def test_the_line_that_dry_run_prints_does_the_same(commbench: Commbench, tmp_pa
     assert "joining torchrun's ranks" in ended.stderr
     header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
     assert header["plan"]["sizes"] == [1024, 2048] and header["plan"]["iterations"] == 3
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def joined(tmp_path: Path, variables: list[dict[str, str]], *arguments: list[str]) -> list[tuple]:

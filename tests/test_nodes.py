@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import SHORT_DELAYS, START_TIMEOUT_S, Command, Ended, start_command
-from test_launch import ITERATION, crash, free_port
+from commands import SHORT_DELAYS, START_TIMEOUT_S, Command, Ended, free_port, start_command
+from test_launch import ITERATION, crash
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from commbench.errors import UnavailableError

@@ -177,7 +177,7 @@ RESULTS = "results.csv"
 
 
 class ResultsCsv:
-    """The results.csv of a run folder; whoever reads it finds a complete file at any time."""
+    """The results.csv of a run folder. The file is complete whenever it is read."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESULTS

@@ -1,4 +1,4 @@
-"""`commbench check`: a gate that knows noise, for CI and for whoever accepts a machine."""
+"""`commbench check`: checks a run against limits or a baseline, with an exit code for CI."""
 
 from __future__ import annotations
 

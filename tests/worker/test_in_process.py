@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import START_TIMEOUT_S, clean_environment
+from commands import free_port, start_command
 
 from commbench import measure
 from commbench.errors import UsageError
@@ -28,14 +26,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def said(folder: Path) -> Said:
-    """What each rank of the job says, by name."""
-    job = Path(__file__).with_name("measuring_job.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               "--nproc-per-node", "4", str(job), str(folder)]  # fmt: skip
-    ended = subprocess.run(
-        command, env=clean_environment(), capture_output=True, text=True, timeout=START_TIMEOUT_S
-    )
-    assert ended.returncode == 0, ended.stderr
+    """What each rank of the job says, by name; the variables are those that torchrun sets."""
+    job = Path(__file__).with_name("measuring_job.py").read_text()
+    variables = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": str(free_port())}  # fmt: skip
+    ranks = [
+        start_command(
+            folder, str(folder), program=job, RANK=str(rank), LOCAL_RANK=str(rank), **variables
+        )
+        for rank in range(4)
+    ]
+    for rank in ranks:
+        ended = rank.finish()
+        assert ended.code == 0, ended.err
     lines = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
     return [{line["name"]: line for line in of_rank} for of_rank in lines]
 
