@@ -1,4 +1,4 @@
-"""Reads run.jsonl, of any schema up to this one's, into a Run."""
+"""Reads run.jsonl into a Run. Lines of older schemas are upgraded first, by `schema.UPGRADES`."""
 
 from __future__ import annotations
 

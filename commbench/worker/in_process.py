@@ -1,4 +1,4 @@
-"""Measures on a process group of the caller's own torchrun job: no launch, no second pipeline."""
+"""`commbench.measure()`: measures on a process group of the caller, and starts no ranks."""
 
 from __future__ import annotations
 
