@@ -1,4 +1,4 @@
-"""Checks of values: their types, where they become fields of a record, and their limits."""
+"""Checks the types and limits of values before they become fields of a record."""
 
 from __future__ import annotations
 

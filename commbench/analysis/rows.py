@@ -1,4 +1,4 @@
-"""One row per case: the measurement, its statistics and its bandwidths.
+"""One row per case: the measurement, its statistics, its algorithm and bus bandwidth.
 
     algbw = S / t        busbw = algbw x factor        t = median over iterations, slowest rank
 

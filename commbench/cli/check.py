@@ -1,4 +1,5 @@
-"""`commbench check`: checks a run against limits or a baseline, with an exit code for CI."""
+"""`commbench check`: fails where a run breaks limits, with regard to noise. For CI and acceptance
+tests."""
 
 from __future__ import annotations
 

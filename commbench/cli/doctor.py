@@ -1,4 +1,4 @@
-"""`commbench doctor`: is this host in the way of measuring?"""
+"""`commbench doctor`: finds what on this host would disturb measurements."""
 
 from __future__ import annotations
 

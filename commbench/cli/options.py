@@ -1,4 +1,4 @@
-"""Options that several commands have, beside those of `commbench run`."""
+"""Options that several commands share. Those of `commbench run` are in runner/run_options.py."""
 
 from __future__ import annotations
 

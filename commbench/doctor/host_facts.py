@@ -16,18 +16,10 @@ from typing import Any, NamedTuple
 
 from commbench.doctor.cpu_usage import find_busiest, measure_use, read_processes
 from commbench.errors import CommbenchError
+from commbench.host import procfs
 from commbench.host.cgroup import read_cpu_limit
 from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import host_facts
-from commbench.host.procfs import (
-    HOST,
-    parse_cores,
-    parse_size,
-    read_cpu_ticks,
-    read_number,
-    read_switch,
-    read_text,
-)
 
 WATCH_S = 0.5
 """Seconds for which the use of the cores is watched."""
@@ -99,16 +91,13 @@ class HostFacts(NamedTuple):
         return max(1, min(most, int(self.cpu_limit)) if self.cpu_limit else most)
 
 
-def read_facts(host: Path = HOST) -> HostFacts:
+def read_facts(host: Path = procfs.HOST) -> HostFacts:
     """Read everything that can be found; takes a little more than WATCH_S."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
     limit = read_cpu_limit(host)
     own = host_facts()
     known: dict[str, Any] = {
-        "host": own["host"],
-        "machine": own["machine"],
-        "kernel": own["kernel"],
-        "processor": own["processor"] or None,
+        **{name: own[name] or None for name in ("host", "machine", "kernel", "processor")},
         "cores": usable,
         "host_cores": os.sysconf("SC_NPROCESSORS_ONLN"),
         "cpu_limit": limit.cores,
@@ -121,42 +110,42 @@ def read_facts(host: Path = HOST) -> HostFacts:
 
 def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     folders = [host / CPU / f"cpu{core}" for core in usable]
-    siblings = {read_text(folder / "topology/thread_siblings_list") for folder in folders}
-    governors = {read_text(folder / "cpufreq/scaling_governor") for folder in folders}
-    cpuinfo = read_text(host / "proc/cpuinfo") or ""
+    siblings = {procfs.read_text(folder / "topology/thread_siblings_list") for folder in folders}
+    governors = {procfs.read_text(folder / "cpufreq/scaling_governor") for folder in folders}
+    cpuinfo = procfs.read_text(host / "proc/cpuinfo") or ""
     return {
         "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M)) or None,
         "physical_cores": None if None in siblings else len(siblings),
-        "simultaneous_threads": read_switch(host / CPU / "smt/active"),
-        "isolated_cores": read_text(host / CPU / "isolated"),
-        "frequency_driver": read_text(folders[0] / "cpufreq/scaling_driver"),
+        "simultaneous_threads": procfs.read_switch(host / CPU / "smt/active"),
+        "isolated_cores": procfs.read_text(host / CPU / "isolated"),
+        "frequency_driver": procfs.read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
-        "loopback_mtu": read_number(host / "sys/class/net/lo/mtu"),
+        "loopback_mtu": procfs.read_number(host / "sys/class/net/lo/mtu"),
     } | _read_cache(folders[0] / "cache", usable)
 
 
 def _read_cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     """The last-level cache of a core, from its folder of caches."""
-    levels = [(read_number(cache / "level"), cache) for cache in folder.glob("index*")]
+    levels = [(procfs.read_number(cache / "level"), cache) for cache in folder.glob("index*")]
     known = [(level, cache) for level, cache in levels if level]
     if not known:
         return {}
     last = max(known)[1]
-    sharing = set(parse_cores(read_text(last / "shared_cpu_list") or "")) & set(usable)
+    sharing = procfs.parse_cores(procfs.read_text(last / "shared_cpu_list") or "")
     return {
-        "cache_bytes": parse_size(read_text(last / "size") or ""),
-        "cache_cores": len(sharing) or None,
+        "cache_bytes": procfs.parse_size(procfs.read_text(last / "size") or ""),
+        "cache_cores": len({*sharing} & {*usable}) or None,
     }
 
 
 def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     """What uses the cores while this process sleeps for WATCH_S."""
     processes, start = read_processes(host), time.monotonic()
-    ticks = read_cpu_ticks(usable, host)
+    ticks = procfs.read_cpu_ticks(usable, host)
     time.sleep(WATCH_S)
-    use = measure_use(ticks, read_cpu_ticks(usable, host))
+    use = measure_use(ticks, procfs.read_cpu_ticks(usable, host))
     elapsed = time.monotonic() - start
-    pressure = re.search(r"some avg10=([\d.]+)", read_text(host / "proc/pressure/cpu") or "")
+    pressure = re.search(r"some avg10=([\d.]+)", procfs.read_text(host / "proc/pressure/cpu") or "")
     return {
         "busy_share": use.busy_share if use else None,
         "stolen_share": use.stolen_share if use else None,
@@ -170,8 +159,8 @@ def _read_clock(host: Path) -> dict[str, Any]:
     folder = host / "sys/devices/system/clocksource/clocksource0"
     step_s, read_s = measure_clock(time.perf_counter_ns)
     return {
-        "clock_source": read_text(folder / "current_clocksource"),
-        "clock_sources": tuple((read_text(folder / "available_clocksource") or "").split()),
+        "clock_source": procfs.read_text(folder / "current_clocksource"),
+        "clock_sources": tuple((procfs.read_text(folder / "available_clocksource") or "").split()),
         "clock_step_s": step_s,
         "clock_read_s": read_s,
     }
@@ -194,9 +183,9 @@ def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
 
 def _read_scheduler(host: Path) -> dict[str, Any]:
     """Facts of the scheduler, named by fields of HostFacts."""
-    slices_ns = [found for path in SLICES if (found := read_number(host / path))]
-    budget = read_number(host / "proc/sys/kernel/sched_rt_runtime_us")
-    period = read_number(host / "proc/sys/kernel/sched_rt_period_us")
+    slices_ns = [found for path in SLICES if (found := procfs.read_number(host / path))]
+    budget = procfs.read_number(host / "proc/sys/kernel/sched_rt_runtime_us")
+    period = procfs.read_number(host / "proc/sys/kernel/sched_rt_period_us")
     return {
         "fifo_permitted": is_permitted("realtime"),
         "batch_permitted": is_permitted("batch"),
@@ -223,7 +212,7 @@ def _read_tick_hz(host: Path) -> int | None:
     try:
         built = gzip.decompress((host / "proc/config.gz").read_bytes()).decode()
     except (OSError, EOFError, ValueError):
-        built = read_text(host / f"boot/config-{os.uname().release}") or ""
+        built = procfs.read_text(host / f"boot/config-{os.uname().release}") or ""
     found = re.search(r"^CONFIG_HZ=(\d+)$", built, re.M)
     return int(found[1]) if found else None
 
@@ -243,7 +232,7 @@ class Gpu(NamedTuple):
     """How many of the usable cores are on the GPU's NUMA node."""
 
 
-def read_gpus(usable: Sequence[int], host: Path = HOST) -> tuple[Gpu, ...]:
+def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...]:
     """The GPUs that have a driver, in the order of their addresses. Wakes and uses none."""
     devices = sorted((host / "sys/bus/pci/devices").glob("*"))
     return tuple(_read_gpu(device, usable, host) for device in devices if _is_gpu(device))
@@ -254,31 +243,28 @@ def _is_gpu(device: Path) -> bool:
 
     Controllers for servers' consoles have other vendors; built-in ones are on the first bus.
     """
-    kind, vendor = read_text(device / "class") or "", read_text(device / "vendor")
+    kind, vendor = procfs.read_text(device / "class") or "", procfs.read_text(device / "vendor")
     is_built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
     has_driver = (device / "driver").exists()
     return kind[:6] in DISPLAYS and vendor in VENDORS and has_driver and not is_built_in
 
 
 def _read_gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
-    node = read_number(device / "numa_node")
-    near = read_text(device / "local_cpulist")
+    node = procfs.read_number(device / "numa_node")
+    near = procfs.read_text(device / "local_cpulist")
     return Gpu(
         address=device.name,
-        name=_read_model(device, host) or VENDORS[read_text(device / "vendor") or ""],
+        name=_read_model(device, host) or VENDORS[procfs.read_text(device / "vendor") or ""],
         numa_node=node if node is not None and node >= 0 else None,
-        link_width=read_number(device / "current_link_width") or None,
-        most_width=read_number(device / "max_link_width") or None,
-        link_speed=read_text(device / "current_link_speed"),
-        near_cores=len(set(parse_cores(near)) & set(usable)) if near else None,
+        link_width=procfs.read_number(device / "current_link_width") or None,
+        most_width=procfs.read_number(device / "max_link_width") or None,
+        link_speed=procfs.read_text(device / "current_link_speed"),
+        near_cores=len(set(procfs.parse_cores(near)) & set(usable)) if near else None,
     )
 
 
 def _read_model(device: Path, host: Path) -> str | None:
     """The model, where NVIDIA's driver names it."""
-    lines = read_text(host / "proc/driver/nvidia/gpus" / device.name / "information") or ""
-    for line in lines.splitlines():
-        key, _, value = line.partition(":")
-        if key == "Model":
-            return value.strip()
-    return None
+    path = host / "proc/driver/nvidia/gpus" / device.name / "information"
+    found = re.search(r"^Model:\s*(\S.*)$", procfs.read_text(path) or "", re.M)
+    return found[1].strip() if found else None

@@ -1,4 +1,4 @@
-"""What the control groups of this process allow of processors and memory, in versions 1 and 2."""
+"""Reads the processor and memory limits of the control groups of this process, versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.host.procfs import (
-    HOST,
-    read_available_bytes,
-    read_number,
-    read_statistics,
-    read_text,
-)
+from commbench.host import procfs
 
 MOUNT = Path("sys/fs/cgroup")
 MEMORY = (
@@ -31,29 +25,29 @@ class CgroupLimit(NamedTuple):
     """Share of the periods so far in which the group had used up its time."""
 
 
-def read_cpu_limit(host: Path = HOST) -> CgroupLimit:
+def read_cpu_limit(host: Path = procfs.HOST) -> CgroupLimit:
     """The processor limit of this process."""
     groups = list(find_groups("cpu", host))
     limits = [limit for group in groups if (limit := _cpu_limit(group)) is not None]
-    statistics = [read_statistics(group / "cpu.stat") for group in groups]
+    statistics = [procfs.read_statistics(group / "cpu.stat") for group in groups]
     shares = [s.get("nr_throttled", 0) / s["nr_periods"] for s in statistics if s.get("nr_periods")]
     return CgroupLimit(min(limits, default=None), max(shares, default=None))
 
 
-def read_free_bytes(host: Path = HOST) -> int | None:
+def read_free_bytes(host: Path = procfs.HOST) -> int | None:
     """Memory that this process can still take: the host's, or the less that its control groups
     leave; None where it is not known. Cached files that the kernel can drop count as free."""
-    free = [read_available_bytes(host)]
+    free = [procfs.read_available_bytes(host)]
     for group in find_groups("memory", host):
-        droppable = read_statistics(group / "memory.stat").get("inactive_file", 0)
+        droppable = procfs.read_statistics(group / "memory.stat").get("inactive_file", 0)
         for limit, used in MEMORY:
-            most, taken = read_number(group / limit), read_number(group / used)
+            most, taken = procfs.read_number(group / limit), procfs.read_number(group / used)
             if most is not None and taken is not None:
                 free.append(max(0, most - taken + droppable))
     return min((found for found in free if found is not None), default=None)
 
 
-def find_cpu_statistics(host: Path = HOST) -> Path | None:
+def find_cpu_statistics(host: Path = procfs.HOST) -> Path | None:
     """The cpu.stat of the innermost group that counts throttled time; None where none does."""
     files = (group / "cpu.stat" for group in find_groups("cpu", host))
     return next((file for file in files if read_throttled_ns(file) is not None), None)
@@ -62,16 +56,16 @@ def find_cpu_statistics(host: Path = HOST) -> Path | None:
 def read_throttled_ns(file: Path) -> int | None:
     """Time for which a group had used up its processor time, from its cpu.stat: in microseconds in
     version 2, in nanoseconds in version 1."""
-    statistics = read_statistics(file)
+    statistics = procfs.read_statistics(file)
     if "throttled_usec" in statistics:
         return statistics["throttled_usec"] * 1000
     return statistics.get("throttled_time")
 
 
-def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
+def find_groups(controller: str, host: Path = procfs.HOST) -> Iterator[Path]:
     """The folders of this process's group and of those above it, innermost first, as far as they
     can be seen from here: inside a container its path may not exist."""
-    for line in (read_text(host / "proc/self/cgroup") or "").splitlines():
+    for line in (procfs.read_text(host / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -83,9 +77,9 @@ def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
 
 
 def _cpu_limit(group: Path) -> float | None:
-    written = (read_text(group / "cpu.max") or "").split()
+    written = (procfs.read_text(group / "cpu.max") or "").split()
     if len(written) == 2 and written[0].isdigit():
         return int(written[0]) / int(written[1])
-    quota = read_number(group / "cpu.cfs_quota_us")
-    period = read_number(group / "cpu.cfs_period_us")
+    quota = procfs.read_number(group / "cpu.cfs_quota_us")
+    period = procfs.read_number(group / "cpu.cfs_period_us")
     return quota / period if quota and period and quota > 0 else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import sys
 from typing import Any
@@ -86,8 +87,6 @@ def gather_facts() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    for line in (read_text(HOST / "proc/cpuinfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Model"):
-            return value.strip()
-    return platform.processor() or sys.platform
+    cpuinfo = read_text(HOST / "proc/cpuinfo") or ""
+    found = re.search(r"^(?:model name|Model)[ \t]*:[ \t]*(.*)$", cpuinfo, re.M)
+    return found[1].strip() if found else platform.processor() or sys.platform

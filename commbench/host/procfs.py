@@ -7,6 +7,7 @@ import.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -60,11 +61,8 @@ def parse_size(written: str) -> int | None:
 
 def read_available_bytes(host: Path = HOST) -> int | None:
     """Memory that processes can still take on this host: MemAvailable of /proc/meminfo."""
-    for line in (read_text(host / "proc/meminfo") or "").splitlines():
-        name, *values = line.split()
-        if name == "MemAvailable:" and values and values[0].isdigit():
-            return int(values[0]) << 10
-    return None
+    found = re.search(r"^MemAvailable:\s+(\d+)", read_text(host / "proc/meminfo") or "", re.M)
+    return int(found[1]) << 10 if found else None
 
 
 class CpuTicks(NamedTuple):

@@ -12,20 +12,9 @@ from __future__ import annotations
 
 import re
 
-from commbench.importers import cells
+from commbench.importers import cells, mpi_tables
 from commbench.importers.base import ImportedFile, RowCollector, unique
 from commbench.importers.hints import ImportHints
-from commbench.importers.mpi_tables import (
-    DTYPE_NAMES,
-    REDUCE_NAMES,
-    MpiFormat,
-    MpiTable,
-    TableKind,
-    add_row,
-    name_cells,
-    read_line,
-    select_usable,
-)
 from commbench.importers.names import BARRIER, IMB, IMB_BLOCKS_SINCE
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.operations import OPERATIONS
@@ -53,7 +42,7 @@ def _is_row(row: list[str], width: int) -> bool:
     return numbers == len(row) or (len(row) == width and numbers * 2 > width)
 
 
-_FORMAT = MpiFormat(
+_FORMAT = mpi_tables.Format(
     columns=(
         ("#bytes", "size"),
         ("#repetitions", "iterations"),
@@ -81,7 +70,7 @@ def recognises(source: SourceText) -> bool:
 def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     collector = RowCollector(source, hints)
-    tables = select_usable(_find_tables(source, collector), collector, _why_unusable)
+    tables = mpi_tables.select_usable(_find_tables(source, collector), collector, _why_unusable)
     ranks = hints.choose_ranks(source.path, (table.ranks for table in tables)) if tables else 0
     for table in tables:
         _read_table(table, ranks, collector)
@@ -108,13 +97,13 @@ def _find_year(facts: dict[str, str]) -> int:
     return int(major) if len(major) == 4 and major.isascii() else 0
 
 
-def _find_timing(table: MpiTable) -> str:
+def _find_timing(table: mpi_tables.Table) -> str:
     is_isolated = table.facts.get("sync", "on") in ("on", "1", "enable", "yes")
     is_new = _find_year(table.facts) >= _ISOLATED_SINCE
     return ISOLATED if is_isolated and is_new else PIPELINED
 
 
-def _why_unusable(table: MpiTable) -> str:
+def _why_unusable(table: mpi_tables.Table) -> str:
     if table.benchmark is None:
         return f"{table.name!r:.60} is no blocking collective that commbench has"
     if table.name in IMB_BLOCKS_SINCE and "version" not in table.facts:
@@ -122,7 +111,7 @@ def _why_unusable(table: MpiTable) -> str:
     return ""
 
 
-def _read_table(table: MpiTable, ranks: int, collector: RowCollector) -> None:
+def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) -> None:
     if table.ranks not in (None, ranks):
         for line, _ in table.rows:
             collector.leave_out(f"measured on {table.ranks} ranks", line.number)
@@ -135,33 +124,35 @@ def _read_table(table: MpiTable, ranks: int, collector: RowCollector) -> None:
         elif kind is None:
             collector.leave_out("commbench lacks its element type or reduce op", line.number)
         else:
-            named = name_cells(_FORMAT, table, row)
+            named = mpi_tables.name_cells(_FORMAT, table, row)
             if cells.parse_number(named.get("defects", "0")):
                 collector.leave_out("its result was wrong (defects)", line.number)
             else:
-                add_row(collector, kind, line.number, named)
+                mpi_tables.add_row(collector, kind, line.number, named)
 
     collector.read_rows(table.rows, add)
 
 
-def _make_kind(table: MpiTable, ranks: int, collector: RowCollector) -> TableKind | None:
+def _make_kind(
+    table: mpi_tables.Table, ranks: int, collector: RowCollector
+) -> mpi_tables.TableKind | None:
     """What its rows share; None where commbench lacks the element type or the reduce op."""
     benchmark = table.benchmark or BARRIER
     operation = OPERATIONS[benchmark.operation]
     dtype = reduce_op = ""
     if operation.has_data:
         printed = table.facts.get("reduce_dtype" if operation.reduces else "dtype")
-        reduce_op = REDUCE_NAMES.get(table.facts.get("reduce_op", "MPI_SUM"), "")
-        if printed not in (None, *DTYPE_NAMES) or (operation.reduces and not reduce_op):
+        reduce_op = mpi_tables.REDUCE_NAMES.get(table.facts.get("reduce_op", "MPI_SUM"), "")
+        if printed not in (None, *mpi_tables.DTYPE_NAMES) or (operation.reduces and not reduce_op):
             return None
-        given = DTYPE_NAMES[printed] if printed is not None else None
+        given = mpi_tables.DTYPE_NAMES[printed] if printed is not None else None
         dtype = collector.hints.choose_dtype(collector.source.path, given, table.line)
-    return TableKind(_FORMAT, benchmark, dtype, reduce_op, ranks)
+    return mpi_tables.TableKind(_FORMAT, benchmark, dtype, reduce_op, ranks)
 
 
-def _find_tables(source: SourceText, collector: RowCollector) -> list[MpiTable]:
+def _find_tables(source: SourceText, collector: RowCollector) -> list[mpi_tables.Table]:
     """All tables of a file, of any benchmark and number of ranks."""
-    tables: list[MpiTable] = []
+    tables: list[mpi_tables.Table] = []
     facts: dict[str, str] = {}
     for line in source.lines:
         for name, pattern in _FACTS.items():
@@ -173,11 +164,11 @@ def _find_tables(source: SourceText, collector: RowCollector) -> list[MpiTable]:
             if benchmark and name in IMB_BLOCKS_SINCE:
                 of_block = _find_year(facts) >= IMB_BLOCKS_SINCE[name]
                 benchmark = benchmark._replace(of_block=of_block)
-            tables.append(MpiTable(name=name, line=line.number, benchmark=benchmark, facts=facts))
+            tables.append(mpi_tables.Table(name, line.number, benchmark, facts))
         elif tables and not tables[-1].columns and (ranks := _RANKS.match(line.text)):
             tables[-1].ranks = int(ranks[1])
         elif tables:
-            read_line(_FORMAT, collector, tables, line)
+            mpi_tables.read_line(_FORMAT, collector, tables, line)
         elif _FORMAT.header.match(line.text):
             raise source.damaged(line.number, "a table without a benchmark's name before it", 0)
     return tables

@@ -38,7 +38,7 @@ REDUCE_NAMES = {
 }
 
 
-class MpiFormat(NamedTuple):
+class Format(NamedTuple):
     """How a tool writes its tables."""
 
     columns: tuple[tuple[str, str], ...]
@@ -59,8 +59,8 @@ class MpiFormat(NamedTuple):
     not."""
 
 
-@dataclass(kw_only=True)
-class MpiTable:
+@dataclass
+class Table:
     """One benchmark's table in a file."""
 
     name: str
@@ -75,9 +75,7 @@ class MpiTable:
     rows: list[tuple[Line, list[str]]] = field(default_factory=list)
 
 
-def read_line(
-    layout: MpiFormat, collector: RowCollector, tables: list[MpiTable], line: Line
-) -> None:
+def read_line(layout: Format, collector: RowCollector, tables: list[Table], line: Line) -> None:
     """Add a line, a header or a row, to the last table."""
     table, row = tables[-1], line.text.split()
     if table.benchmark and (header := layout.header.match(line.text)):
@@ -95,8 +93,8 @@ def read_line(
 
 
 def select_usable(
-    tables: list[MpiTable], collector: RowCollector, find_reason: Callable[[MpiTable], str]
-) -> list[MpiTable]:
+    tables: list[Table], collector: RowCollector, find_reason: Callable[[Table], str]
+) -> list[Table]:
     """The tables that can be used; the rows of those that have a reason against it are left out."""
     for table in tables:
         if reason := find_reason(table):
@@ -105,7 +103,7 @@ def select_usable(
     return [table for table in tables if not find_reason(table)]
 
 
-def name_cells(layout: MpiFormat, table: MpiTable, row: list[str]) -> dict[str, str]:
+def name_cells(layout: Format, table: Table, row: list[str]) -> dict[str, str]:
     """The cells of a row by column; ValueError where they do not fit the header."""
     has_size = bool(table.benchmark and OPERATIONS[table.benchmark.operation].has_data)
     if layout.time_column not in table.columns or ("size" in table.columns) != has_size:
@@ -116,7 +114,7 @@ def name_cells(layout: MpiFormat, table: MpiTable, row: list[str]) -> dict[str, 
 class TableKind(NamedTuple):
     """What all rows of a table share."""
 
-    layout: MpiFormat
+    layout: Format
     benchmark: MpiBenchmark
     dtype: str
     reduce_op: str

@@ -23,15 +23,10 @@ BROADCAST = MpiBenchmark("broadcast", placement=IN_PLACE)
 """MPI's broadcast has one buffer."""
 BARRIER = MpiBenchmark("barrier", placement="")
 
+_SAME = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter")
 NCCL_TESTS = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
+    **{name: name for name in _SAME},
     "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
     "sendrecv": "send_recv",
 }
 """By program, without `_perf`."""
@@ -58,15 +53,9 @@ IMB_BLOCKS_SINCE = {"Reduce_scatter": 2019}
 """Versions since which the printed size is that of one rank's block."""
 
 PARAM = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
+    **{name: name for name in _SAME},
     "all_gather_base": "all_gather",
-    "reduce_scatter": "reduce_scatter",
     "reduce_scatter_base": "reduce_scatter",
     "all_to_all": "all_to_all",
     "all_to_all_single": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
 }

@@ -10,19 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from commbench.importers import cells
+from commbench.importers import cells, mpi_tables
 from commbench.importers.base import ImportedFile, RowCollector, unique
 from commbench.importers.hints import ImportHints
-from commbench.importers.mpi_tables import (
-    DTYPE_NAMES,
-    MpiFormat,
-    MpiTable,
-    TableKind,
-    add_row,
-    name_cells,
-    read_line,
-    select_usable,
-)
 from commbench.importers.names import OSU
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.operations import OPERATIONS
@@ -45,7 +35,7 @@ def _is_row(row: list[str], width: int) -> bool:
     return all(map(cells.is_number, row[:2])) or (len(row) == width and row[0][0].isdigit())
 
 
-_FORMAT = MpiFormat(
+_FORMAT = mpi_tables.Format(
     columns=(
         ("Size", "size"),
         (r"Avg Latency ?\(us\)", "time"),
@@ -76,7 +66,7 @@ def recognises(source: SourceText) -> bool:
 def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     collector = RowCollector(source, hints)
-    tables = select_usable(_find_tables(source, collector), collector, _why_unusable)
+    tables = mpi_tables.select_usable(_find_tables(source, collector), collector, _why_unusable)
     ranks = hints.choose_ranks(source.path, [None]) if tables else 0
     for table in tables:
         _read_table(table, ranks, collector)
@@ -91,31 +81,31 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     )
 
 
-def _why_unusable(table: MpiTable) -> str:
+def _why_unusable(table: mpi_tables.Table) -> str:
     if table.benchmark is None:
         return f"{table.name + ' Test'!r:.60} is no blocking collective that commbench has"
-    if table.facts.get("datatype", "MPI_CHAR") not in DTYPE_NAMES:
+    if table.facts.get("datatype", "MPI_CHAR") not in mpi_tables.DTYPE_NAMES:
         return f"commbench has no element type {table.facts['datatype']!r:.40}"
     return ""
 
 
-def _read_table(table: MpiTable, ranks: int, collector: RowCollector) -> None:
+def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) -> None:
     dtype = _find_dtype(table, collector)
-    kind = TableKind(_FORMAT, OSU[table.name], dtype, reduce_op="sum", ranks=ranks)
+    kind = mpi_tables.TableKind(_FORMAT, OSU[table.name], dtype, reduce_op="sum", ranks=ranks)
 
     def add(line: Line, row: list[str]) -> None:
-        named = name_cells(_FORMAT, table, row)
+        named = mpi_tables.name_cells(_FORMAT, table, row)
         if named.get("validation", "Pass") != "Pass":
             collector.leave_out("its result was wrong (Validation)", line.number)
         else:
-            add_row(collector, kind, line.number, named)
+            mpi_tables.add_row(collector, kind, line.number, named)
 
     collector.read_rows(table.rows, add)
 
 
-def _find_dtype(table: MpiTable, collector: RowCollector) -> str:
+def _find_dtype(table: mpi_tables.Table, collector: RowCollector) -> str:
     if "datatype" in table.facts:
-        return DTYPE_NAMES[table.facts["datatype"]]
+        return mpi_tables.DTYPE_NAMES[table.facts["datatype"]]
     if collector.hints.dtype is not None:
         return collector.hints.dtype
     operation = OPERATIONS[OSU[table.name].operation]
@@ -125,16 +115,14 @@ def _find_dtype(table: MpiTable, collector: RowCollector) -> str:
     return dtype
 
 
-def _find_tables(source: SourceText, collector: RowCollector) -> list[MpiTable]:
+def _find_tables(source: SourceText, collector: RowCollector) -> list[mpi_tables.Table]:
     """All tables of a file, of any benchmark and element type."""
-    tables: list[MpiTable] = []
+    tables: list[mpi_tables.Table] = []
     for line in source.lines:
         if title := _TITLE.match(line.text):
             facts = title.groupdict(default="")
             name = facts["name"]
-            tables.append(
-                MpiTable(name=name, line=line.number, benchmark=OSU.get(name), facts=facts)
-            )
+            tables.append(mpi_tables.Table(name, line.number, OSU.get(name), facts))
         elif tables and (datatype := _DATATYPE.match(line.text)):
             table = tables[-1]
             if table.rows:  # the next of several types in one run
@@ -142,7 +130,7 @@ def _find_tables(source: SourceText, collector: RowCollector) -> list[MpiTable]:
                 tables.append(table)
             table.facts = table.facts | {"datatype": datatype[1]}
         elif tables:
-            read_line(_FORMAT, collector, tables, line)
+            mpi_tables.read_line(_FORMAT, collector, tables, line)
         elif len(row := line.text.split()) > 1 and all(map(cells.is_number, row)):
             raise source.damaged(line.number, "a row without a title before it", 0)
     return tables

@@ -58,18 +58,16 @@ class SourceText(NamedTuple):
 
 def read_source(path: Path) -> SourceText:
     """Read a file; raises RecordsError where it cannot be read."""
-    if why := why_unreadable(path, LARGEST_FILE_BYTES):
-        hint = "give a file that another tool wrote"
-        if "larger" in why:
-            hint = "cut out the lines with the results"
-        raise RecordsError(f"cannot read {path}: {why}", hint)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise RecordsError(
-            f"cannot read {path}: {error.strerror}", "give a file that another tool wrote"
-        ) from None
-    return parse_source(str(path), _decode(raw))
+    why = why_unreadable(path, LARGEST_FILE_BYTES)
+    if not why:
+        try:
+            return parse_source(str(path), _decode(path.read_bytes()))
+        except OSError as error:
+            why = error.strerror or ""
+    hint = "give a file that another tool wrote"
+    if "larger" in why:
+        hint = "cut out the lines with the results"
+    raise RecordsError(f"cannot read {path}: {why}", hint)
 
 
 def parse_source(path: str, text: str) -> SourceText:

@@ -1,4 +1,4 @@
-"""From the JSON object of a journal line to its record; ValueError names what cannot be right."""
+"""Makes records of the JSON objects of a journal. Raises ValueError for invalid fields."""
 
 from __future__ import annotations
 

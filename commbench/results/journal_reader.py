@@ -1,10 +1,10 @@
-"""Reads run.jsonl, of any schema up to this one's, into a Run."""
+"""Reads run.jsonl into a Run. Lines of older schemas are upgraded first, by `schema.UPGRADES`."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +54,15 @@ def read_run(path: Path) -> Run:
     An incomplete last line is left out. RecordsError says what is wrong, and in which line.
     """
     return read_progress(path).run
+
+
+def decode_run(lines: Iterable[dict[str, Any]]) -> Run:
+    """The run of the lines that `journal.encode_run` gave; it has no path."""
+    reader = JournalReader()
+    for line in lines:
+        reader.take(dict(line))
+    assert reader.header is not None
+    return Run("", reader.header, reader.measurements(), reader.end)
 
 
 def read_progress(path: Path) -> RunProgress:

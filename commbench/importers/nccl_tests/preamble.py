@@ -1,8 +1,9 @@
-"""What nccl-tests says of a run before its results: program, parameters, devices."""
+"""Parses what nccl-tests prints before its results: program, parameters, devices."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ class Preamble:
     def read_line(self, line: str) -> None:
         """Take what one line says."""
         if not line.startswith("#"):
-            self.commands.update(find_programs(line))
+            self.commands |= find_commands([line])
             self.communicators.update(int(n) for n in _NRANKS.findall(line))
         if line.startswith("# Using devices"):
             self.devices.clear()
@@ -128,6 +129,12 @@ class Preamble:
 def find_programs(text: str) -> list[str]:
     """The programs of nccl-tests in a line, without `_perf`: `all_reduce`, `alltoall`."""
     return [name for name in _PROGRAM.findall(text) if name in NCCL_TESTS or name in _OTHERS]
+
+
+def find_commands(lines: Iterable[str]) -> set[str]:
+    """The programs in lines that are not nccl-tests' own, such as command lines."""
+    texts = (line for line in lines if not line.startswith("#"))
+    return {name for text in texts for name in find_programs(text)}
 
 
 def parse_library_version(code: str) -> str:

@@ -17,6 +17,7 @@ from commbench.importers.hints import ImportHints
 from commbench.importers.nccl_tests.preamble import (
     BEGINS,
     Preamble,
+    find_commands,
     parse_library_version,
 )
 from commbench.importers.nccl_tests.rows import (
@@ -205,13 +206,6 @@ class _Section(NamedTuple):
         else:
             self.others.append(line)
 
-    def find_next_commands(self) -> set[str]:
-        """The programs named after the table, which belong to the next one."""
-        following = Preamble()
-        for line in self.others:
-            following.read_line(line.text)
-        return following.commands
-
 
 def _find_sections(source: SourceText) -> list[_Section]:
     sections: list[_Section] = []
@@ -219,7 +213,8 @@ def _find_sections(source: SourceText) -> list[_Section]:
     for line in source.lines:
         begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
         if begins and section is not None:
-            preamble, title, section = Preamble(commands=section.find_next_commands()), "", None
+            others = [other.text for other in section.others]
+            preamble, title, section = Preamble(commands=find_commands(others)), "", None
         if _is_title(line.text):
             title = line.text
         elif _is_header(line.text):
