@@ -45,17 +45,13 @@ def _make_cells(result: ModeResult) -> tuple[str, ...]:
         result.mode,
         format_bytes(result.size_bytes),
         format_time(time.median),
-        _range(time) if time.number > 1 else "",
+        format_interval(time.low, time.high, like=time.median) if time.number > 1 else "",
         f"{ratio.median:.2f}" if ratio else "",
         f"{ratio.low:.2f} … {ratio.high:.2f}" if ratio and ratio.number > 1 else "",
         _percent(result.stalled_share),
         _percent(result.queued_share),
         str(time.number),
     )
-
-
-def _range(time: SampleRange) -> str:
-    return format_interval(time.low, time.high, like=time.median)
 
 
 def _percent(share: float | None) -> str:
