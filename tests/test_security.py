@@ -34,10 +34,14 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob(
 
 OPENS_FILES_AS_CODE = {
     "eval", "exec", "compile", "__import__", "pickle", "cPickle", "dill", "cloudpickle", "marshal",
-    "shelve", "joblib", "yaml", "system", "popen", "runpy", "code", "load_module",
+    "shelve", "joblib", "system", "popen", "runpy", "code", "load_module",
 }  # fmt: skip
 HARMLESS = {"re.compile"}
-LOADS = {"torch.load", "numpy.load", "np.load", "pandas.read_pickle", "torch.jit.load"}
+LOADS = {
+    "torch.load", "numpy.load", "np.load", "pandas.read_pickle", "torch.jit.load",
+    "yaml.load", "yaml.safe_load", "yaml.full_load", "yaml.unsafe_load", "yaml.load_all",
+}  # fmt: skip
+"""YAML is written, never read."""
 
 
 def nodes(path: Path) -> Iterator[ast.AST]:
