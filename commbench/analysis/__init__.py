@@ -1,1 +1,1 @@
-"""Numbers from records: statistics, rows, columns, diagnostics. Imports importers and below."""
+"""Numbers from records: statistics, rows, columns, diagnostics."""

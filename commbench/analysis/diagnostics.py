@@ -1,4 +1,4 @@
-"""DIAGNOSTICS: the closed table of reasons to distrust a measurement. Users see them as warnings.
+"""DIAGNOSTICS: the warnings about a measurement, each with its threshold and advice.
 
 Each has a name, a figure, a threshold, and advice. They are computed from the journal whenever a
 run is read, so a better rule applies to old runs too.

@@ -1,4 +1,4 @@
-"""What two runs must have in common to be compared, and in what else they differ.
+"""Checks whether two runs can be compared, and lists other differences of their environments.
 
 Facts that are unknown on either side are not compared: results.csv holds few, and files of other
 tools hold fewer.

@@ -1,4 +1,4 @@
-"""What disturbed a measurement, over all batches of its case: stalls, queues, late ranks."""
+"""Figures of what disturbed a case: stalled iterations, waiting for processors, late ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fraction of a link's speed that a bandwidth needs, and the bound from which it follows.
+"""The fraction of the speed of a link that a measured bandwidth needs, and the bound behind it.
 
 With any algorithm, factor(n) x S bytes pass the link of some rank of n in one direction, and
 factor(k) x S bytes the network of some node of k. In all_to_all each rank of a node adds blocks of

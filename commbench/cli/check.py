@@ -1,54 +1,43 @@
-"""`commbench check`: checks a run against limits or a baseline, with an exit code for CI."""
+"""`commbench check`: fails where a run breaks limits, with regard to noise. For CI and acceptance
+tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Op, Ranks
 
 
 def check(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label.")
-    ],
-    against: Annotated[
-        str | None, typer.Option(metavar="BASELINE", help="The run that --max-slowdown means.")
-    ] = None,
-    max_slowdown: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[OP:][SIZES:]PART",
-            help="By how much rows may be slower than in BASELINE.  [default: 10% with --against]",
-        ),
-    ] = None,
-    min_busbw: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[OP:][SIZES:]GB/s", help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s."
-        ),
-    ] = None,
-    max_time: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[OP:][SIZES:]TIME", help="Longest time: all_reduce:-64K:80us."),
-    ] = None,
-    rules: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Rules from a file: see docs.")
-    ] = None,
-    undecided: Annotated[
-        str, typer.Option(metavar="HOW", help="pass or fail: what an undecided row counts as.")
-    ] = "pass",
-    allow_unmatched: Annotated[
-        bool, typer.Option("--allow-unmatched", help="A rule need not match any row.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Check although what must match does not.")
-    ] = False,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE.xml", help="Write JUnit XML; FILE must not exist.")
-    ] = None,
+    run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
+    against: str | None = Option(
+        None, metavar="BASELINE", help="The run that --max-slowdown means."
+    ),
+    max_slowdown: list[str] | None = Option(
+        None,
+        metavar="[OP:][SIZES:]PART",
+        help="By how much rows may be slower than in BASELINE.  [default: 10% with --against]",
+    ),
+    min_busbw: list[str] | None = Option(
+        None, metavar="[OP:][SIZES:]GB/s", help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s."
+    ),
+    max_time: list[str] | None = Option(
+        None, metavar="[OP:][SIZES:]TIME", help="Longest time: all_reduce:-64K:80us."
+    ),
+    rules: Path | None = Option(None, metavar="FILE.toml", help="Rules from a file: see docs."),
+    undecided: str = Option(
+        "pass", metavar="HOW", help="pass or fail: what an undecided row counts as."
+    ),
+    allow_unmatched: bool = Option(
+        False, "--allow-unmatched", help="A rule need not match any row."
+    ),
+    force: bool = Option(False, "--force", help="Check although what must match does not."),
+    junit: Path | None = Option(
+        None, metavar="FILE.xml", help="Write JUnit XML; FILE must not exist."
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,

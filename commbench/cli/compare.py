@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Op, Ranks
 
 
 def compare(
-    first: Annotated[
-        str,
-        typer.Argument(
-            metavar="A",
-            help="The run to hold others against: folder, results.csv, label, or file.",
-        ),
-    ],
-    others: Annotated[list[str], typer.Argument(metavar="B...", help="What is compared with A.")],
-    tolerance: Annotated[
-        str, typer.Option(metavar="PART", help="Ratios within this of 1 count as the same.")
-    ] = "5%",
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Compare although what must match does not."),
-    ] = False,
-    format_: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="table, markdown, csv or json.")
-    ] = "table",
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="Draw the one kind of case there is into a file."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw every kind of case into this folder.")
-    ] = None,
-    fail_if_slower: Annotated[
-        bool, typer.Option("--fail-if-slower", help="Exit with 1 if any row is slower than in A.")
-    ] = False,
+    first: str = Argument(
+        metavar="A", help="The run to hold others against: folder, results.csv, label, or file."
+    ),
+    others: list[str] = Argument(metavar="B...", help="What is compared with A."),
+    tolerance: str = Option(
+        "5%", metavar="PART", help="Ratios within this of 1 count as the same."
+    ),
+    force: bool = Option(False, "--force", help="Compare although what must match does not."),
+    format_: str = Option(
+        "table", "--format", metavar="FORMAT", help="table, markdown, csv or json."
+    ),
+    plot: Path | None = Option(
+        None, metavar="FILE.png", help="Draw the one kind of case there is into a file."
+    ),
+    output: Path | None = Option(
+        None, metavar="DIR", help="Draw every kind of case into this folder."
+    ),
+    fail_if_slower: bool = Option(
+        False, "--fail-if-slower", help="Exit with 1 if any row is slower than in A."
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,

@@ -1,27 +1,18 @@
-"""`commbench doctor`: is this host in the way of measuring?"""
+"""`commbench doctor`: finds what on this host would disturb measurements."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Annotated
 
-import typer
+from typer import Option
 
 
 def doctor(
-    seconds: Annotated[
-        float, typer.Option(metavar="S", help="Seconds for the whole check, about.")
-    ] = 60.0,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="How often each cpu mode is tried, in turn.")
-    ] = 3,
-    nproc_per_node: Annotated[
-        int, typer.Option(metavar="N", help="Ranks that each launch starts.")
-    ] = 2,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON instead, for tickets.")
-    ] = False,
+    seconds: float = Option(60.0, metavar="S", help="Seconds for the whole check, about."),
+    rounds: int = Option(3, metavar="N", help="How often each cpu mode is tried, in turn."),
+    nproc_per_node: int = Option(2, metavar="N", help="Ranks that each launch starts."),
+    as_json: bool = Option(False, "--json", help="Print everything as JSON instead, for tickets."),
 ) -> None:
     """Look for what is in the way of measuring with CPU ranks here, and try what would help.
 

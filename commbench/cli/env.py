@@ -1,4 +1,4 @@
-"""`commbench env`: what this machine offers."""
+"""`commbench env`: prints the versions, devices, backends and variables of this machine."""
 
 from __future__ import annotations
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typer import Argument, Option
 
-import typer
+from commbench.cli.options import Output, print_or_write
 
 
 def export(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label.")
-    ],
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="csv, json, markdown, nccl-tests, parquet, openmetrics.",
-        ),
-    ] = "csv",
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file that does not exist.  [default: print it]"),
-    ] = None,
+    run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
+    format_: str = Option(
+        "csv",
+        "--format",
+        metavar="FORMAT",
+        help="csv, json, markdown, nccl-tests, parquet, openmetrics.",
+    ),
+    output: Output = None,
 ) -> None:
     """Write the rows of a run in another format.
 
@@ -33,9 +25,8 @@ def export(
     """
     from commbench.analysis.load import load
     from commbench.errors import UsageError
-    from commbench.output.console import print_result, print_status
+    from commbench.output.console import print_status
     from commbench.report.exporters import EXPORTERS
-    from commbench.results.files import write_new
     from commbench.results.run_folder import find_run
     from commbench.validation import choose
 
@@ -46,10 +37,6 @@ def export(
             f"{format_} needs more than {source.path} holds", "give the run folder or its run.jsonl"
         )
     content = exporter.export(source)
-    if output is not None:
-        write_new(output, content)
-        print_result(output)
-    elif isinstance(content, str):
-        print_result(content, end="")
-    else:
+    if output is None and isinstance(content, bytes):
         raise UsageError(f"{format_} is no text", "name a file: --output FILE")
+    print_or_write(content, output)

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Op, Ranks
 
 
 def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Output of nccl-tests (text, JSON), OSU, IMB or PARAM."
-        ),
-    ],
+    file: Path = Argument(
+        metavar="FILE", help="Output of nccl-tests (text, JSON), OSU, IMB or PARAM."
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the run.  [default: the file's]")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the run, new or empty.  [default: results/TIME-LABEL]"
-        ),
-    ] = None,
+    label: str | None = Option(
+        None, metavar="NAME", help="Name of the run.  [default: the file's]"
+    ),
+    output: Path | None = Option(
+        None, metavar="DIR", help="Folder of the run, new or empty.  [default: results/TIME-LABEL]"
+    ),
 ) -> None:
     """Make a run folder of another tool's results.
 

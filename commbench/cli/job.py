@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
+from commbench.cli.options import Output, print_or_write
 from commbench.jobs.job import Job, parse_variables
 
 job = typer.Typer(
@@ -17,12 +18,12 @@ job = typer.Typer(
 )
 
 AFTER_DASHES = {"allow_extra_args": True}
-OPTIONS_OF_RUN = "-- OPTIONS OF RUN"
-Nodes = Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes to measure on.")]
-Ranks = Annotated[int, typer.Option("--nproc-per-node", metavar="N", help="Ranks per node.")]
+METAVAR = "[OPTIONS] -- OPTIONS OF RUN"
+Nodes = Annotated[int, Option("--nodes", metavar="N", help="Nodes to measure on.")]
+Ranks = Annotated[int, Option("--nproc-per-node", metavar="N", help="Ranks per node.")]
 Gpus = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--gpus-per-node",
         metavar="N",
         help="GPUs of each node.  [default: one per rank if nccl or cuda is asked for, else none]",
@@ -30,44 +31,35 @@ Gpus = Annotated[
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME=VALUE", help="Variable of every rank. May be repeated."),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A file that does not exist.  [default: print it]"),
+    Option("--env", metavar="NAME=VALUE", help="Variable of every rank. May be repeated."),
 ]
 
 
-@job.command(context_settings=AFTER_DASHES, options_metavar=f"[OPTIONS] {OPTIONS_OF_RUN}")
+@job.command(context_settings=AFTER_DASHES, options_metavar=METAVAR)
 def slurm(
     context: typer.Context,
     nodes: Nodes,
     nproc_per_node: Ranks,
     gpus_per_node: Gpus = None,
-    partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Partition to run in.")
-    ] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to charge.")] = None,
-    time: Annotated[
-        str, typer.Option(metavar="T", help="Longest time: 30m, 2h, 1d, or as Slurm writes it.")
-    ] = "30m",
-    cpus_per_task: Annotated[
-        int | None, typer.Option(metavar="N", help="CPUs of each rank.  [default: Slurm's]")
-    ] = None,
-    exclusive: Annotated[
-        bool, typer.Option("--exclusive/--shared", help="Whole nodes, or beside other jobs.")
-    ] = True,
-    container: Annotated[
-        str | None,
-        typer.Option(metavar="IMAGE", help="Run in this image; needs the plugin pyxis."),
-    ] = None,
-    setup: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LINE",
-            help="Line of shell before the run, such as 'module load cuda'. May be repeated.",
-        ),
-    ] = None,
+    partition: str | None = Option(None, metavar="NAME", help="Partition to run in."),
+    account: str | None = Option(None, metavar="NAME", help="Account to charge."),
+    time: str = Option(
+        "30m", metavar="T", help="Longest time: 30m, 2h, 1d, or as Slurm writes it."
+    ),
+    cpus_per_task: int | None = Option(
+        None, metavar="N", help="CPUs of each rank.  [default: Slurm's]"
+    ),
+    exclusive: bool = Option(
+        True, "--exclusive/--shared", help="Whole nodes, or beside other jobs."
+    ),
+    container: str | None = Option(
+        None, metavar="IMAGE", help="Run in this image; needs the plugin pyxis."
+    ),
+    setup: list[str] | None = Option(
+        None,
+        metavar="LINE",
+        help="Line of shell before the run, such as 'module load cuda'. May be repeated.",
+    ),
     env: Variables = None,
     output: Output = None,
 ) -> None:
@@ -86,50 +78,37 @@ def slurm(
         partition=partition, account=account, time=time, cpus_per_task=cpus_per_task,
         exclusive=exclusive, container=container, setup=tuple(setup or ()),
     )  # fmt: skip
-    job = make_job(
-        context.args, nodes=nodes, ranks_per_node=nproc_per_node, gpus_per_node=gpus_per_node,
-        variables=env or (),
-    )  # fmt: skip
-    _write(batch_script(job, options), output)
+    job = make_job(context.args, nodes, nproc_per_node, gpus_per_node, env or ())
+    print_or_write(batch_script(job, options), output)
 
 
-@job.command(context_settings=AFTER_DASHES, options_metavar=f"[OPTIONS] {OPTIONS_OF_RUN}")
+@job.command(context_settings=AFTER_DASHES, options_metavar=METAVAR)
 def kubernetes(
     context: typer.Context,
     nodes: Nodes,
     nproc_per_node: Ranks,
-    image: Annotated[
-        str, typer.Option(metavar="IMAGE", help="Image of the pods, with commbench and torch.")
-    ],
+    image: str = Option(metavar="IMAGE", help="Image of the pods, with commbench and torch."),
     gpus_per_node: Gpus = None,
-    kind: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help="trainjob: of Kubeflow Trainer; pytorchjob: of the Training Operator before it.",
-        ),
-    ] = "trainjob",
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the job.  [default: commbench-LABEL]"),
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Namespace.  [default: kubectl's]")
-    ] = None,
-    claim: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="PersistentVolumeClaim to keep the results in."),
-    ] = None,
-    resource: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=N",
-            help="Other resource of each pod: cpu=32, memory=64Gi, rdma/hca=1. May be repeated.",
-        ),
-    ] = None,
-    runtime: Annotated[
-        str, typer.Option(metavar="NAME", help="ClusterTrainingRuntime of a trainjob.")
-    ] = "torch-distributed",
+    kind: str = Option(
+        "trainjob",
+        metavar="KIND",
+        help="trainjob: of Kubeflow Trainer; pytorchjob: of the Training Operator before it.",
+    ),
+    name: str | None = Option(
+        None, metavar="NAME", help="Name of the job.  [default: commbench-LABEL]"
+    ),
+    namespace: str | None = Option(None, metavar="NAME", help="Namespace.  [default: kubectl's]"),
+    claim: str | None = Option(
+        None, metavar="NAME", help="PersistentVolumeClaim to keep the results in."
+    ),
+    resource: list[str] | None = Option(
+        None,
+        metavar="NAME=N",
+        help="Other resource of each pod: cpu=32, memory=64Gi, rdma/hca=1. May be repeated.",
+    ),
+    runtime: str = Option(
+        "torch-distributed", metavar="NAME", help="ClusterTrainingRuntime of a trainjob."
+    ),
     env: Variables = None,
     output: Output = None,
 ) -> None:
@@ -149,33 +128,12 @@ def kubernetes(
         image=image, kind=kind, name=name, namespace=namespace, claim=claim, runtime=runtime,
         resources=parse_resources(resource or []),
     )  # fmt: skip
-    job = make_job(
-        context.args, nodes=nodes, ranks_per_node=nproc_per_node, gpus_per_node=gpus_per_node,
-        variables=env or (),
-    )  # fmt: skip
-    _write(manifest(job, options), output)
-
-
-def _write(text: str, output: Path | None) -> None:
-    """Print a text, or write it to a file that does not exist yet."""
-    from commbench.output.console import print_result
-
-    if output is None:
-        print_result(text, end="")
-        return
-    from commbench.results.files import write_new
-
-    write_new(output, text)
-    print_result(output)
+    job = make_job(context.args, nodes, nproc_per_node, gpus_per_node, env or ())
+    print_or_write(manifest(job, options), output)
 
 
 def make_job(
-    words: Sequence[str],
-    *,
-    nodes: int,
-    ranks_per_node: int,
-    gpus_per_node: int | None,
-    variables: Sequence[str],
+    words: Sequence[str], nodes: int, ranks_per_node: int, gpus: int | None, env: Sequence[str]
 ) -> Job:
     """The job that runs `commbench run WORDS`.
 
@@ -188,16 +146,16 @@ def make_job(
     options = parse_words(words, "job")
     backend = BACKENDS.get(options.backend or "")
     device = options.device or (backend.devices[0] if backend else "cpu")
-    if gpus_per_node is None:
-        gpus_per_node = 0 if device == "cpu" else ranks_per_node
+    if gpus is None:
+        gpus = 0 if device == "cpu" else ranks_per_node
     job = Job(
         title=options.name,
         words=tuple(words),
         output=None if options.output is None else str(options.output),
         nodes=nodes,
         ranks_per_node=ranks_per_node,
-        gpus_per_node=gpus_per_node,
-        variables=parse_variables(variables),
+        gpus_per_node=gpus,
+        variables=parse_variables(env),
     )
     plan = options.plan(options.backend or "gloo", device, nodes * ranks_per_node)
     if options.backend:

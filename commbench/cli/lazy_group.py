@@ -1,4 +1,4 @@
-"""A group of commands of which only the one that is called gets imported."""
+"""Imports only the command that the user calls."""
 
 from __future__ import annotations
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typer import Argument, Option
 
 
 def links(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A link or an accelerator: h100, ib-ndr.")
-    ] = None,
-    published: Annotated[
-        bool, typer.Option("--published", help="Bus bandwidths that others published instead.")
-    ] = False,
+    name: str | None = Argument(
+        None, metavar="[NAME]", help="A link or an accelerator: h100, ib-ndr."
+    ),
+    published: bool = Option(
+        False, "--published", help="Bus bandwidths that others published instead."
+    ),
 ) -> None:
     """Print the speed of links, one way, with sources: names that --peak understands.
 

@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
+from typer import Option
 
 from commbench import __version__
 from commbench.cli.lazy_group import LazyGroup
@@ -32,7 +33,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 @app.callback(invoke_without_command=True)
 def commbench(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: bool = Option(False, "--version", help="Print the version and exit."),
 ) -> None:
     """Benchmark the collectives of torch.distributed: latency, algorithm and bus bandwidth.
 

@@ -1,34 +1,38 @@
-"""Options that several commands have, beside those of `commbench run`."""
+"""Options that several commands share. Those of `commbench run` are in runner/run_options.py."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 
-Format = Annotated[
-    str,
-    typer.Option("--format", metavar="HOW", help=FORMAT_HELP),
-]
-Peak = Annotated[
-    str | None,
-    typer.Option("--peak", metavar="SPEED", help=PEAK_HELP),
-]
-
-
+Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
+Peak = Annotated[str | None, Option("--peak", metavar="SPEED", help=PEAK_HELP)]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", metavar="N", help="Of another tool's file: its ranks.")
+    int | None, Option("--ranks", metavar="N", help="Of another tool's file: its ranks.")
 ]
-
-
 Op = Annotated[
-    str | None,
-    typer.Option("--op", metavar="OP", help="Of another tool's file: what it measured."),
+    str | None, Option("--op", metavar="OP", help="Of another tool's file: what it measured.")
 ]
-
-
 Dtype = Annotated[
-    str | None, typer.Option("--dtype", metavar="DTYPE", help="Of another tool's file: elements.")
+    str | None, Option("--dtype", metavar="DTYPE", help="Of another tool's file: elements.")
 ]
+Output = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="A file that does not exist.  [default: print it]"),
+]
+
+
+def print_or_write(content: str | bytes, output: Path | None) -> None:
+    """Print a text, or write it or bytes to a file that does not exist yet and print its path."""
+    from commbench.output.console import print_result
+    from commbench.results.files import write_new
+
+    if output is None:
+        print_result(content, end="")
+    else:
+        write_new(output, content)
+        print_result(output)

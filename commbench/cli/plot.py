@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Op, Ranks
 
 
 def plot(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN...", help="Run folders, labels, or other tools' files."),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for the plots.  [default: the first run's]"),
-    ] = None,
+    runs: list[str] = Argument(
+        metavar="RUN...", help="Run folders, labels, or other tools' files."
+    ),
+    output: Path | None = Option(
+        None, metavar="DIR", help="Folder for the plots.  [default: the first run's]"
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,

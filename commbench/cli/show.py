@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typer import Argument
 
 from commbench.cli.options import Dtype, Format, Op, Peak, Ranks
 
 
 def show(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.",
-        ),
-    ],
+    run: str = Argument(
+        metavar="RUN",
+        help="Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.",
+    ),
     format_: Format = "table",
     peak: Peak = None,
     ranks: Ranks = None,

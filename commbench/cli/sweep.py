@@ -3,67 +3,55 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
+from typer import Option
 
 from commbench.cli.run_parameters import parse_words
 from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
 from commbench.sweep.settings import Setting
 
+_VARIED = ", ".join(VARIED_OPTIONS)
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def sweep(
     context: typer.Context,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            metavar="NAME=V,V",
-            help="Variable and the values to try; '-' leaves it unset. May be repeated: every "
-            "combination is measured. NAME:=VALUE takes a value with its commas.",
-        ),
-    ] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="OPTION=V,V",
-            help=f"Option of `commbench run` to try values of: {', '.join(VARIED_OPTIONS)}.",
-        ),
-    ] = None,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="How often each setting is measured, in turn.")
-    ] = 3,
-    tolerance: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PART", help="Differences up to this count as the same.  [default: 5%]"
-        ),
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sweep.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the sweep, new or empty.  [default: results/TIME-sweep]"
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Go on with the sweep in this folder; nothing else."),
-    ] = None,
-    export: Annotated[
-        str | None,
-        typer.Option(
-            "--export",
-            metavar="nccl-tuner",
-            help="Write the winners as a configuration of NCCL's tuner plugin, in the folder.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Sweep variables that the backend does not read, too.")
-    ] = False,
+    env: list[str] | None = Option(
+        None,
+        "--env",
+        metavar="NAME=V,V",
+        help="Variable and the values to try; '-' leaves it unset. May be repeated: every "
+        "combination is measured. NAME:=VALUE takes a value with its commas.",
+    ),
+    vary: list[str] | None = Option(
+        None,
+        "--vary",
+        metavar="OPTION=V,V",
+        help=f"Option of `commbench run` to try values of: {_VARIED}.",
+    ),
+    rounds: int = Option(3, metavar="N", help="How often each setting is measured, in turn."),
+    tolerance: str | None = Option(
+        None, metavar="PART", help="Differences up to this count as the same.  [default: 5%]"
+    ),
+    label: str | None = Option(None, metavar="NAME", help="Name of the sweep."),
+    output: Path | None = Option(
+        None,
+        metavar="DIR",
+        help="Folder of the sweep, new or empty.  [default: results/TIME-sweep]",
+    ),
+    resume: Path | None = Option(
+        None, metavar="DIR", help="Go on with the sweep in this folder; nothing else."
+    ),
+    export: str | None = Option(
+        None,
+        "--export",
+        metavar="nccl-tuner",
+        help="Write the winners as a configuration of NCCL's tuner plugin, in the folder.",
+    ),
+    force: bool = Option(
+        False, "--force", help="Sweep variables that the backend does not read, too."
+    ),
 ) -> None:
     """Measure under every combination of settings, and say which is best for which sizes.
 

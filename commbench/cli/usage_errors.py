@@ -1,4 +1,4 @@
-"""The message and the hint for a command line that Typer refuses."""
+"""Makes the message and the hint for a command line that Typer rejects."""
 
 from __future__ import annotations
 

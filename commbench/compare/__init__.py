@@ -1,1 +1,2 @@
-"""Two runs side by side: rows that go together, ratios with intervals, verdicts."""
+"""`commbench compare`: matches the rows of two runs, computes ratios with intervals, decides
+verdicts."""

@@ -1,4 +1,4 @@
-"""The ratio of two median times with its 95 % interval, and the verdict on it with its reason.
+"""The ratio of two median times with its 95 % interval, and the verdict with its reason.
 
     d = b - a        low  = d - sqrt((b - low_b)^2 + (high_a - a)^2)
                      high = d + sqrt((high_b - b)^2 + (a - low_a)^2)

@@ -1,1 +1,1 @@
-"""Is this host in the way of measuring with CPU ranks? Imports launch and the layers below it."""
+"""Finds what on this host would disturb measurements with CPU ranks."""

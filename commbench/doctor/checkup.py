@@ -1,4 +1,4 @@
-"""The check of a host, step by step. What was found is kept, whatever ends the check early."""
+"""Checks a host step by step. Findings are kept where the check ends early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""FINDINGS, the closed table of what can be in the way of measuring on this host, with advice."""
+"""FINDINGS: the list of what can disturb measurements on a host, each with its threshold and
+advice."""
 
 from __future__ import annotations
 

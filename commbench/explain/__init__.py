@@ -1,1 +1,1 @@
-"""`commbench explain` and `links`: figures of a row in sentences. Imports analysis and below."""
+"""`commbench explain` and `links`: figures of a row in sentences."""

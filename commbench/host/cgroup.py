@@ -1,4 +1,4 @@
-"""What the control groups of this process allow of processors and memory, in versions 1 and 2."""
+"""Reads the processor and memory limits of the control groups of this process, versions 1 and 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel counts of this process's waiting for processors.
+"""Reads the kernel's counters of how long this process waited for processors.
 
 It is read before and after a batch of iterations, never within one.
 """

@@ -1,4 +1,4 @@
-"""What a person says of another tool's file, and how it is combined with what the file says.
+"""What a user states about another tool's file, and how it is combined with what the file states.
 
 A hint gives what the file does not say, and chooses among what it says. A hint that contradicts the
 file is a UsageError. Nothing is guessed.

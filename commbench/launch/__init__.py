@@ -1,1 +1,1 @@
-"""How ranks come to life, and what devices and backends there are: found, never guessed."""
+"""Starts ranks, and detects the devices and backends of this host."""

@@ -1,4 +1,4 @@
-"""The devices and backends of this host, and the defaults chosen from them."""
+"""Detects devices and backends, and chooses the default backend, device and number of ranks."""
 
 from __future__ import annotations
 

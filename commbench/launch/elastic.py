@@ -1,4 +1,4 @@
-"""Launches the ranks of this node with torchrun's elastic agent, used as a library."""
+"""Starts the ranks of this node with torchrun's elastic agent, used as a library. The default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Why a launch failed: which rank ended, how, what it was doing, and its last output."""
+"""Makes the error of a failed launch: which rank ended, how, what it was doing, and its last
+output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepares this process for ranks: imports torch, and raises the limit of open files."""
+"""Prepares the launcher process for ranks: imports torch, raises the limit of open files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches ranks with the plain torchrun command, whose ranks join by torchrun's variables."""
+"""Starts ranks with the plain torchrun command (`--launcher torchrun`)."""
 
 from __future__ import annotations
 

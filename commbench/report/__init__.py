@@ -1,1 +1,1 @@
-"""Views of one run: tables, notes, plots, export formats. Imports analysis and below."""
+"""Views of one run: tables, notes, plots, export formats."""

@@ -1,1 +1,1 @@
-"""The run folder: the journal, its schema, and the files in it. Imports spec, output and below."""
+"""The run folder: the journal, its schema, and the files in it."""

@@ -10,19 +10,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from commbench.errors import RecordsError
 from commbench.results.run_folder import JOURNAL, unwritable_error
-from commbench.results.schema import (
-    Batch,
-    Measurement,
-    Run,
-    RunEnd,
-    RunHeader,
-)
+from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 
@@ -49,20 +44,20 @@ class Journal:
 
     def header(self, header: RunHeader) -> None:
         """Write the header of a launch."""
-        self._write(_encode("header", header))
+        self.write(_encode("header", header))
 
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
-        self._write(_encode("batch", batch) | {"case": case.index})
+        self.write(_encode("batch", batch) | {"case": case.index})
 
     def measurement(self, measurement: Measurement) -> None:
         """Write one finished case, whose batches were written before."""
-        self._write(_encode("case", measurement._replace(batches=())))
+        self.write(_encode("case", measurement._replace(batches=())))
 
     def end(self, end: RunEnd) -> None:
         """Write how the run ended, and close the file."""
         try:
-            self._write(_encode("end", end))
+            self.write(_encode("end", end))
         finally:
             self.close()
 
@@ -70,7 +65,8 @@ class Journal:
         """Close the file without an end line."""
         self._file.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any]) -> None:
+        """Write one line, given as a JSON object."""
         rest = text = (json.dumps(line, allow_nan=False) + "\n").encode()
         try:
             if not os.fstat(self._file.fileno()).st_nlink:
@@ -105,7 +101,7 @@ def _count_complete_bytes(file: int) -> int:
 
 def _encode(kind: str, record: Any) -> dict[str, Any]:
     """The JSON object of a record, for a line of this kind."""
-    return {"kind": kind} | {name: _as_json(value) for name, value in record._asdict().items()}
+    return {"kind": kind, **_as_json(record)}
 
 
 def _as_json(value: Any) -> Any:
@@ -121,12 +117,19 @@ def _as_json(value: Any) -> Any:
 def write_run(folder: Path, run: Run) -> None:
     """Write the journal of a complete run into a folder that exists."""
     journal = Journal(folder)
-    journal.header(run.header)
+    for line in encode_run(run):
+        journal.write(line)
+    journal.close()
+
+
+def encode_run(run: Run) -> Iterator[dict[str, Any]]:
+    """The lines of the journal of a complete run, as JSON objects."""
+    yield _encode("header", run.header)
     for measurement in run.measurements:
         for batch in measurement.batches:
-            journal.batch(measurement.case, batch)
-        journal.measurement(measurement)
-    journal.end(run.end or RunEnd(status="complete"))
+            yield _encode("batch", batch) | {"case": measurement.case.index}
+        yield _encode("case", measurement._replace(batches=()))
+    yield _encode("end", run.end or RunEnd(status="complete"))
 
 
 def remove_if_empty(folder: Path) -> None:

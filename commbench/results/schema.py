@@ -1,4 +1,4 @@
-"""The records of a journal, and the integer version of its format.
+"""The records of a journal, the integer version of its format, and the upgrades of older versions.
 
 History of SCHEMA:
     1   2026-11-21   first version

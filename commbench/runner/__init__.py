@@ -1,1 +1,2 @@
-"""One run from its options to its record. Prints nothing: a RunListener is told."""
+"""Runs one measurement, from its options to its record. Reports to a RunListener and prints
+nothing."""

@@ -1,4 +1,4 @@
-"""A run before its ranks are there: where it measures, and its whole plan."""
+"""Chooses the device, the number of ranks and the plan of a run, before its ranks start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run changes of the process that calls it, and puts back."""
+"""Saves and restores what a run changes of the process that calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`commbench run --resume`: the run, whether options agree with it, and what is left of it."""
+"""`commbench run --resume`: finds the run, checks the options, and lists what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run from its options to its record."""
+"""Runs one measurement: chooses launched or external ranks, and returns the recorded run."""
 
 from __future__ import annotations
 

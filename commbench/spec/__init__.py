@@ -1,1 +1,1 @@
-"""What to measure: a plan, its cases, and the tables behind them. Imports units and below."""
+"""What to measure: a plan, its cases, and the tables behind them."""

@@ -1,4 +1,4 @@
-"""The table of dimensions: in what the cases of a plan differ from one another.
+"""The table of dimensions of a case: operation, dtype, size and so on.
 
 A case has one value in each dimension, and no two cases of a plan have the same values. Adding a
 dimension takes an entry here, a field of Case and a field of Plan; the two fields have defaults, so

@@ -83,35 +83,20 @@ class Peak(NamedTuple):
 @cache
 def load_links() -> tuple[Link, ...]:
     """Every link in `data/links.csv`."""
-    return tuple(
-        Link(
-            name=row["name"],
-            aliases=tuple(row["aliases"].split()),
-            what=row["what"],
-            bytes_per_second=float(row["GBps"]) * GB,
-            per=row["per"],
-            source=row["source"],
-        )
-        for row in _read("links.csv")
-    )
+    links = []
+    for row in _read("links.csv"):
+        aliases, speed = tuple(row.pop("aliases").split()), float(row.pop("GBps")) * GB
+        links.append(Link(**row, aliases=aliases, bytes_per_second=speed))
+    return tuple(links)
 
 
 def load_published() -> tuple[Published, ...]:
     """Every figure in `data/published.csv`."""
-    return tuple(
-        Published(
-            machine=row["machine"],
-            operation=row["operation"],
-            ranks=int(row["ranks"]),
-            nodes=int(row["nodes"]),
-            how=row["how"],
-            size=row["size"],
-            busbw=float(row["GBps"]) * GB,
-            link=row["link"],
-            source=row["source"],
-        )
-        for row in _read("published.csv")
-    )
+    figures = []
+    for row in _read("published.csv"):
+        ranks, nodes, busbw = int(row.pop("ranks")), int(row.pop("nodes")), float(row.pop("GBps"))
+        figures.append(Published(**row, ranks=ranks, nodes=nodes, busbw=busbw * GB))
+    return tuple(figures)
 
 
 def _read(name: str) -> Iterator[dict[str, str]]:

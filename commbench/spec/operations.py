@@ -32,6 +32,13 @@ ALL_PLACEMENTS = "both"
 PLACEMENT_CHOICES = (NATURAL, *PLACEMENTS, ALL_PLACEMENTS)
 
 
+BUSBW_FACTORS: dict[str, Callable[[int], float]] = {
+    "1": lambda _: 1.0,
+    "(n-1)/n": lambda n: (n - 1) / n,
+    "2(n-1)/n": lambda n: 2 * (n - 1) / n,
+}
+
+
 class Extent(Enum):
     """How much of the size S the buffer of a rank holds."""
 
@@ -71,9 +78,8 @@ class Operation(NamedTuple):
     expected: Callable[[BlockPosition], BlockOrigin | None]
     """The closed form of the result: what a block of the receive buffer must hold. None: its
     content is undefined."""
-    busbw_factor: Callable[[int], float] | None
-    """Bus bandwidth over algorithm bandwidth for n ranks; None for an operation without data."""
     busbw_formula: str
+    """Bus bandwidth over algorithm bandwidth for n ranks; empty for an operation without data."""
     placements: tuple[str, ...] = (OUT_OF_PLACE,)
     """The placements it has; the first is its own default."""
     blocks: bool = False
@@ -103,21 +109,14 @@ class Operation(NamedTuple):
         return (ranks - 1).bit_length() if self.log_depth else min(ranks - 1, 1)
 
     @property
+    def busbw_factor(self) -> Callable[[int], float] | None:
+        """The function of the number of ranks that `busbw_formula` names."""
+        return BUSBW_FACTORS.get(self.busbw_formula)
+
+    @property
     def has_data(self) -> bool:
         """Whether it moves data, and so has sizes and element types."""
         return self.send is not Extent.NOTHING
-
-
-def _one(_: int) -> float:
-    return 1.0
-
-
-def _all_but_own(ranks: int) -> float:
-    return (ranks - 1) / ranks
-
-
-def _twice_all_but_own(ranks: int) -> float:
-    return 2 * (ranks - 1) / ranks
 
 
 def _all_gather(dist: Any, b: Any) -> None:
@@ -131,10 +130,6 @@ def _reduce_scatter(dist: Any, b: Any) -> None:
     scatter(b.receive, b.send, op=b.reduce_op, group=b.group)
 
 
-def _reduce(dist: Any, b: Any) -> None:
-    dist.reduce(b.receive, dst=b.global_root, op=b.reduce_op, group=b.group)
-
-
 def _ring_shift(dist: Any, b: Any) -> None:
     following, previous = (b.global_ranks[(b.rank + step) % b.ranks] for step in (1, -1))
     transfers = [
@@ -143,10 +138,6 @@ def _ring_shift(dist: Any, b: Any) -> None:
     ]
     for work in dist.batch_isend_irecv(transfers):
         work.wait()
-
-
-def _reduced_at_root(at: BlockPosition) -> BlockOrigin | None:
-    return BlockOrigin(block=0) if at.rank == at.root else None
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -159,7 +150,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.WHOLE,
             call=lambda dist, b: dist.all_reduce(b.receive, op=b.reduce_op, group=b.group),
             expected=lambda _: BlockOrigin(block=0),
-            busbw_factor=_twice_all_but_own,
             busbw_formula="2(n-1)/n",
             placements=(IN_PLACE,),
             reduces=True,
@@ -174,7 +164,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.WHOLE,
             call=_all_gather,
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
-            busbw_factor=_all_but_own,
             busbw_formula="(n-1)/n",
             placements=(OUT_OF_PLACE, IN_PLACE),
             blocks=True,
@@ -189,7 +178,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.BLOCK,
             call=_reduce_scatter,
             expected=lambda at: BlockOrigin(block=at.rank),
-            busbw_factor=_all_but_own,
             busbw_formula="(n-1)/n",
             placements=(OUT_OF_PLACE, IN_PLACE),
             blocks=True,
@@ -205,7 +193,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.WHOLE,
             call=lambda dist, b: dist.broadcast(b.receive, src=b.global_root, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.root, block=0),
-            busbw_factor=_one,
             busbw_formula="1",
             placements=(IN_PLACE,),
             rooted=True,
@@ -220,7 +207,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.WHOLE,
             call=lambda dist, b: dist.all_to_all_single(b.receive, b.send, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
-            busbw_factor=_all_but_own,
             busbw_formula="(n-1)/n",
             blocks=True,
             nccl_tests="alltoall_perf",
@@ -230,9 +216,10 @@ OPERATIONS: dict[str, Operation] = {
             summary="the root gets all ranks' tensors reduced",
             send=Extent.WHOLE,
             receive=Extent.WHOLE,
-            call=_reduce,
-            expected=_reduced_at_root,
-            busbw_factor=_one,
+            call=lambda dist, b: dist.reduce(
+                b.receive, dst=b.global_root, op=b.reduce_op, group=b.group
+            ),
+            expected=lambda at: BlockOrigin(block=0) if at.rank == at.root else None,
             busbw_formula="1",
             placements=(IN_PLACE,),
             reduces=True,
@@ -250,7 +237,6 @@ OPERATIONS: dict[str, Operation] = {
                 b.send, b.receive_blocks, dst=b.global_root, group=b.group
             ),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
-            busbw_factor=_all_but_own,
             busbw_formula="(n-1)/n",
             placements=(OUT_OF_PLACE, IN_PLACE),
             blocks=True,
@@ -266,7 +252,6 @@ OPERATIONS: dict[str, Operation] = {
                 b.receive, b.send_blocks, src=b.global_root, group=b.group
             ),
             expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
-            busbw_factor=_all_but_own,
             busbw_formula="(n-1)/n",
             placements=(OUT_OF_PLACE, IN_PLACE),
             blocks=True,
@@ -280,7 +265,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
-            busbw_factor=_one,
             busbw_formula="1",
             min_ranks=2,
             nccl_tests="sendrecv_perf",
@@ -293,7 +277,6 @@ OPERATIONS: dict[str, Operation] = {
             receive=Extent.NOTHING,
             call=lambda dist, b: dist.barrier(group=b.group),
             expected=lambda _: None,
-            busbw_factor=None,
             busbw_formula="",
             placements=("",),
         ),

@@ -1,1 +1,1 @@
-"""The same measurement under several settings. Imports runner and the layers below."""
+"""The same measurement under several settings."""

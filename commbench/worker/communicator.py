@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -116,11 +115,11 @@ class Communicator:
         mine = value if self.rank == source else None
         return _unpacked(self.share(_packed(mine, message_bytes), source))
 
-    def share_object(self, value: Any) -> Any:
-        """The object of rank 0, of any size, on every rank; by pickle, so only within a job."""
-        data = bytearray(b"" if self.rank else pickle.dumps(value))
+    def share_large_value(self, value: Any) -> Any:
+        """The JSON value of rank 0, of any size, on every rank."""
+        data = bytearray(b"" if self.rank else json.dumps(value).encode())
         size = int(self.share(torch.tensor(len(data))))
-        return pickle.loads(self.share(_as_bytes(data or bytearray(size))).numpy())
+        return _unpacked(self.share(_as_bytes(data or bytearray(size))))
 
     def agree(
         self, part: Any, decide: Callable[[list[Any]], Any], message_bytes: int = MESSAGE_BYTES

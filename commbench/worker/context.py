@@ -1,4 +1,4 @@
-"""The input of a rank: its context, and the task of its launch. Needs no torch."""
+"""The data that a launcher passes to a rank. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry point of a rank that commbench itself launched, in a forked or spawned process."""
+"""The first function of a rank that the elastic agent started, in a forked or spawned process."""
 
 from __future__ import annotations
 

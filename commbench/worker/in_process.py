@@ -1,4 +1,4 @@
-"""Measures on a process group of the caller's own torchrun job: no launch, no second pipeline."""
+"""`commbench.measure()`: measures on a process group of the caller, and starts no ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import make_row
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, first_line
 from commbench.host.environment import gather_facts
-from commbench.results.journal import write_run
+from commbench.results.journal import encode_run, write_run
+from commbench.results.journal_reader import decode_run
 from commbench.results.schema import Run
 from commbench.spec.plan import Plan
 from commbench.worker.communicator import Communicator, gloo_group
@@ -89,7 +90,8 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
     state = open_state(None, comm.rank)
     collector = measure_cases(task, comm, state, header, group, RunCollector)
     path = "" if task.folder_exists else str(task.folder)
-    run: Run = comm.share_object(collector.run(path) if collector else None)
+    lines = comm.share_large_value(list(encode_run(collector.run(path))) if collector else None)
+    run = decode_run(lines)._replace(path=path)
     if path:
         comm.agree(None, lambda _: _write(task.folder, run))
     return run

@@ -1,4 +1,4 @@
-"""What a rank does from its first line to its last: join, meet the others, measure, leave."""
+"""The life of a rank: join the process group, agree on the plan, measure, leave the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reduces what all ranks measured in a batch to what is recorded of it.
+"""Combines the times of all ranks in a batch into what is recorded of it.
 
 Rank 0 needs O(iterations + ranks) bytes: of each iteration it gets maxima and minima over the
 ranks, along a tree in which every rank passes on as many numbers as it has itself, and of each rank

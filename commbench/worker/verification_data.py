@@ -13,7 +13,7 @@ of two) three ranks contribute, and the tolerance is the rounding error of so ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -126,10 +126,10 @@ def _contribution(
 @lru_cache(maxsize=SHARED_ROWS)
 def _base(dtype_name: str) -> torch.Tensor:
     largest = min(DTYPES[dtype_name].exact_limit, 250)
-    return _draw(tuple(range(largest + 1)))
+    return _draw(range(largest + 1))
 
 
-def _draw(values: tuple[int, ...]) -> torch.Tensor:
+def _draw(values: Sequence[int]) -> torch.Tensor:
     """PERIOD values drawn at random, the same in every process."""
     generator = torch.Generator().manual_seed(_SEED)
     picks = torch.randint(len(values), (PERIOD,), generator=generator)

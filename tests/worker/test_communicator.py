@@ -40,11 +40,11 @@ def test_the_first_rank_with_a_flag_is_known_to_all(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_any_rank_can_share_a_value_and_rank_0_an_object_of_any_size(ranks: int) -> None:
+def test_any_rank_can_share_a_value_and_rank_0_one_of_any_size(ranks: int) -> None:
     values = on_ranks(ranks, lambda comm: comm.share_value({"from": comm.rank}, ranks - 1))
     assert values == [{"from": ranks - 1}] * ranks
-    large = {"numbers": tuple(range(100_000))}
-    objects = on_ranks(ranks, lambda comm: comm.share_object(None if comm.rank else large))
+    large = {"numbers": list(range(100_000))}
+    objects = on_ranks(ranks, lambda comm: comm.share_large_value(None if comm.rank else large))
     assert objects == [large] * ranks
 
 

@@ -1,4 +1,4 @@
-"""What nccl-tests says of a run before its results: program, parameters, devices."""
+"""Parses what nccl-tests prints before its results: program, parameters, devices."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The watchdog of a rank: heartbeats of all ranks, the analysis of a hang, and its end."""
+"""Publishes heartbeats of ranks, finds ranks that hang or are lost, and ends the others."""

@@ -1,4 +1,5 @@
-"""The watchdog of a rank: a thread that publishes heartbeats, and ends a rank that waits in vain.
+"""The watchdog thread of a rank: publishes heartbeats, notices hung and lost ranks, and ends its
+rank.
 
 It looks once a second. Three things make it act, each with a method of its own: the rank has made
 no progress for longer than its operation may take (`_end_hang`), another rank has reported a lost
