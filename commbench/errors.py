@@ -28,29 +28,26 @@ class CommbenchError(Exception):
     """
 
     exit_code = 2
-    is_reporter = True
-    """Whether this process reports it. Of several ranks with the same error, one does."""
     run: Any = None
     """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
 
-    def __init__(self, message: str, hint: str = "", details: str = "") -> None:
+    def __init__(
+        self, message: str, hint: str = "", details: str = "", *, is_reporter: bool = True
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.details = details
+        self.is_reporter = is_reporter
+        """Whether this process reports it. Of several ranks with the same error, one does."""
 
 
 class UsageError(CommbenchError):
-    """The request is wrong: an unknown name, a malformed size, contradictory options.
-
-    Where the value of one `field` is wrong, the message begins with the name of that field.
-    """
+    """The request is wrong: an unknown name, a malformed size, contradictory options."""
 
     exit_code = 2
-
-    def __init__(self, message: str, hint: str = "", details: str = "", *, field: str = "") -> None:
-        super().__init__(message, hint, details)
-        self.field = field
+    field = ""
+    """The field whose value is wrong, where it is one; the message begins with its name."""
 
     def with_option_names(self, options: Mapping[str, str]) -> UsageError:
         """The same error with the option that sets the field in place of the field: the one in
@@ -68,16 +65,9 @@ class UnavailableError(CommbenchError):
 
 
 class RankError(CommbenchError):
-    """A rank died or hung. Where several ranks find the same error, one is the reporter, and the
-    others print nothing."""
+    """A rank died or hung."""
 
     exit_code = 4
-
-    def __init__(
-        self, message: str, hint: str = "", details: str = "", *, is_reporter: bool = True
-    ) -> None:
-        super().__init__(message, hint, details)
-        self.is_reporter = is_reporter
 
 
 class WrongResultError(CommbenchError):
@@ -114,12 +104,7 @@ def ignore_interruptions() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-ERRORS_BY_NAME: dict[str, type[CommbenchError]] = {
-    error.__name__: error
-    for error in (
-        UsageError, UnavailableError, RankError, WrongResultError, RecordsError, Interrupted,
-    )
-}  # fmt: skip
+ERRORS_BY_NAME = {error.__name__: error for error in CommbenchError.__subclasses__()}
 
 
 def to_wire(error: CommbenchError) -> list[str]:
@@ -185,7 +170,9 @@ def name_error(kind: str, name: str, known: list[str]) -> UsageError:
 
 def value_error(field: str, trouble: str, hint: str) -> UsageError:
     """The error for a wrong value of a `field`; the message is the field's name and `trouble`."""
-    return UsageError(f"{_words(field)} {trouble}", hint, field=field)
+    error = UsageError(f"{_words(field)} {trouble}", hint)
+    error.field = field
+    return error
 
 
 def _words(field: str) -> str:

@@ -106,18 +106,11 @@ def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
             raise name_error(kind, str(name), known)
 
 
-def require_at_least(limit: int, **values: int | None) -> None:
-    """Raise UsageError for the first value below `limit`; None passes."""
-    for name, value in values.items():
-        if value is not None and value < limit:
-            raise value_error(name, f"is {value}", f"it must be at least {limit}")
-
-
-def require_at_most(limit: int, **values: int | None) -> None:
-    """Raise UsageError for the first value above `limit`; None passes."""
-    for name, value in values.items():
-        if value is not None and value > limit:
-            raise value_error(name, f"is {value}", f"it must be at most {limit}")
+def require_within(name: str, value: int | None, low: int, high: float) -> None:
+    """Raise UsageError for a value outside of [low, high]; None passes."""
+    if value is not None and not low <= value <= high:
+        limit = f"least {low}" if value < low else f"most {high}"
+        raise value_error(name, f"is {value}", f"it must be at {limit}")
 
 
 def choose(kind: str, name: str, table: Mapping[str, T]) -> T:

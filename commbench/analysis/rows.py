@@ -94,16 +94,6 @@ def _samples_by_launch(measurement: Measurement) -> list[list[float]]:
 def _reported_summary(reported: ReportedTiming) -> Summary:
     """The summary of a distribution of which another tool reported a few figures, no samples."""
     return Summary(
-        iterations=reported.iterations,
-        median=reported.time_s,
-        low=None,
-        high=None,
-        design_effect=1.0,
-        minimum=reported.minimum_s,
-        mean=reported.mean_s,
-        p10=None,
-        p90=None,
-        p95=reported.p95_s,
-        p99=reported.p99_s,
-        maximum=reported.maximum_s,
-    )
+        reported.iterations, reported.time_s, minimum=reported.minimum_s, mean=reported.mean_s,
+        p95=reported.p95_s, p99=reported.p99_s, maximum=reported.maximum_s,
+    )  # fmt: skip

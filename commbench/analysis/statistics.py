@@ -30,17 +30,17 @@ class Summary(NamedTuple):
 
     iterations: int
     median: float
-    low: float | None
-    high: float | None
-    design_effect: float
+    low: float | None = None
+    high: float | None = None
+    design_effect: float = 1.0
     """The variance of the median over that of independent samples (Kish); 1 where batches agree."""
-    minimum: float | None
-    mean: float | None
-    p10: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
-    maximum: float | None
+    minimum: float | None = None
+    mean: float | None = None
+    p10: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    maximum: float | None = None
 
     @property
     def precision(self) -> float | None:

@@ -13,7 +13,7 @@ from commbench.units import GB, format_percent
 
 def links_text() -> str:
     """Every link: name, speed one way, what it is, and the sources."""
-    sources = _SourceNumbers()
+    sources: dict[str, int] = {}
     rows = [
         (
             link.name,
@@ -21,7 +21,7 @@ def links_text() -> str:
             link.per,
             link.what,
             ", ".join(link.aliases),
-            sources.number(link.source),
+            str(sources.setdefault(link.source, len(sources) + 1)),
         )
         for link in load_links()
     ]
@@ -34,7 +34,7 @@ def links_text() -> str:
             "together, which is twice as much. Where a node has several ports, --peak 400GB/s/node",
             "says what they carry together. `commbench links --published`: what others measured.",
             "",
-            *sources.lines(),
+            *_list_sources(sources),
         )
     )
 
@@ -55,7 +55,7 @@ def link_text(link: Link) -> str:
 
 def published_text(figures: Sequence[Published]) -> str:
     """Published bus bandwidths, with the fraction of the link's speed that each needs."""
-    sources = _SourceNumbers()
+    sources: dict[str, int] = {}
     rows = [
         (
             figure.machine,
@@ -65,7 +65,7 @@ def published_text(figures: Sequence[Published]) -> str:
             f"{figure.busbw / GB:g}",
             _percent(figure),
             figure.link,
-            sources.number(figure.source),
+            str(sources.setdefault(figure.source, len(sources) + 1)),
         )
         for figure in figures
     ]
@@ -77,7 +77,7 @@ def published_text(figures: Sequence[Published]) -> str:
             "Measured by others, calls back to back. Above 100 %: the switch reduced (NVLS,",
             "SHARP), and fewer bytes crossed the links than busbw counts.",
             "",
-            *sources.lines(),
+            *_list_sources(sources),
         )
     )
 
@@ -92,16 +92,5 @@ def _percent(figure: Published) -> str:
     return format_percent(needed.fraction) if needed else ""
 
 
-class _SourceNumbers:
-    """Numbers of sources, in the order in which they are first used."""
-
-    def __init__(self) -> None:
-        self._known: list[str] = []
-
-    def number(self, source: str) -> str:
-        if source not in self._known:
-            self._known.append(source)
-        return str(self._known.index(source) + 1)
-
-    def lines(self) -> list[str]:
-        return [f"  {number}  {source}" for number, source in enumerate(self._known, start=1)]
+def _list_sources(numbers: dict[str, int]) -> list[str]:
+    return [f"  {number}  {source}" for source, number in numbers.items()]

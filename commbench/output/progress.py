@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -12,8 +10,11 @@ from commbench.output.sanitize import safe
 from commbench.output.table import clean
 
 
-class ProgressListener(Protocol):
-    """Receives the events of a run: the start of each batch, the end of each case."""
+class ProgressListener:
+    """Receives the events of a run: the start of each batch, the end of each case.
+
+    This one shows nothing; for a run that is part of a larger task with a progress of its own.
+    """
 
     def started(self, name: str) -> None:
         """A batch of a case starts."""
@@ -25,7 +26,7 @@ class ProgressListener(Protocol):
         """The run has ended."""
 
 
-class ProgressBar:
+class ProgressBar(ProgressListener):
     """A progress bar. It is drawn between batches only: no thread disturbs the measurement."""
 
     def __init__(self, console: Console, cases: int) -> None:
@@ -51,7 +52,7 @@ class ProgressBar:
         self._progress.stop()
 
 
-class ProgressLines:
+class ProgressLines(ProgressListener):
     """One line per finished case, for logs and pipes."""
 
     def __init__(self, console: Console, cases: int) -> None:
@@ -59,30 +60,11 @@ class ProgressLines:
         self._cases = cases
         self._finished = 0
 
-    def started(self, name: str) -> None:
-        pass
-
     def finished(self, name: str, result: str) -> None:
         self._finished += 1
         number = f"[{self._finished}/{self._cases}]"
         line = safe(clean(f"{number} {name}  {result}"))
         self._console.print(Text(line), soft_wrap=True)
-
-    def close(self) -> None:
-        pass
-
-
-class NoProgress:
-    """Shows nothing; for a run that is part of a larger task with a progress of its own."""
-
-    def started(self, name: str) -> None:
-        pass
-
-    def finished(self, name: str, result: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def restore_cursor() -> None:

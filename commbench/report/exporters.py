@@ -38,26 +38,15 @@ class Exporter(NamedTuple):
     """Whether it needs data that only a journal holds."""
 
 
-def csv_text(source: LoadedRun) -> str:
-    """The rows as results.csv."""
-    return make_csv(source.columns, source.rows)
-
-
 def json_text(source: LoadedRun) -> str:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
     header = source.header
     document: dict[str, Any] = {"schema": SCHEMA, "name": source.name, "run": None}
     if header:
-        document["run"] = {
-            "label": header.label,
-            "started": header.started,
-            "launcher": header.launcher,
-            "num_nodes": header.num_nodes,
-            "hosts": header.hosts,
-            "plan": header.plan.as_json(),
-            "environment": header.environment,
-        }
+        names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
+        document["run"] = {name: getattr(header, name) for name in names}
+        document["run"]["plan"] = header.plan.as_json()
     document["rows"] = [row._asdict() for row in source.rows]
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
@@ -114,7 +103,7 @@ def nccl_tests_table(source: LoadedRun) -> str:
 EXPORTERS: dict[str, Exporter] = {
     exporter.name: exporter
     for exporter in (
-        Exporter("csv", csv_text),
+        Exporter("csv", lambda source: make_csv(source.columns, source.rows)),
         Exporter("json", json_text),
         Exporter("markdown", markdown_text),
         Exporter("nccl-tests", nccl_tests_table, needs_run=True),

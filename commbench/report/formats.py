@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from commbench.errors import name_error
+from commbench.validation import choose
 
 if TYPE_CHECKING:
     from commbench.results.schema import Run
@@ -35,8 +35,7 @@ FORMATS: dict[str, Callable[[Run, Peak | None], str]] = {TABLE: _table, NCCL_TES
 
 def require_format(format_: str, peak: str | None) -> None:
     """Raise UsageError for an unknown format or a peak that cannot be parsed."""
-    if format_ not in FORMATS:
-        raise name_error("format", format_, list(FORMATS))
+    choose("format", format_, FORMATS)
     if peak is not None:
         from commbench.spec.links import parse_peak
 

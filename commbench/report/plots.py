@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError, UnavailableError
-from commbench.output.plot_style import (
-    COLOURS,
-    MARKERS,
-    format_size_axis,
-    plain,
-    quiet_about_glyphs,
-    tag,
-)
+from commbench.output import plot_style
+from commbench.output.plot_style import plain
 from commbench.results.files import new_file, unused_path
 from commbench.results.schema import Run
 from commbench.units import GB, MICRO
@@ -48,7 +42,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
     titles = [plain(title) for title in make_titles(runs)]
     if len(titles) > MOST_TITLES:
         titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
-    for quantity, paint in (("busbw", _paint_busbw), ("time", _paint_time)):
+    for quantity, label in (("busbw", "bus bandwidth (GB/s)"), ("time", "time (us)")):
         below = _legend_inches(len(curves))
         height = 5.4 + below
         figure = Figure(figsize=(9, height), dpi=120)
@@ -58,19 +52,16 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
         )  # fmt: skip
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        styles = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
+        axes.set_ylabel(label)
+        styles = zip(cycle(plot_style.COLOURS), cycle(plot_style.MARKERS), strict=False)
         for (name, curve), (colour, marker) in zip(curves.items(), styles, strict=False):
-            paint(axes, tag(name), curve, colour, marker)
-        _format_axes(
-            axes,
-            titles,
-            _statistic(runs),
-            log=any(max(_column(c, quantity)) > 0 for c in curves.values()),
-        )
+            _paint(axes, plot_style.tag(name), curve, quantity, colour, marker)
+        is_log = any(max(_column(curve, quantity)) > 0 for curve in curves.values())
+        _format_axes(axes, titles, _statistic(runs), is_log)
         path = unused_path(folder, quantity, ".png")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with new_file(path) as file, quiet_about_glyphs():
+            with new_file(path) as file, plot_style.quiet_about_glyphs():
                 canvas.print_png(file)  # draws once; savefig would draw twice
         except OSError as error:
             raise RecordsError(
@@ -91,12 +82,10 @@ def _curves(runs: list[Run]) -> dict[str, Curve]:
                 title = row.measurement.case.title
                 name = f"{label}: {title}" if len(runs) > 1 else title
                 rows.setdefault(name, []).append(row)
-    curves = {name: found for name, found in rows.items() if len(found) > 1}
-    if not curves:
-        return {}
     return {
         name: sorted((_point(row) for row in found), key=lambda point: point["size"])
-        for name, found in curves.items()
+        for name, found in rows.items()
+        if len(found) > 1
     }
 
 
@@ -115,25 +104,12 @@ def _point(row: ResultRow) -> dict[str, float]:
     }
 
 
-def _paint_busbw(axes: Axes, name: str, curve: Curve, colour: str, marker: str) -> None:
-    _paint(axes, name, curve, "busbw", colour, marker)
-    axes.set_ylabel("bus bandwidth (GB/s)")
-
-
-def _paint_time(axes: Axes, name: str, curve: Curve, colour: str, marker: str) -> None:
-    _paint(axes, name, curve, "time", colour, marker)
-    axes.set_ylabel("time (us)")
-
-
 def _paint(axes: Axes, name: str, curve: Curve, column: str, colour: str, marker: str) -> None:
-    axes.fill_between(
-        _column(curve, "size"), _column(curve, f"{column}_low"), _column(curve, f"{column}_high"),
-        color=colour, alpha=0.18, linewidth=0,
-    )  # fmt: skip
-    axes.plot(
-        _column(curve, "size"), _column(curve, column),
-        color=colour, marker=marker, markersize=4, label=name,
-    )  # fmt: skip
+    sizes, values, low, high = (
+        _column(curve, name) for name in ("size", column, f"{column}_low", f"{column}_high")
+    )
+    axes.fill_between(sizes, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(sizes, values, color=colour, marker=marker, markersize=4, label=name)
 
 
 def _column(curve: Curve, name: str) -> list[float]:
@@ -148,12 +124,12 @@ def _statistic(runs: list[Run]) -> str:
     return "\n".join([*own, *map(plain, sorted(reported)[:2])])
 
 
-def _format_axes(axes: Axes, titles: list[str], statistic: str, log: bool) -> None:
+def _format_axes(axes: Axes, titles: list[str], statistic: str, is_log: bool) -> None:
     axes.set_xscale("log", base=2)
-    if log:  # one rank alone has no bus bandwidth: 0 everywhere
+    if is_log:  # one rank alone has no bus bandwidth: 0 everywhere
         axes.set_yscale("log")
     low, high = axes.get_xlim()
-    format_size_axis(axes)
+    plot_style.format_size_axis(axes)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlim(low, high)
     axes.grid(which="major", alpha=0.4)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import inf
+from typing import Any, TypeVar
 
-from commbench.results.schema import (
-    Batch,
-    LinkProbe,
-    Measurement,
-    RankInfo,
-    ReportedTiming,
-    RunEnd,
-    RunHeader,
-    WrongElement,
-)
+from commbench.results import schema
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
@@ -21,6 +13,8 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_within_limits
+
+T = TypeVar("T")
 
 LONGEST_S = 1e7
 SHORTEST_S = 1e-15
@@ -31,87 +25,79 @@ LONGEST_FACT = 1 << 17
 """Most characters of an environment fact: those of an environment variable."""
 
 
-_BATCH_DURATIONS = tuple(name for name in Batch._fields if name.endswith("_s"))
-_REPORTED_DURATIONS = tuple(name for name in ReportedTiming._fields if name.endswith("_s"))
+_COUNT, _NUMBER, _DURATION = (0, LARGEST_SIZE), (0, inf), (SHORTEST_S, LONGEST_S)
+_INTEGERS = (dimension.field for dimension in DIMENSIONS if dimension.is_integer)
+_LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
+    schema.RunHeader: {"num_nodes": (1, LARGEST_SIZE), "launch": _COUNT},
+    schema.LinkProbe: dict.fromkeys(("size_bytes", "sender", "receiver"), _COUNT)
+    | {"seconds": _DURATION},
+    Case: dict.fromkeys((*_INTEGERS, "count", "ranks"), _COUNT),
+    schema.ReportedTiming: {"iterations": _COUNT},
+    schema.Measurement: {"wrong": _NUMBER},
+    schema.Batch: dict.fromkeys(("warmup", "launch", "last_in", "switches"), _NUMBER),
+    schema.RunEnd: {"elapsed_s": _NUMBER},
+}
+"""The least and the largest value of a field, or of each item of it. Fields whose names end in _s
+are durations, besides those named here."""
+for _record, _limits in _LIMITS.items():
+    _names = [name for name in _record._fields if name.endswith("_s")]
+    _LIMITS[_record] = dict.fromkeys(_names, _DURATION) | _limits
 
 
-def decode_header(line: dict[str, Any]) -> RunHeader:
+def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     """The record of a header line."""
     values = dict(line)
     values["plan"] = Plan.from_json(values["plan"])
-    values["ranks"] = tuple(build(RankInfo, rank) for rank in values["ranks"])
+    values["ranks"] = tuple(_build(schema.RankInfo, rank) for rank in values["ranks"])
     values["link_probes"] = tuple(
-        build(LinkProbe, probe) for probe in values.get("link_probes", ())
+        _build(schema.LinkProbe, probe) for probe in values.get("link_probes", ())
     )
-    header = build(RunHeader, values)
-    _require_range(header, 1, LARGEST_SIZE, "num_nodes")
-    _require_range(header, 0, LARGEST_SIZE, "launch")
-    _require_durations(header, "overhead_s", "resolution_s")
-    for probe in header.link_probes:
-        _require_range(probe, 0, LARGEST_SIZE, "size_bytes", "sender", "receiver")
-        _require_durations(probe, "seconds")
+    header = _build(schema.RunHeader, values)
     _require_plain_facts("environment", header.environment, DEEPEST_FACT)
     return header
 
 
-def decode_measurement(line: dict[str, Any]) -> Measurement:
+def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
     """The record of a case line; the batches of the case have lines of their own."""
     values = dict(line)
-    case = values["case"] = build(Case, values["case"])
+    case = values["case"] = _build(Case, values["case"])
     if case.operation not in OPERATIONS:
         raise ValueError(f"operation {brief(case.operation)} is unknown")
     if case.dtype and case.dtype not in DTYPES:
         raise ValueError(f"dtype {brief(case.dtype)} is unknown")
-    numbers = (dimension.field for dimension in DIMENSIONS if dimension.is_integer)
-    _require_range(case, 0, LARGEST_SIZE, *numbers, "count", "ranks")
     if values.get("first_wrong"):
-        values["first_wrong"] = build(WrongElement, values["first_wrong"])
+        values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
     if values.get("reported"):
-        reported = values["reported"] = build(ReportedTiming, values["reported"])
-        _require_range(reported, 0, LARGEST_SIZE, "iterations")
-        _require_durations(reported, *_REPORTED_DURATIONS)
-    measurement = build(Measurement, values)
-    _require_range(measurement, 0, None, "wrong")
-    return measurement
+        values["reported"] = _build(schema.ReportedTiming, values["reported"])
+    return _build(schema.Measurement, values)
 
 
-def decode_batch(line: dict[str, Any]) -> tuple[int, Batch]:
+def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
     """The index of the case and the record of a batch line."""
     values = dict(line)
     index = values.pop("case")
     if type(index) is not int:
         raise ValueError(f"case is {brief(index)}, not int")
-    batch = build(Batch, values)
+    batch = _build(schema.Batch, values)
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
-    _require_range(batch, 0, None, "warmup", "launch", "last_in", "switches")
-    _require_durations(batch, *_BATCH_DURATIONS)
     return index, batch
 
 
-def decode_end(line: dict[str, Any]) -> RunEnd:
+def decode_end(line: dict[str, Any]) -> schema.RunEnd:
     """The record of an end line."""
-    end = build(RunEnd, line)
-    _require_range(end, 0, None, "elapsed_s")
-    return end
+    return _build(schema.RunEnd, line)
 
 
-def _require_range(record: Any, low: float, high: float | None, *names: str) -> None:
-    """Raise ValueError where a field, or an item of it, lies outside of [low, high]; None may."""
-    for name in names:
-        value = getattr(record, name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not low <= number <= (number if high is None else high):
-                raise ValueError(f"{name} is {brief(number)}")
-
-
-def _require_durations(record: Any, *names: str) -> None:
-    """Raise ValueError where a field, or an item of it, cannot be a duration in seconds."""
-    for name in names:
-        value = getattr(record, name)
+def _build(record: type[T], values: dict[str, Any]) -> T:
+    """A record of these values; ValueError where one has a wrong type or is out of its limits."""
+    built = build(record, values)
+    for name, (low, high) in _LIMITS.get(record, {}).items():
+        value = getattr(built, name)
         several = value if isinstance(value, tuple) else () if value is None else (value,)
-        if wrong := [s for s in several if s and not SHORTEST_S <= s <= LONGEST_S]:
+        if wrong := [n for n in several if not low <= n <= high and (n or low >= 1)]:
             raise ValueError(f"{name} is {brief(wrong[0])}")
+    return built
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:

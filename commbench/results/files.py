@@ -5,6 +5,7 @@ Only regular files are read: reading a FIFO would wait for a writer, and a devic
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,29 +23,9 @@ _KINDS = (
 )
 
 
-def is_file(path: Path) -> bool:
-    """Whether this is a regular file; False also for an invalid path."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def is_folder(path: Path) -> bool:
-    """Whether this is a folder; False also for an invalid path."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def path_exists(path: Path) -> bool:
-    """Whether a file of any kind has that name, also a broken link; False for an invalid path."""
-    try:
-        path.lstat()
-    except (OSError, ValueError):
-        return False
-    return True
+is_file, is_folder, path_exists = os.path.isfile, os.path.isdir, os.path.lexists
+"""Unlike the methods of Path they are False for an invalid path, and where a folder on the way may
+not be read. path_exists: whether a file of any kind has that name, also a broken link."""
 
 
 def why_unreadable(path: Path, most_bytes: int | None = None) -> str:

@@ -17,13 +17,7 @@ from typing import IO, Any
 
 from commbench.errors import RecordsError
 from commbench.results.run_folder import JOURNAL, unwritable_error
-from commbench.results.schema import (
-    Batch,
-    Measurement,
-    Run,
-    RunEnd,
-    RunHeader,
-)
+from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 
@@ -107,7 +101,7 @@ def _count_complete_bytes(file: int) -> int:
 
 def _encode(kind: str, record: Any) -> dict[str, Any]:
     """The JSON object of a record, for a line of this kind."""
-    return {"kind": kind} | {name: _as_json(value) for name, value in record._asdict().items()}
+    return {"kind": kind, **_as_json(record)}
 
 
 def _as_json(value: Any) -> Any:

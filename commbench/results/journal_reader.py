@@ -10,21 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
+from commbench.results import schema
 from commbench.results.decode import decode_batch, decode_end, decode_header, decode_measurement
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL
-from commbench.results.schema import (
-    CUT_OFF,
-    OK,
-    SCHEMA,
-    UPGRADES,
-    Batch,
-    Measurement,
-    Run,
-    RunEnd,
-    RunHeader,
-    worse_outcome,
-)
+from commbench.results.schema import CUT_OFF, OK, SCHEMA, Batch, Measurement, Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import MOST_CASES
 from commbench.validation import brief
@@ -81,13 +71,8 @@ def read_progress(path: Path) -> RunProgress:
             raise _damaged(journal, number, error) from None
     if reader.header is None:
         raise RecordsError(f"{journal} holds no complete header", "the run ended before it began")
-    run = Run(
-        path=str(journal.parent),
-        header=reader.header,
-        measurements=reader.measurements(),
-        end=reader.end,
-        resumed=reader.resumed,
-    )
+    folder, measurements = str(journal.parent), reader.measurements()
+    run = Run(folder, reader.header, measurements, reader.end, reader.resumed)
     return RunProgress(run, reader.launch, frozenset(reader.finished))
 
 
@@ -119,7 +104,7 @@ class JournalReader:
 
     def __init__(self) -> None:
         self.header: RunHeader | None = None
-        self.end: RunEnd | None = None
+        self.end: schema.RunEnd | None = None
         self.launch = 0
         self.finished: set[int] = set()
         self.resumed = 0
@@ -176,7 +161,7 @@ class JournalReader:
         measurement = measurement._replace(case=case._replace(ranks=ranks))
         if not 0 <= index < MOST_CASES:  # an imported file's cases may be others than its plan's
             raise ValueError(f"no plan has a case {brief(index)}")
-        self._found[index] = worse_outcome(self._found.get(index), measurement)
+        self._found[index] = schema.worse_outcome(self._found.get(index), measurement)
         self.finished.add(index)
 
     def measurements(self) -> tuple[Measurement, ...]:
@@ -213,7 +198,7 @@ def _parse(
         )
     upgraded: dict[str, Any] = values
     for older in range(version, SCHEMA):
-        upgraded = UPGRADES[older](upgraded)
+        upgraded = schema.UPGRADES[older](upgraded)
     return version, upgraded
 
 

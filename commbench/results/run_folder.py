@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest
 from commbench.output.paragraphs import list_some
-from commbench.results.files import (
-    is_file,
-    is_folder,
-    path_exists,
-    unused_path,
-    why_unreadable,
-)
+from commbench.results.files import is_file, is_folder, path_exists, unused_path, why_unreadable
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
@@ -130,12 +124,11 @@ def _list_stored_runs() -> list[StoredRun]:
         folders = [folder for folder in RESULTS.iterdir() if holds_run(folder)]
     except OSError:
         return []
-    return [StoredRun(*_read_opening(folder)) for folder in folders]
+    return [_read_opening(folder) for folder in folders]
 
 
-def _read_opening(folder: Path) -> tuple[str, Path, str]:
-    """When a run started, its folder, and its label; the label comes from the folder's name where
-    the journal does not give it."""
+def _read_opening(folder: Path) -> StoredRun:
+    """The run in a folder; its label is in the folder's name where the journal has none."""
     stamped = _STAMPED.fullmatch(folder.name)
     started, label = "", stamped[1] if stamped else folder.name
     try:
@@ -144,7 +137,7 @@ def _read_opening(folder: Path) -> tuple[str, Path, str]:
         started, label = str(header.get("started") or ""), str(header.get("label") or label)
     except (OSError, ValueError, AttributeError, RecursionError):
         pass  # loading the run reports a journal that cannot be read
-    return started, folder, label
+    return StoredRun(started, folder, label)
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
@@ -154,9 +147,7 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names, most=3)
-    hint = RUN_HINT
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
+    hint = f"did you mean {' or '.join(close)}?" if close else RUN_HINT
     if path_exists(path):
         return RecordsError(f"cannot read {text}: {why_unreadable(path)}", hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
@@ -21,13 +21,7 @@ from commbench.spec.operations import NATURAL, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import DEFAULT_TIMING
 from commbench.units import LARGEST_SIZE
-from commbench.validation import (
-    LARGEST_INTEGER,
-    build,
-    require_at_least,
-    require_at_most,
-    require_known,
-)
+from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
 CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
 """The first is the default on CPUs; host.cpu_modes says what each means."""
@@ -52,6 +46,15 @@ MOST_CASES = 100_000
 MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
+_LIMITS = {
+    "world_size": (1, MOST_RANKS),
+    "launches": (1, MOST_RANKS),
+    "iterations": (1, MOST_ITERATIONS),
+    "warmup": (0, MOST_ITERATIONS),
+    "root": (0, inf),
+    "seed": (0, LARGEST_INTEGER),
+}
+"""The least and the largest value of fields of a Plan; None is allowed too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +120,10 @@ class Plan:
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
             raise UsageError("there are no sizes to measure", "write for example --sizes 1K-1G")
-        require_at_least(1, world_size=self.world_size, launches=self.launches)
-        require_at_least(1, iterations=self.iterations, **{f"size {s}": s for s in self.sizes})
-        require_at_least(0, warmup=self.warmup, root=self.root, seed=self.seed)
-        require_at_most(MOST_RANKS, world_size=self.world_size, launches=self.launches)
-        require_at_most(MOST_ITERATIONS, iterations=self.iterations, warmup=self.warmup)
-        require_at_most(LARGEST_SIZE, **{f"size {s}": s for s in self.sizes if s > LARGEST_SIZE})
-        require_at_most(LARGEST_INTEGER, seed=self.seed)
+        for name, (low, high) in _LIMITS.items():
+            require_within(name, getattr(self, name), low, high)
+        for size in self.sizes:
+            require_within(f"size {size}", size, 1, LARGEST_SIZE)
 
     def _require_place(self) -> None:
         """The root is a rank, and the backend serves the device."""

@@ -6,7 +6,7 @@ import time
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import ResultRow, make_row
-from commbench.output.progress import NoProgress, progress_listener
+from commbench.output.progress import ProgressListener, progress_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
@@ -70,7 +70,7 @@ class Recorder:
         self._journal.header(header)
         self._csv.add(*(make_row(self._header, m) for m in earlier))
         left = sum(case.status != FINISHED for case in task.cases())
-        self._progress = NoProgress() if task.is_silent else progress_listener(left)
+        self._progress = ProgressListener() if task.is_silent else progress_listener(left)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         batches = self._batches.get(case.index, ())
