@@ -25,15 +25,8 @@ from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, fill_inputs, verify
-from commbench.worker.watchdog.rank_state import (
-    CHECKING,
-    HANDING_IN,
-    MEASURING,
-    STEP,
-    WAITING,
-    StateBuffer,
-    set_phase,
-)
+from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 
 END, CHECK, WARM_UP, MEASURE = range(4)
 CHECK_PASSES = 4
@@ -94,8 +87,8 @@ def run_cases(
     """Measure the cases. Rank 0 has the scheduler; every rank notes in its state what it does."""
     worker = _CaseRunner(plan, comm, arena, timer, state)
     while True:
-        state[STEP] += 1
-        set_phase(state, WAITING)
+        state[rank_state.STEP] += 1
+        set_phase(state, rank_state.WAITING)
         command = Command(END)
         if scheduler:
             following = scheduler.next() or command
@@ -246,7 +239,9 @@ class _CaseRunner:
     def _check(
         self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
     ) -> CheckResult:
-        set_phase(self._state, CHECKING, command.case, bytes_=CHECK_PASSES * case.size_bytes)
+        set_phase(
+            self._state, rank_state.CHECKING, command.case, bytes_=CHECK_PASSES * case.size_bytes
+        )
         offset, synchronize = seed_offset(self._plan, case), self._comm.synchronize
         found: VerifyResult | str
         try:
@@ -266,13 +261,13 @@ class _CaseRunner:
         # waits for each, of all iterations where it only queues them on a device.
         unseen = 1 if self._timer.shares_clock else command.iterations + command.untimed
         bytes_ = case.size_bytes * command.calls * unseen
-        set_phase(self._state, MEASURING, command.case, command.iterations, bytes_)
+        set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, bytes_)
         for _ in range(command.untimed):
             self._timer.align()
             call()
         calls = back_to_back(call, command.calls)
         samples = time_batch(self._timer, self._counters, calls, command.iterations, self._state)
-        set_phase(self._state, HANDING_IN, command.case)
+        set_phase(self._state, rank_state.HANDING_IN, command.case)
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None

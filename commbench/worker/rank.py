@@ -29,14 +29,8 @@ from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.recorder import Recorder
 from commbench.worker.support_probe import mark_unsupported
 from commbench.worker.timers import make_timer
-from commbench.worker.watchdog.rank_state import (
-    LEAVING,
-    PROBING,
-    TRYING,
-    StateBuffer,
-    is_process_alive,
-    set_phase,
-)
+from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, watching
 
 Sink = TypeVar("Sink", bound=ResultSink)
@@ -84,14 +78,14 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
         group = introduce(task, rank_context, comm, cores)
         if rank_context.is_external:
             watchdog.local_pids = _local_pids(group.locations, comm.rank)
-        set_phase(state, TRYING)
+        set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
         if task.resumed_from:
             comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
         recorder = measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
         if recorder:
             recorder.close()
-        set_phase(state, LEAVING)
+        set_phase(state, rank_state.LEAVING)
 
 
 def introduce(
@@ -196,7 +190,7 @@ def measure_cases(
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     timer = make_timer(comm)
-    set_phase(state, PROBING)
+    set_phase(state, rank_state.PROBING)
     header = header._replace(
         overhead_s=loop_overhead_s(timer),
         resolution_s=timer.resolution_s,

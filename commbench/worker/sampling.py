@@ -148,8 +148,7 @@ class SampleSchedule:
 
     def _evaluate_batches(self) -> None:
         self._median_s = median(sorted(chain.from_iterable(self._batches)))
-        self.stop_reason = stop_reason(self._plan, self._batches, self._calls)
-        self.progress = progress(self._plan, self._batches, self._calls)
+        self.stop_reason, self.progress = evaluate(self._plan, self._batches, self._calls)
 
     def _next_iterations(self) -> int:
         done, requested = sum(map(len, self._batches)), self._plan.iterations
@@ -164,37 +163,27 @@ class SampleSchedule:
         return max(least, min(fitting, MAX_ITERATIONS // MIN_BATCHES))
 
 
-def stop_reason(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> str:
-    """Why these samples, one sequence a batch, are enough; empty when they are not."""
+def evaluate(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> tuple[str, float]:
+    """Why these samples, one sequence a batch, are enough, empty when they are not; and which part
+    of the most that they may become has been measured, 0 to 1."""
     number = sum(map(len, batches))
     if plan.iterations is not None:
-        return "fixed" if number >= plan.iterations else ""
+        return "fixed" if number >= plan.iterations else "", number / plan.iterations
     if not number:
-        return ""
+        return "", 0.0
     ordered = sorted(chain.from_iterable(batches))
-    middle = median(ordered)
+    middle, spent_s = median(ordered), sum(ordered) * calls
     fewest, fewest_batches = _fewest(plan, middle * calls)
+    most = max(spent_s / plan.budget_s, number / MAX_ITERATIONS)
+    progress = min(1.0, number / fewest, len(batches) / fewest_batches, most)
     if number < fewest or len(batches) < fewest_batches:
-        return ""
+        return "", progress
     low, high = median_ci(batches)
     if low is not None and high is not None and high - low <= 2 * plan.precision * middle:
-        return "precision"
-    if sum(ordered) * calls >= plan.budget_s:
-        return "budget"
-    return "cap" if number >= MAX_ITERATIONS else ""
-
-
-def progress(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> float:
-    """Which part of the most that these samples may become has been measured, 0 to 1."""
-    number = sum(map(len, batches))
-    if plan.iterations is not None:
-        return number / plan.iterations
-    if not number:
-        return 0.0
-    ordered = sorted(chain.from_iterable(batches))
-    fewest, fewest_batches = _fewest(plan, median(ordered) * calls)
-    most = max(sum(ordered) * calls / plan.budget_s, number / MAX_ITERATIONS)
-    return min(1.0, number / fewest, len(batches) / fewest_batches, most)
+        return "precision", progress
+    if spent_s >= plan.budget_s:
+        return "budget", progress
+    return "cap" if number >= MAX_ITERATIONS else "", progress
 
 
 def _fewest(plan: Plan, iteration_s: float) -> tuple[int, int]:
