@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
-import torch.distributed as dist
 
 from commbench.host.cpu_counters import CpuCounters
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
-from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, Buffers
+from commbench.worker.buffers import Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
+from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import back_to_back, time_batch
-from commbench.worker.memory_check import is_out_of_memory, out_of_memory
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import Timer
@@ -272,11 +269,6 @@ class _CaseRunner:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
         return reduce_batch(samples, self._comm, command.calls, base_ns)
-
-
-def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
-    """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:
