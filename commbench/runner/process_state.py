@@ -44,10 +44,7 @@ def restored_process_state() -> Iterator[None]:
         with suppress(OSError):  # a policy that may be left need not be one that may be entered
             os.sched_setscheduler(0, policy, priority)
         os.sched_setaffinity(0, cores)
-        if collects:
-            gc.enable()
-        else:
-            gc.disable()
+        (gc.enable if collects else gc.disable)()
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)

@@ -77,20 +77,22 @@ def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, .
     own = {"memory": _memory_name(comm.device), "free": free_bytes(comm.device)}
     reasons: dict[int, str] = {}
 
-    def decide(parts: list[dict[str, Any]]) -> None:
-        for memory, ranks in _ranks_by_memory(parts).items():
+    def decide(parts: list[dict[str, Any]]) -> list[int]:
+        ranks_by_memory: dict[str, list[int]] = {}
+        for rank, part in enumerate(parts):
+            ranks_by_memory.setdefault(part["memory"], []).append(rank)
+        for memory, ranks in ranks_by_memory.items():
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
                 reasons.update(_find_too_large(cases, memory, ranks, min(known)))
+        return list(reasons)
 
-    comm.agree(own, decide)
-    flags = torch.tensor([case.index in reasons for case in cases] or [False], dtype=torch.uint8)
-    is_skipped = comm.share(flags).tolist()
+    skipped = frozenset(comm.agree(own, decide))
     return tuple(
         case._replace(status=SKIPPED, reason=reasons.get(case.index, "too little memory"))
-        if flag
+        if case.index in skipped
         else case
-        for case, flag in zip(cases, is_skipped, strict=False)
+        for case in cases
     )
 
 
@@ -151,14 +153,6 @@ def _find_too_large(
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
             )
     return reasons
-
-
-def _ranks_by_memory(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """The ranks that share each memory."""
-    found: dict[str, list[int]] = {}
-    for rank, part in enumerate(parts):
-        found.setdefault(part["memory"], []).append(rank)
-    return found
 
 
 def _memory_name(device: torch.device) -> str:

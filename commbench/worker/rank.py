@@ -36,7 +36,7 @@ Sink = TypeVar("Sink", bound=ResultSink)
 
 
 class RankLocation(NamedTuple):
-    """Where a rank is, in numbers."""
+    """Where a rank is, in numbers, so that the message to all ranks stays small."""
 
     first: int
     """The first rank of its host."""
@@ -94,18 +94,19 @@ def introduce(
     if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
     own = _own_part(task, rank_context, comm, cores)
     ranks: tuple[RankInfo, ...] = ()
-    hosts: list[tuple[str, str]] = []
 
     def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        nonlocal ranks, hosts
+        nonlocal ranks
         if other := find_other_plan(parts):
             return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
         ranks = tuple(build(RankInfo, part["rank"]) for part in parts)
         hosts = [(part["rank"]["host"], part["boot_id"]) for part in parts]
+        first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
         return {
-            "num_nodes": len(set(hosts)),
+            "locations": [(first_of[host], ranks[i].pid) for i, host in enumerate(hosts)],
+            "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "gpu_shared": any(part["gpu_shared"] for part in parts),
         }
@@ -114,7 +115,8 @@ def introduce(
     if "other_plan" in agreed:
         raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
-    return GroupInfo(ranks=ranks, locations=_share_locations(comm, hosts, ranks), **agreed)
+    locations = tuple(RankLocation(*location) for location in agreed.pop("locations"))
+    return GroupInfo(ranks=ranks, locations=locations, **agreed)
 
 
 def _own_part(
@@ -139,16 +141,6 @@ def _own_part(
         "boot_id": boot_id(),
         "gpu_shared": gpu_shared(task.plan.device, rank_context),
     }
-
-
-def _share_locations(
-    comm: Communicator, hosts: Sequence[tuple[str, str]], ranks: Sequence[RankInfo]
-) -> tuple[RankLocation, ...]:
-    """Where every rank is, on every rank; two numbers each, so that the message stays small."""
-    first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    own = [(first_of[host], rank.pid) for host, rank in zip(hosts, ranks, strict=True)]
-    table = comm.share(torch.tensor(own or [(0, 0)] * comm.ranks, dtype=torch.int64))
-    return tuple(RankLocation(*numbers) for numbers in table.tolist())
 
 
 def make_header(

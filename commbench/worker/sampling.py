@@ -66,13 +66,10 @@ class WarmUp:
         self._requested = requested
         self._has_reference = checked_s > 0
         self._calls, self._spent_s = 0, 0.0
+        self.next_block = self._size_of_block() if self._has_reference else 1
+        """Calls of the next block; 0: the warm-up is over."""
         if requested is not None:
             self.next_block = requested
-        else:
-            self.next_block = self._size_of_block() if self._has_reference else 1
-
-    next_block: int
-    """Calls of the next block; 0: the warm-up is over."""
 
     def record(self, durations: Sequence[float]) -> None:
         """Continue after the block that took these durations."""
