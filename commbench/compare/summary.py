@@ -9,15 +9,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
-from commbench.compare.ratio import (
-    CHANCE,
-    FASTER,
-    NOT_COMPARED,
-    OVERLAP,
-    SAME,
-    SLOWER,
-    UNDECIDED,
-)
+from commbench.compare.ratio import CHANCE, FASTER, NOT_COMPARED, OVERLAP, SAME, SLOWER, UNDECIDED
 from commbench.units import (
     GB,
     MICRO,

@@ -8,14 +8,7 @@ from typing import NamedTuple
 
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.host_facts import HostFacts
-from commbench.doctor.mode_effects import (
-    FASTER,
-    SLOWER,
-    SMALL,
-    UNCLEAR,
-    compare_modes,
-    find_times,
-)
+from commbench.doctor.mode_effects import FASTER, SLOWER, SMALL, UNCLEAR, compare_modes, find_times
 from commbench.doctor.mode_trials import MODES, PLAIN
 from commbench.units import format_share
 

@@ -9,10 +9,7 @@ from typing import NamedTuple
 from commbench.host import procfs
 
 MOUNT = Path("sys/fs/cgroup")
-MEMORY = (
-    ("memory.max", "memory.current"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-)
+MEMORY = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Files of a group with its limit and its use in bytes, in version 2 and 1."""
 
 

@@ -43,8 +43,7 @@ class ImportHints(NamedTuple):
             return _choose(path, "how many ranks it was measured on", self.ranks, "--ranks N")
         if self.ranks is None and len(known) > 1:
             raise UsageError(
-                f"{path} holds results of {_join(known)} ranks",
-                f"choose with --ranks {known[-1]}",
+                f"{path} holds results of {_join(known)} ranks", f"choose with --ranks {known[-1]}"
             )
         if self.ranks not in (None, *known):
             raise UsageError(

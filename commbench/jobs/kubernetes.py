@@ -200,10 +200,7 @@ def _pod(container: dict[str, Any], claim: str | None) -> dict[str, Any]:
     if claim:
         volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": claim}})
         mounts.append({"name": "results", "mountPath": CLAIM_FOLDER})
-    return {
-        "volumes": volumes,
-        "containers": [_known(container) | {"volumeMounts": mounts}],
-    }
+    return {"volumes": volumes, "containers": [_known(container) | {"volumeMounts": mounts}]}
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:

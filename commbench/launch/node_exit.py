@@ -17,14 +17,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from commbench.errors import (
-    CommbenchError,
-    Interrupted,
-    RankError,
-    first_line,
-    from_wire,
-    to_wire,
-)
+from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
 from commbench.launch.exit_report import LaunchOutcome
 from commbench.launch.torch_internals import release_exit_barrier
 from commbench.worker.watchdog.delays import Delays, read_delays

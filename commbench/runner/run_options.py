@@ -42,14 +42,13 @@ def _option(metavar: str, help_text: str, *, default: Any = ..., **declared: Any
     if default is ...:
         default = Plan.__dataclass_fields__[declared["plan"]].default
     return field(
-        default=default,
-        metadata={"option": RunOption(metavar=metavar, help=help_text, **declared)},
+        default=default, metadata={"option": RunOption(metavar=metavar, help=help_text, **declared)}
     )
 
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 _SEVERAL_NODES = _STARTS_RANKS | {
-    "api": "start `commbench run` on each node, or call commbench.measure in a torchrun job",
+    "api": "start `commbench run` on each node, or call commbench.measure in a torchrun job"
 }
 _CLUSTER = _SEVERAL_NODES | {"job": "leave it out: the ranks find each other"}
 

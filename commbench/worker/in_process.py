@@ -60,8 +60,7 @@ def measure_on_group(
         )
     if dist.get_rank(group) < 0:
         raise UsageError(
-            "this rank is not in the process group",
-            "call measure() on the ranks of the group only",
+            "this rank is not in the process group", "call measure() on the ranks of the group only"
         )
     backend, device = _find_backend(group)
     task = LaunchTask(

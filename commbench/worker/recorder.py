@@ -9,15 +9,7 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.output.progress import ProgressListener, progress_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
-from commbench.results.schema import (
-    OK,
-    Batch,
-    Measurement,
-    Run,
-    RunEnd,
-    RunHeader,
-    worse_outcome,
-)
+from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.spec.case import FINISHED, Case
 from commbench.units import format_GBps, format_time
 from commbench.worker.context import LaunchTask

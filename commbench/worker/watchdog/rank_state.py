@@ -92,11 +92,7 @@ def open_state(scratch_dir: Path | None, rank: int) -> StateBuffer:
 
 
 def set_phase(
-    state: StateBuffer,
-    phase: int,
-    case: int | None = None,
-    iterations: int = 0,
-    bytes_: int = 0,
+    state: StateBuffer, phase: int, case: int | None = None, iterations: int = 0, bytes_: int = 0
 ) -> None:
     """Record what the rank does from now on; without a case, the last case stays recorded."""
     state[PREVIOUS_PHASE] = state[PHASE]
