@@ -97,9 +97,9 @@ def _describe_effect(found: ModeEffect) -> str:
         return f"{what} {_times(fast)} times as fast as plain{_extent(fast)}"
     if found.verdict == SLOWER:
         return f"{what} {_times(ratio)} times as slow as plain{_extent(ratio)}"
-    if ratio.number < ENOUGH_ROUNDS:
-        return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, which may be noise"
-    return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, not to be told from noise"
+    is_small = ratio.number < ENOUGH_ROUNDS
+    doubt = "which may be noise" if is_small else "not to be told from noise"
+    return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, {doubt}"
 
 
 def _times(ratio: SampleRange) -> str:
@@ -119,16 +119,13 @@ def _describe_confidence(report: DoctorReport) -> str:
     """A sentence on how often chance alone makes such differences."""
     launches = {f.mode: f.time_s.number for f in report.results}
     fewest = min(launches.values(), default=0)
+    rule = "A difference is told only where all launches of a mode lie beyond all of plain's"
     if fewest < ENOUGH_ROUNDS:
         return (
-            "A difference is told only where all launches of a mode lie beyond all of plain's, and "
-            f"there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
+            f"{rule}, and there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
         )
     chance = format_share(2 / comb(2 * fewest, fewest))
-    return (
-        f"A difference is told only where all launches of a mode lie beyond all of plain's: with "
-        f"{fewest} of each, chance does that in {chance} of comparisons."
-    )
+    return f"{rule}: with {fewest} of each, chance does that in {chance} of comparisons."
 
 
 def _describe_missing(report: DoctorReport) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from commbench.errors import RecordsError
 from commbench.importers.base import ImportedFile, ImportedRow, unique
 from commbench.results import schema
 from commbench.spec.backends import BACKENDS
@@ -17,12 +16,8 @@ from commbench.spec.plan import Plan
 def make_run(file: ImportedFile) -> schema.Run:
     """Make a run whose cases are the file's rows.
 
-    Rows that repeat a case (nccl-tests' run cycles) become its launches. Raises RecordsError where
-    there is no row.
+    Rows that repeat a case (nccl-tests' run cycles) become its launches.
     """
-    if not file.rows:
-        notes = "; ".join(file.notes) or "there is none"
-        raise RecordsError(f"{file.path} holds no row that can be used", notes)
     cases: dict[tuple[object, ...], list[ImportedRow]] = {}
     for row in file.rows:
         cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
