@@ -49,11 +49,14 @@ _SIDE_COLUMNS = {
     "busbw_GBps": "busbw_{}_GBps",
 }
 """The columns of either side, by those of results.csv."""
+_RATIO_COLUMNS = (
+    "ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason",
+)  # fmt: skip
 COLUMNS = (
     *KEY,
     *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),
-    "ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason",
-)  # fmt: skip
+    *_RATIO_COLUMNS,
+)
 """The columns of a comparison, and the fields of its rows in JSON."""
 
 
@@ -216,7 +219,7 @@ def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
     """The rows of a comparison, then those that only one side has, as values of COLUMNS; numbers
     have seven digits."""
     for row in found.rows:
-        compared = (_rounded(getattr(row, name)) for name in _COMPARED_COLUMNS)
+        compared = (_rounded(getattr(row, name)) for name in _RATIO_COLUMNS)
         yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared
     unknown = (None,) * len(_SIDE_COLUMNS)
     for row in found.only_a:
