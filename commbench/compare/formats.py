@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
-from commbench.compare.comparison import Comparison
+from commbench.compare.comparison import COLUMNS, Comparison, flat_rows
 from commbench.compare.ratio import FASTER, SAME, SLOWER
 from commbench.compare.summary import (
     HEADINGS,
@@ -28,68 +27,14 @@ from commbench.compare.summary import (
 from commbench.compare.text import comparisons_text
 from commbench.output.markdown import details, escape, table
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
-
-_SIDE_COLUMNS = {
-    "time_us": "time_{}_us",
-    "time_ci_low_us": "time_{}_ci_low_us",
-    "time_ci_high_us": "time_{}_ci_high_us",
-    "busbw_GBps": "busbw_{}_GBps",
-}
-"""The columns of either side, by those of results.csv."""
-_COMPARED_COLUMNS = (
-    "ratio",
-    "ratio_ci_low",
-    "ratio_ci_high",
-    "p_value",
-    "units",
-    "verdict",
-    "reason",
-)
-COLUMNS = (
-    *KEY,
-    *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),
-    *_COMPARED_COLUMNS,
-)
-"""The columns of a comparison, and the fields of its rows in JSON."""
 
 
 def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
     """Every row of either side as CSV; the columns `a` and `b` name the sides."""
     rows = ((found.a.name, found.b.name, *row) for found in comparisons for row in flat_rows(found))
     return make_csv(("a", "b", *COLUMNS), rows)
-
-
-def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
-    """The rows of a comparison, then those that only one side has, as values of COLUMNS; numbers
-    have seven digits."""
-    for row in found.rows:
-        compared = (_rounded(getattr(row, name)) for name in _COMPARED_COLUMNS)
-        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared
-    unknown = (None,) * len(_SIDE_COLUMNS)
-    for row in found.only_a:
-        yield *_values(row, KEY), *_values(row), *unknown, *unknown, "", "only in A", ""
-    for row in found.only_b:
-        yield *_values(row, KEY), *unknown, *_values(row), *unknown, "", "only in B", ""
-
-
-def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
-    return (getattr(row, name) for name in columns)
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
-
-
-def comparison_frame(found: Comparison) -> DataFrame:
-    """The rows of `flat_rows` as a pandas DataFrame."""
-    from commbench.analysis.dataframe import make_frame
-
-    return make_frame(flat_rows(found), COLUMNS, (*TEXTS, "units", "verdict", "reason"))
 
 
 def comparisons_json(comparisons: Sequence[Comparison]) -> str:

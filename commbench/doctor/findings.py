@@ -134,11 +134,6 @@ def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     return ceilings.copy_one.median / ceilings.loopback.median
 
 
-def _narrow_gpus(_: HostFacts, report: DoctorReport) -> float:
-    """How many GPUs use fewer PCIe lanes than they have."""
-    return sum(0 < (gpu.link_width or 0) < (gpu.most_width or 0) for gpu in report.gpus)
-
-
 def _largest(*shares: float | None) -> float | None:
     return max((share for share in shares if share is not None), default=None)
 
@@ -220,7 +215,8 @@ FINDINGS: tuple[Rule, ...] = (
         "sandbox with a network of its own; gloo on one host goes that way",
     ),
     Rule(
-        "narrow_gpu", _narrow_gpus, 0.0,
+        "narrow_gpu",
+        lambda _, r: sum(0 < (g.link_width or 0) < (g.most_width or 0) for g in r.gpus), 0.0,
         "{0:.0f} GPU(s) use fewer PCIe lanes than they have",
         "reseat them, or look for a slot or riser with fewer lanes",
     ),

@@ -75,10 +75,11 @@ def compare_modes(
     ratio = _divide(mine, theirs)
     if ratio is None:
         return None
+    verdict = UNCLEAR
     differ = is_disjoint(list(mine.values()), list(theirs.values()))
-    if not differ or abs(ratio.median - 1) < WORTH_SAYING:
-        return ModeEffect(mode, sizes, ratio, UNCLEAR)
-    return ModeEffect(mode, sizes, ratio, FASTER if ratio.median < 1 else SLOWER)
+    if differ and abs(ratio.median - 1) >= WORTH_SAYING:
+        verdict = FASTER if ratio.median < 1 else SLOWER
+    return ModeEffect(mode, sizes, ratio, verdict)
 
 
 def find_times(trials: Sequence[Trial], mode: str, sizes: tuple[int, ...]) -> dict[int, float]:

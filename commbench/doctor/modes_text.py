@@ -45,17 +45,13 @@ def _make_cells(result: ModeResult) -> tuple[str, ...]:
         result.mode,
         format_bytes(result.size_bytes),
         format_time(time.median),
-        _range(time) if time.number > 1 else "",
+        format_interval(time.low, time.high, like=time.median) if time.number > 1 else "",
         f"{ratio.median:.2f}" if ratio else "",
         f"{ratio.low:.2f} … {ratio.high:.2f}" if ratio and ratio.number > 1 else "",
         _percent(result.stalled_share),
         _percent(result.queued_share),
         str(time.number),
     )
-
-
-def _range(time: SampleRange) -> str:
-    return format_interval(time.low, time.high, like=time.median)
 
 
 def _percent(share: float | None) -> str:
@@ -101,9 +97,9 @@ def _describe_effect(found: ModeEffect) -> str:
         return f"{what} {_times(fast)} times as fast as plain{_extent(fast)}"
     if found.verdict == SLOWER:
         return f"{what} {_times(ratio)} times as slow as plain{_extent(ratio)}"
-    if ratio.number < ENOUGH_ROUNDS:
-        return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, which may be noise"
-    return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, not to be told from noise"
+    is_small = ratio.number < ENOUGH_ROUNDS
+    doubt = "which may be noise" if is_small else "not to be told from noise"
+    return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, {doubt}"
 
 
 def _times(ratio: SampleRange) -> str:
@@ -123,16 +119,13 @@ def _describe_confidence(report: DoctorReport) -> str:
     """A sentence on how often chance alone makes such differences."""
     launches = {f.mode: f.time_s.number for f in report.results}
     fewest = min(launches.values(), default=0)
+    rule = "A difference is told only where all launches of a mode lie beyond all of plain's"
     if fewest < ENOUGH_ROUNDS:
         return (
-            "A difference is told only where all launches of a mode lie beyond all of plain's, and "
-            f"there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
+            f"{rule}, and there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
         )
     chance = format_share(2 / comb(2 * fewest, fewest))
-    return (
-        f"A difference is told only where all launches of a mode lie beyond all of plain's: with "
-        f"{fewest} of each, chance does that in {chance} of comparisons."
-    )
+    return f"{rule}: with {fewest} of each, chance does that in {chance} of comparisons."
 
 
 def _describe_missing(report: DoctorReport) -> list[str]:

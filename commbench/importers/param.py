@@ -9,6 +9,7 @@ PARAM's train/comms/pt/comms.py and its backends.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from commbench.errors import UsageError
@@ -160,17 +161,11 @@ def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Lin
         elif label.startswith("pt2pt"):
             collector.leave_out("point to point is not imported", line.number)
         elif rest and not label and not rest[0][0].isdigit():
-            columns = _parse_header(line.text[match.end() :])
+            columns = ()  # of another kind of benchmark
+            with suppress(ValueError):
+                columns = tuple(cells.parse_columns(line.text[match.end() :], _COLUMNS))
         elif columns is None:
             raise source.damaged(line.number, "no header before it names its columns", len(results))
         else:
             results.append((line, Result(label, columns, rest)))
     return results
-
-
-def _parse_header(text: str) -> tuple[str, ...]:
-    """The columns; none where they are those of another kind of benchmark."""
-    try:
-        return tuple(cells.parse_columns(text, _COLUMNS))
-    except ValueError:
-        return ()

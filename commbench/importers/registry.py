@@ -26,12 +26,9 @@ class Importer(NamedTuple):
     read: Callable[[SourceText, ImportHints], ImportedFile]
 
 
-IMPORTERS: dict[str, Importer] = {
-    importer.name: importer
-    for importer in (
-        Importer(module.NAME, module.recognises, module.read)
-        for module in (nccl_json, nccl_text, osu, imb, param)
-    )
+IMPORTERS = {
+    module.NAME: Importer(module.NAME, module.recognises, module.read)
+    for module in (nccl_json, nccl_text, osu, imb, param)
 }
 
 

@@ -5,33 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from commbench.errors import RecordsError
 from commbench.importers.base import ImportedFile, ImportedRow, unique
-from commbench.results.schema import (
-    OK,
-    WRONG,
-    Batch,
-    Measurement,
-    ReportedTiming,
-    Run,
-    RunEnd,
-    RunHeader,
-)
+from commbench.results import schema
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.plan import Plan
 
 
-def make_run(file: ImportedFile) -> Run:
+def make_run(file: ImportedFile) -> schema.Run:
     """Make a run whose cases are the file's rows.
 
-    Rows that repeat a case (nccl-tests' run cycles) become its launches. Raises RecordsError where
-    there is no row.
+    Rows that repeat a case (nccl-tests' run cycles) become its launches.
     """
-    if not file.rows:
-        notes = "; ".join(file.notes) or "there is none"
-        raise RecordsError(f"{file.path} holds no row that can be used", notes)
     cases: dict[tuple[object, ...], list[ImportedRow]] = {}
     for row in file.rows:
         cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
@@ -46,7 +32,7 @@ def make_run(file: ImportedFile) -> Run:
         "hosts": list(file.hosts),
         "notes": list(file.notes),
     }
-    header = RunHeader(
+    header = schema.RunHeader(
         plan=_plan(file),
         label=Path(file.path).stem,
         started="",
@@ -54,7 +40,7 @@ def make_run(file: ImportedFile) -> Run:
         environment=environment,
         num_nodes=max(1, len(set(file.hosts))),
     )
-    return Run(file.path, header, measurements, RunEnd(status="complete"))
+    return schema.Run(file.path, header, measurements, schema.RunEnd(status="complete"))
 
 
 def _plan(file: ImportedFile) -> Plan:
@@ -76,18 +62,18 @@ def _plan(file: ImportedFile) -> Plan:
     )
 
 
-def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) -> Measurement:
+def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) -> schema.Measurement:
     first = rows[0]
     wrong = [row.wrong for row in rows if row.wrong is not None]
     several = len(rows) > 1
     bad = any(wrong)
-    return Measurement(
+    return schema.Measurement(
         case=_make_case(file, index, first),
-        status=WRONG if bad else OK,
+        status=schema.WRONG if bad else schema.OK,
         reason=f"{file.tool} counted {sum(wrong)} wrong elements" if bad else "",
         wrong=sum(wrong) if wrong else None,
         batches=tuple(
-            Batch(samples_s=row.samples_s or (row.time_s,), launch=number)
+            schema.Batch(samples_s=row.samples_s or (row.time_s,), launch=number)
             for number, row in enumerate(rows)
             if several or row.samples_s
         ),
@@ -103,10 +89,10 @@ def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
     return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)
 
 
-def _reported(row: ImportedRow) -> ReportedTiming:
+def _reported(row: ImportedRow) -> schema.ReportedTiming:
     """The timing that the tool reported. Percentiles and extremes are kept only where they are over
     iterations, as commbench's are."""
     over_iterations = ("minimum_s", "p95_s", "p99_s", "maximum_s")
     names = ("mean_s", *(over_iterations if row.spread.startswith("iterations") else ()))
     times = {name: getattr(row, name) for name in names}
-    return ReportedTiming(row.time_s, row.statistic, iterations=row.iterations or 0, **times)
+    return schema.ReportedTiming(row.time_s, row.statistic, iterations=row.iterations or 0, **times)

@@ -72,13 +72,14 @@ class SettingRank(NamedTuple):
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
     """Every case that at least two settings have a valid time for, in the order of the plan."""
-    varied = {name for result in results for name, _ in result.setting.options}
+    options = {f"--{name}" for result in results for name, _ in result.setting.options}
+    varied = [dimension.field for dimension in DIMENSIONS if dimension.option in options]
     found: dict[tuple[str, int], list[tuple[Setting, ResultRow]]] = {}
     for result in results:
         for row in result.rows:
             if row.time and row.measurement.status == OK:
                 case = row.measurement.case
-                found.setdefault((_make_kind(case, varied), case.size_bytes), []).append(
+                found.setdefault((case.title_without(*varied), case.size_bytes), []).append(
                     (result.setting, row)
                 )
     first = results[0].setting
@@ -86,12 +87,6 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
         _make_point(kind, size, rows, first, tolerance)
         for (kind, size), rows in found.items()
         if len(rows) > 1
-    )
-
-
-def _make_kind(case: Case, varied: set[str]) -> str:
-    return case.title_without(
-        *(d.field for d in DIMENSIONS if d.option.removeprefix("--") in varied)
     )
 
 

@@ -158,7 +158,9 @@ def run_missing_rounds(
             print_status(f"{head}: done before")
             continue
         start = time.monotonic()
-        attempt = _new_attempt(_round_folder(folder, setting, number))
+        first = _round_folder(folder, setting, number)
+        earlier = len(_attempts(first))
+        attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
         failure = run_once(sweep, setting, attempt)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
@@ -259,12 +261,6 @@ def _attempts(first: Path) -> list[Path]:
     """The folders of all attempts at a round: `round-1`, then `round-1.2` …"""
     again = sorted(first.parent.glob(f"{first.name}.*"))
     return [path for path in (first, *again) if path.exists()]
-
-
-def _new_attempt(first: Path) -> Path:
-    """A folder for another attempt at a round."""
-    number = len(_attempts(first)) + 1
-    return first if number == 1 else first.with_name(f"{first.name}.{number}")
 
 
 def _read_complete(folder: Path) -> Run | None:

@@ -11,24 +11,7 @@ from commbench.errors import RecordsError, UnavailableError, UsageError, WrongRe
 from commbench.output.console import print_result, print_status
 from commbench.results.run_folder import empty_folder, new_folder
 from commbench.results.schema import WRONG
-from commbench.sweep.nccl_tuning import (
-    ALGORITHM,
-    Selections,
-    export_tuner,
-    log_selections,
-    make_value,
-    read_selections,
-)
-from commbench.sweep.ranking import SweepPoint, make_points
-from commbench.sweep.runner import (
-    SettingResult,
-    Sweep,
-    make_results,
-    read_rounds,
-    read_sweep,
-    run_missing_rounds,
-    write_sweep,
-)
+from commbench.sweep import nccl_tuning, ranking, runner
 from commbench.sweep.settings import MOST_ROUNDS, Setting, find_unread, parse_settings
 from commbench.sweep.text import sweep_text
 from commbench.units import parse_percentage
@@ -83,7 +66,7 @@ def start(
     sweep = _with_tolerance(_make_sweep(options, settings, runs), options)
     name = "sweep" + (f"-{options.label}" if options.label else "")
     folder = empty_folder(options.output or new_folder(name))
-    write_sweep(folder, sweep)
+    runner.write_sweep(folder, sweep)
     _run(sweep, folder, options)
 
 
@@ -94,46 +77,46 @@ def resume(folder: Path, options: SweepOptions) -> None:
             "--resume goes on with the settings that the folder describes",
             "leave out --env, --vary and options of a run",
         )
-    _run(_with_tolerance(read_sweep(folder), options), folder, options)
+    _run(_with_tolerance(runner.read_sweep(folder), options), folder, options)
 
 
 def show(folder: Path) -> None:
     """Print the results of a sweep so far; run and draw nothing."""
-    sweep = read_sweep(folder)
-    rounds = read_rounds(sweep, folder)
+    sweep = runner.read_sweep(folder)
+    rounds = runner.read_rounds(sweep, folder)
     hint = f"`commbench sweep --resume {folder}` goes on with it"
     if not rounds:
         raise RecordsError(f"no round of the sweep {folder} was completed", hint)
-    _print(sweep, folder, make_results(sweep, folder, rounds))
+    _print(sweep, folder, runner.make_results(sweep, folder, rounds))
     expected = len(sweep.settings) * sweep.rounds
     if missing := expected - len(rounds):
         print_status(f"{missing} of {expected} rounds are missing; {hint}")
 
 
-def _with_tolerance(sweep: Sweep, options: SweepOptions) -> Sweep:
+def _with_tolerance(sweep: runner.Sweep, options: SweepOptions) -> runner.Sweep:
     """The sweep with the tolerance of the options, where they give one."""
     if options.tolerance is None:
         return sweep
     return sweep._replace(tolerance=parse_percentage(options.tolerance))
 
 
-def _is_nccl(results: Sequence[SettingResult]) -> bool:
+def _is_nccl(results: Sequence[runner.SettingResult]) -> bool:
     return any(r.run.header.plan.backend == "nccl" for r in results if r.run)
 
 
 def _print(
-    sweep: Sweep, folder: Path, results: Sequence[SettingResult]
-) -> tuple[tuple[SweepPoint, ...], Selections]:
+    sweep: runner.Sweep, folder: Path, results: Sequence[runner.SettingResult]
+) -> tuple[tuple[ranking.SweepPoint, ...], nccl_tuning.Selections]:
     """Print the results; return them by case, and NCCL's selections."""
-    points = make_points(results, sweep.tolerance)
-    selections = read_selections(sweep.settings, folder) if _is_nccl(results) else None
+    points = ranking.make_points(results, sweep.tolerance)
+    selections = nccl_tuning.read_selections(sweep.settings, folder) if _is_nccl(results) else None
     print_result(sweep_text(results, points, sweep.tolerance, selections))
     return points, selections or {}
 
 
 def _make_sweep(
     options: SweepOptions, settings: tuple[Setting, ...], runs: list[RunOptions]
-) -> Sweep:
+) -> runner.Sweep:
     from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.process_setup import import_torch
 
@@ -152,8 +135,10 @@ def _make_sweep(
             )
         variables, operations = [], run.op
         for name, value in setting.variables:
-            if name == ALGORITHM and target.backend == "nccl":
-                value, operations = make_value(operations, value, tuple(torch.cuda.nccl.version()))
+            if name == nccl_tuning.ALGORITHM and target.backend == "nccl":
+                value, operations = nccl_tuning.make_value(
+                    operations, value, tuple(torch.cuda.nccl.version())
+                )
                 if not operations:
                     raise UnavailableError(
                         f"{setting.name} applies to none of these operations",
@@ -165,7 +150,7 @@ def _make_sweep(
             (f"--op={','.join(operations)}", *words, f"--nproc-per-node={target.ranks_per_node}")
         )
         environments.append(tuple(variables))
-    return Sweep(
+    return runner.Sweep(
         settings=settings,
         arguments=tuple(arguments),
         environments=tuple(environments),
@@ -175,21 +160,21 @@ def _make_sweep(
     )
 
 
-def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
+def _run(sweep: runner.Sweep, folder: Path, options: SweepOptions) -> None:
     """Run what is missing of a sweep, then print, draw and export all its results."""
     from commbench.report.plots import draw, has_curve
 
     print_status(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
-    rounds = read_rounds(sweep, folder)
-    new = run_missing_rounds(sweep, folder, rounds, print_status)
-    results = make_results(sweep, folder, rounds)
+    rounds = runner.read_rounds(sweep, folder)
+    new = runner.run_missing_rounds(sweep, folder, rounds, print_status)
+    results = runner.make_results(sweep, folder, rounds)
     if not rounds:
         raise UnavailableError(
             f"no setting could be measured; {results[0].setting.name}: {results[0].failure}",
             f"what was tried is in {folder}",
         )
     if _is_nccl(results):
-        log_selections(sweep, folder)
+        nccl_tuning.log_selections(sweep, folder)
     points, selections = _print(sweep, folder, results)
     runs = [result.run for result in results if result.run]
     if (new or not list(folder.glob("*.png"))) and has_curve(runs):
@@ -198,12 +183,12 @@ def _run(sweep: Sweep, folder: Path, options: SweepOptions) -> None:
     if options.export:
         header = runs[0].header
         nodes, ranks = header.num_nodes, header.plan.world_size
-        print_status(str(export_tuner(points, selections, folder, nodes, ranks)))
+        print_status(str(nccl_tuning.export_tuner(points, selections, folder, nodes, ranks)))
     print_status(f"results are in {folder}")
     _require_correct(results)
 
 
-def _require_correct(results: Sequence[SettingResult]) -> None:
+def _require_correct(results: Sequence[runner.SettingResult]) -> None:
     """Raise WrongResultError where a setting gave wrong results: forcing a protocol can do that."""
     for result in results:
         for measurement in result.run.measurements if result.run else ():

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from random import Random
 from typing import NamedTuple
 
@@ -75,9 +76,7 @@ def parse_settings(variables: Sequence[str], options: Sequence[str]) -> tuple[Se
                 f"--vary {name} is not an option that can be varied",
                 f"known: {', '.join(VARIED_OPTIONS)}; variables go with --env",
             )
-    count = 1
-    for values in [*variable_values.values(), *option_values.values()]:
-        count *= len(values)
+    count = prod(map(len, [*variable_values.values(), *option_values.values()]))
     if count < 2:
         raise UsageError(
             "there is only one setting: nothing to compare",

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import ERRORS_BY_NAME, CommbenchError, UnavailableError, first_line
+from commbench.errors import CommbenchError, UnavailableError, first_line, from_wire, to_wire
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import MOST_CALLS
 from commbench.worker.context import RankContext
@@ -28,7 +28,7 @@ from commbench.worker.watchdog.hang_analysis import LostRanks, allowed_s
 from commbench.worker.watchdog.rank_state import JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
-MESSAGE_BYTES = 4096
+PART_BYTES = 4096
 _TAG = 1
 """Of the messages that go up the tree."""
 LAZY = "TORCH_GLOO_LAZY_INIT"
@@ -110,40 +110,32 @@ class Communicator:
         found = self.all_reduce_max(own).tolist()
         return [self.ranks - number if number else None for number in found]
 
-    def share_value(self, value: Any, source: int = 0, message_bytes: int = MESSAGE_BYTES) -> Any:
-        """The JSON value of rank `source`, on every rank; at most `message_bytes` long."""
-        mine = value if self.rank == source else None
-        return _unpacked(self.share(_packed(mine, message_bytes), source))
+    def share_value(self, value: Any, source: int = 0) -> Any:
+        """The JSON value of rank `source`, of any size, on every rank."""
+        data = bytearray(json.dumps(value).encode() if self.rank == source else b"")
+        size = int(self.share(torch.tensor(len(data)), source))
+        return _unpacked(self.share(_as_bytes(data or bytearray(size)), source))
 
-    def share_large_value(self, value: Any) -> Any:
-        """The JSON value of rank 0, of any size, on every rank."""
-        data = bytearray(b"" if self.rank else json.dumps(value).encode())
-        size = int(self.share(torch.tensor(len(data))))
-        return _unpacked(self.share(_as_bytes(data or bytearray(size))))
-
-    def agree(
-        self, part: Any, decide: Callable[[list[Any]], Any], message_bytes: int = MESSAGE_BYTES
-    ) -> Any:
+    def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
         """What `decide` makes, on rank 0, of every rank's `part`; the same on every rank.
 
-        Parts and decision are JSON values of at most `message_bytes`. A CommbenchError that
+        Parts and decision are JSON values; a part has at most PART_BYTES. A CommbenchError that
         `decide` raises is raised on every rank.
         """
-        parts = self.gather(_packed(part, message_bytes))
-        answer: dict[str, Any] = {}
+        data = json.dumps(part).encode()
+        if len(data) > PART_BYTES:
+            raise ValueError(f"a part of {len(data)} bytes exceeds {PART_BYTES}")
+        parts = self.gather(_as_bytes(bytearray(data.ljust(PART_BYTES))))
+        decision, error = None, None
         if not self.rank:
             try:
-                answer = {"decision": decide([_unpacked(part) for part in parts])}
-            except CommbenchError as error:
-                answer = {
-                    "error": type(error).__name__,
-                    "message": error.message[: message_bytes // 4],
-                    "hint": error.hint[: message_bytes // 4],
-                }
-        answer = self.share_value(answer, message_bytes=message_bytes)
-        if "error" in answer:
-            raise ERRORS_BY_NAME[answer["error"]](answer["message"], answer["hint"])
-        return answer["decision"]
+                decision = decide([_unpacked(part) for part in parts])
+            except CommbenchError as caught:
+                error = to_wire(caught)
+        decision, error = self.share_value((decision, error))
+        if error:
+            raise from_wire(error)
+        return decision
 
 
 def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
@@ -189,13 +181,10 @@ def communicator(
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
     try:
-        yield Communicator(
-            rank_context.rank,
-            rank_context.world_size,
-            device,
-            group=dist.group.WORLD,
-            control=_control_group(timeout),
-        )
+        with _lazy_gloo():
+            control = dist.new_group(backend="gloo", timeout=timeout)
+        ranks = rank_context.world_size
+        yield Communicator(rank_context.rank, ranks, device, dist.group.WORLD, control)
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
@@ -239,9 +228,8 @@ def _lazy_gloo() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[LAZY]
-        else:
+        os.environ.pop(LAZY, None)
+        if before is not None:
             os.environ[LAZY] = before
 
 
@@ -250,12 +238,6 @@ def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
     nothing refers to it any more."""
     with _lazy_gloo():
         return dist.ProcessGroupGloo(store, rank, ranks, timeout)
-
-
-def _control_group(timeout: timedelta) -> Any:
-    """A gloo group of all ranks, which destroy_process_group ends."""
-    with _lazy_gloo():
-        return dist.new_group(backend="gloo", timeout=timeout)
 
 
 def _set_device(plan: Plan, rank_context: RankContext) -> torch.device:
@@ -295,13 +277,6 @@ def _abort_nccl() -> None:
     backend = dist.group.WORLD._get_backend(torch.device("cuda"))
     if hasattr(backend, "abort"):
         backend.abort()
-
-
-def _packed(value: Any, message_bytes: int) -> torch.Tensor:
-    data = json.dumps(value).encode()
-    if len(data) > message_bytes:
-        raise ValueError(f"a control message of {len(data)} bytes exceeds {message_bytes}")
-    return _as_bytes(bytearray(data.ljust(message_bytes)))
 
 
 def _as_bytes(data: bytearray) -> torch.Tensor:

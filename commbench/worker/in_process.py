@@ -89,7 +89,7 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
     state = open_state(None, comm.rank)
     collector = measure_cases(task, comm, state, header, group, RunCollector)
     path = "" if task.folder_exists else str(task.folder)
-    lines = comm.share_large_value(list(encode_run(collector.run(path))) if collector else None)
+    lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
     run = decode_run(lines)._replace(path=path)
     if path:
         comm.agree(None, lambda _: _write(task.folder, run))

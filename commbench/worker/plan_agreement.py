@@ -1,9 +1,7 @@
-"""Whether all ranks have the same plan: compared by digest; where not, the differences are
-named."""
+"""Whether all ranks have the same plan, compared by digest; where not, what differs."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, NoReturn
 
 from commbench.errors import UnavailableError
@@ -15,14 +13,8 @@ SAME_COMMAND = (
     "start every rank with the same command and the same commbench; what --resume names must be "
     "the same on every node"
 )
-SHORT_PLAN_BYTES = 8192
-"""Most bytes of the control message that carries a shortened plan."""
 MAX_VALUE = 60
 """Characters of a shortened value."""
-
-ShortPlan = dict[str, list[str]]
-"""For each field of a plan its value, shortened where it is long, and a digest of the full
-value."""
 
 
 def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -47,26 +39,18 @@ def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def raise_other_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> NoReturn:
     """Raise UnavailableError on every rank: how the plan of `rank` differs from that of rank 0."""
-    own = shorten_plan(plan)
-    first, other = (comm.share_value(own, source, SHORT_PLAN_BYTES) for source in (0, rank))
+    first, other = (comm.share_value(plan.as_json(), source) for source in (0, rank))
     found = "; ".join(describe_differences(first, other))
     raise UnavailableError(f"rank {rank} on {host} has another plan: {found}", SAME_COMMAND)
 
 
-def shorten_plan(plan: Plan) -> ShortPlan:
-    """A plan in at most SHORT_PLAN_BYTES of JSON, however many sizes it has."""
-    return {
-        name: [_shortened(_text(name, value)), hashlib.sha256(repr(value).encode()).hexdigest()[:8]]
-        for name, value in plan.as_json().items()
-    }
-
-
-def describe_differences(first: ShortPlan, other: ShortPlan) -> list[str]:
-    """How another plan differs, by option: `--sizes 2K instead of 1K`."""
+def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """How another plan, as JSON, differs, by option: `--sizes 2K instead of 1K`."""
     return [
-        f"{OPTIONS.get(name, '--' + name.replace('_', '-'))} {other[name][0]} instead of {mine[0]}"
-        for name, mine in first.items()
-        if mine != other[name]
+        f"{OPTIONS.get(name, '--' + name.replace('_', '-'))} {_short_text(name, other[name])} "
+        f"instead of {_short_text(name, value)}"
+        for name, value in first.items()
+        if value != other[name]
     ]
 
 
@@ -80,9 +64,9 @@ def _text(name: str, value: Any) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-def _shortened(text: str) -> str:
-    """A text in ASCII; of a long one its beginning, its end and its length."""
-    shown = ascii(text)[1:-1]
+def _short_text(name: str, value: Any) -> str:
+    """A value in ASCII; of a long one its beginning, its end and its length."""
+    shown = ascii(_text(name, value))[1:-1]
     if len(shown) <= MAX_VALUE:
         return shown
     half = MAX_VALUE // 2

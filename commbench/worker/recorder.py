@@ -16,7 +16,7 @@ from commbench.worker.context import LaunchTask
 
 
 class RunCollector:
-    """Keeps the results of a run in memory."""
+    """A ResultSink that keeps the results of a run in memory."""
 
     def __init__(self, header: RunHeader) -> None:
         self._started = time.monotonic()
@@ -25,18 +25,15 @@ class RunCollector:
         self._measurements: list[Measurement] = []
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
-        """Nothing was measured before."""
         return ()
 
     def started(self, case: Case) -> None:
-        """A batch of a case starts."""
+        pass
 
     def batch_done(self, case: Case, batch: Batch) -> None:
-        """A batch of a case has ended."""
         self._batches.setdefault(case.index, []).append(batch)
 
     def finished(self, measurement: Measurement) -> None:
-        """A case has ended."""
         batches = tuple(self._batches.pop(measurement.case.index, ()))
         self._measurements.append(measurement._replace(batches=batches))
 
@@ -51,8 +48,8 @@ class RunCollector:
 
 
 class Recorder:
-    """Writes a run folder while the run goes on: every batch to the journal, every finished case
-    also to results.csv and to the progress shown to people.
+    """A ResultSink that writes a run folder while the run goes on: every batch to the journal,
+    every finished case also to results.csv and to the progress shown to people.
 
     The folder exists. What earlier launches left in it stays, and the batches of this launch are
     added to theirs.
@@ -76,21 +73,17 @@ class Recorder:
         self._progress = ProgressListener() if task.is_silent else progress_listener(left)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
-        """Batches of a case that this launch measured before it was cut off."""
         batches = self._batches.get(case.index, ())
         return tuple(batch for batch in batches if batch.launch == self._launch)
 
     def started(self, case: Case) -> None:
-        """A batch of a case starts."""
         self._progress.started(case.name)
 
     def batch_done(self, case: Case, batch: Batch) -> None:
-        """A batch of a case has ended."""
         self._journal.batch(case, batch)
         self._batches.setdefault(case.index, []).append(batch)
 
     def finished(self, measurement: Measurement) -> None:
-        """A case has ended."""
         self._journal.measurement(measurement)
         index = measurement.case.index
         batches = tuple(self._batches.pop(index, ()))

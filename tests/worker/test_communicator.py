@@ -44,7 +44,7 @@ def test_any_rank_can_share_a_value_and_rank_0_one_of_any_size(ranks: int) -> No
     values = on_ranks(ranks, lambda comm: comm.share_value({"from": comm.rank}, ranks - 1))
     assert values == [{"from": ranks - 1}] * ranks
     large = {"numbers": list(range(100_000))}
-    objects = on_ranks(ranks, lambda comm: comm.share_large_value(None if comm.rank else large))
+    objects = on_ranks(ranks, lambda comm: comm.share_value(None if comm.rank else large))
     assert objects == [large] * ranks
 
 

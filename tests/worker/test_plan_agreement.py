@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+from gloo_ranks import on_ranks
 from synthetic_rows import plan
 
 from commbench.errors import UnavailableError
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import MOST_CASES
+from commbench.worker.communicator import Communicator
 from commbench.worker.plan_agreement import (
-    SHORT_PLAN_BYTES,
     describe_differences,
     find_other_plan,
-    shorten_plan,
+    raise_other_plan,
 )
 
 
@@ -33,13 +33,13 @@ from commbench.worker.plan_agreement import (
 def test_each_option_that_differs_is_told_with_both_values(
     other: dict[str, Any], told: list[str]
 ) -> None:
-    assert describe_differences(shorten_plan(plan()), shorten_plan(plan(**other))) == told
+    assert describe_differences(plan().as_json(), plan(**other).as_json()) == told
 
 
 def test_long_plans_differ_also_where_their_ends_are_alike() -> None:
     sizes = tuple(range(1, 99))
     (told,) = describe_differences(
-        shorten_plan(plan(sizes=sizes)), shorten_plan(plan(sizes=(*sizes[:50], *sizes[51:])))
+        plan(sizes=sizes).as_json(), plan(sizes=(*sizes[:50], *sizes[51:])).as_json()
     )
     assert told == (
         "--sizes 1,2,3,4,5,6,7,8,9,10,11,12,13, ... ,89,90,91,92,93,94,95,96,97,98 "
@@ -49,12 +49,23 @@ def test_long_plans_differ_also_where_their_ends_are_alike() -> None:
     )
 
 
-def test_the_largest_plan_fits_into_its_message() -> None:
+def test_the_largest_plans_are_exchanged_and_their_difference_is_short() -> None:
     largest = plan(
         operations=tuple(OPERATIONS), sizes=tuple(range(1, MOST_CASES // 4 // len(OPERATIONS))),
         backend="ü" * 5000,
     )  # fmt: skip
-    assert len(json.dumps(shorten_plan(largest))) < SHORT_PLAN_BYTES
+
+    def message(comm: Communicator) -> str:
+        own = largest if comm.rank else plan()
+        with pytest.raises(UnavailableError) as caught:
+            raise_other_plan(own, comm, 1, "host1")
+        return caught.value.message
+
+    first, second = on_ranks(2, message)
+    assert first == second
+    assert first.startswith("rank 1 on host1 has another plan: ")
+    assert "--backend" in first
+    assert len(first) < 2000
 
 
 def part(rank: int, **other: str) -> dict[str, Any]:

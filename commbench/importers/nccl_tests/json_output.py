@@ -178,21 +178,16 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
     )
     each = preamble.integers.get("threads", 1) * preamble.integers.get("gpus", 1)
     for device in _get(config, "devices", list, []):
-        first = _read_device(_require(device, dict, "a device"))
-        preamble.devices += [
-            first._replace(rank=first.rank + i) for i in range(min(each, _MOST_DEVICES))
-        ]
+        # The first of a process; the others, of the ranks that follow, are not listed.
+        first = RankDevice(
+            rank=cells.parse_whole(_get(_require(device, dict, "a device"), "rank", str)),
+            group=cells.parse_whole(_get(device, "group", str, "0")),
+            host=_get(device, "hostname", str, ""),
+            name=_get(device, "device_info", str, ""),
+        )
+        ranks = range(first.rank, first.rank + min(each, _MOST_DEVICES))
+        preamble.devices += [first._replace(rank=rank) for rank in ranks]
     return preamble
-
-
-def _read_device(device: dict[str, Any]) -> RankDevice:
-    """The first device of a process; the others, of the ranks that follow, are not listed."""
-    return RankDevice(
-        cells.parse_whole(_get(device, "rank", str)),
-        cells.parse_whole(_get(device, "group", str, "0")),
-        _get(device, "hostname", str, ""),
-        _get(device, "device_info", str, ""),
-    )
 
 
 def _read_average(arguments: list[str]) -> str:
@@ -228,12 +223,13 @@ def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:
     A document that is cut off has the results before the cut. Raises RecordsError with the line
     where it is damaged.
     """
-    text = _BARE.sub(_quote, source.text).strip()
+    text = _BARE.sub(lambda m: m[0] if m[0].startswith('"') else f'"{m[0]}"', source.text).strip()
     try:
         document = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         results, begin, rest = _parse_whole_results(text)
-        if begin and _is_cut(rest):
+        is_ended = '"end_time"' in rest and rest.endswith("}")
+        if begin and rest.count('"size"') <= 1 and not is_ended:
             return _parse_beginning(source, text[:begin]) | {"results": results}, False
         line = source.text[: len(source.text) - len(source.text.lstrip())].count("\n")
         raise source.damaged(line + error.lineno, error.msg, len(results)) from None
@@ -242,10 +238,6 @@ def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:
     if not isinstance(document, dict):
         raise source.damaged(1, "it is no JSON object", 0)
     return document, True
-
-
-def _quote(match: re.Match[str]) -> str:
-    return match[0] if match[0].startswith('"') else f'"{match[0]}"'
 
 
 def _parse_whole_results(text: str) -> tuple[list[Any], int, str]:
@@ -262,12 +254,6 @@ def _parse_whole_results(text: str) -> tuple[list[Any], int, str]:
         except (ValueError, RecursionError):
             return results, begin.end(), text[at:]
         results.append(result)
-
-
-def _is_cut(rest: str) -> bool:
-    """Whether only the end of the file is missing, from what follows its whole results."""
-    is_ended = '"end_time"' in rest and rest.endswith("}")
-    return rest.count('"size"') <= 1 and not is_ended
 
 
 def _parse_beginning(source: SourceText, text: str) -> dict[str, Any]:

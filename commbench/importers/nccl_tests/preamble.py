@@ -83,16 +83,14 @@ class Preamble:
             self.devices.append(RankDevice(rank, group, found["host"], found["name"].strip()))
 
     @property
-    def known_program(self) -> str | None:
-        """The program; None where the lines name none or several."""
-        if self.program is None and len(self.commands) == 1:
-            return next(iter(self.commands))
-        return self.program
-
-    @property
     def known_operation(self) -> str | None:
-        """commbench's operation of the program; LookupError where there is none."""
-        program = self.known_program
+        """commbench's operation of the program; LookupError where there is none.
+
+        None where the lines name no program, or several.
+        """
+        program = self.program
+        if program is None and len(self.commands) == 1:
+            program = next(iter(self.commands))
         if program is not None and program not in NCCL_TESTS:
             raise LookupError(f"commbench has no operation for {program!r:.40}")
         return NCCL_TESTS.get(program or "")

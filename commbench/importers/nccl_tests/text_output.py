@@ -136,14 +136,10 @@ def _make_cells(placement: str, group: dict[str, str]) -> PlacementCells:
 
 def _looks_like_row(row: list[str]) -> bool:
     """Whether cells begin like a row, whatever the columns of the table are."""
-    if len(row) < 3:
-        return False
-    return (cells.is_whole(row[0]) and cells.is_whole(row[1])) or _is_dtype(row[2])
-
-
-def _is_dtype(cell: str) -> bool:
+    if len(row) < 3 or (cells.is_whole(row[0]) and cells.is_whole(row[1])):
+        return len(row) > 2
     try:
-        return bool(translate_dtype(cell))
+        return bool(translate_dtype(row[2]))
     except LookupError:
         return False
 

@@ -18,41 +18,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from commbench.errors import RankError
-from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
+from commbench.worker.watchdog import hang_analysis, rank_state
 from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT
-from commbench.worker.watchdog.hang_analysis import (
-    Heartbeats,
-    LostRanks,
-    allowed_s,
-    describe_lost_ranks,
-    diagnose_hang,
-    diagnose_lost_ranks,
-    find_silent,
-    make_hang_error,
-)
+from commbench.worker.watchdog.hang_analysis import Heartbeats, LostRanks, allowed_s
 from commbench.worker.watchdog.heartbeats import (
     Heartbeat,
     HeartbeatStore,
     find_store,
     open_heartbeats,
 )
-from commbench.worker.watchdog.rank_state import (
-    BYTES,
-    DONE,
-    HEARTBEATS,
-    PID,
-    STILL_MS,
-    StateBuffer,
-    is_process_alive,
-    kill_process,
-    open_state,
-    read_state,
-    read_states,
-    set_phase,
-)
+from commbench.worker.watchdog.rank_state import StateBuffer, read_state
 from commbench.worker.watchdog.termination import TerminationThread, block_sigterm
 
 CALLS_SHOWN = 8
@@ -76,7 +54,7 @@ class StallTimer:
         if progress != self._progress or now - self._updated > self._late_s:
             self._progress, self._moved = progress, now
         self._updated = now
-        self._state[STILL_MS] = round(1000 * (now - self._moved))
+        self._state[rank_state.STILL_MS] = round(1000 * (now - self._moved))
         return now - self._moved
 
 
@@ -88,8 +66,7 @@ class Watchdog:
         state: StateBuffer,
         store: HeartbeatStore,
         rank_context: RankContext,
-        cases: Sequence[Case],
-        timeout_s: float,
+        plan: Plan,
         report: ReportError,
         delays: Delays,
     ) -> None:
@@ -97,21 +74,22 @@ class Watchdog:
         self.local_pids: Mapping[int, int] = {}
         """The processes of the ranks of this host that another launcher started, by rank."""
         self._store = store
-        self._rank, self._world_size = rank_context.rank, rank_context.world_size
-        self._is_external = rank_context.is_external
-        self._scratch_dir = rank_context.scratch_dir
-        self._cases = cases
-        self._timeout_s = timeout_s
+        self._context, self._rank = rank_context, rank_context.rank
+        self._plan, self._cases = plan, plan.cases()
         self._report = report
         self._delays = delays
         self._host = socket.gethostname()
-        self._store_host = _find_store_host(rank_context)
+        address = find_store(rank_context)
+        self._store_host = address[0] if address else ""
+        """The host of the store in which ranks publish; empty where they publish in files."""
+        if address and rank_context.is_single_node:
+            self._store_host = self._host
         self._main_thread = threading.main_thread().ident or 0
         self._stopped = threading.Event()
         self._diagnosing = threading.Lock()
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
-        state[PID] = os.getpid()
+        state[rank_state.PID] = os.getpid()
         self._publish()
         self._thread = threading.Thread(target=self._run, daemon=True, name="commbench-watchdog")
         self._thread.start()
@@ -144,14 +122,14 @@ class Watchdog:
     def on_sigterm(self) -> None:
         """Report which ranks of this host have ended, when another launcher ends this one: nobody
         will live to see their heartbeats stop. The lowest rank that is left reports."""
-        left = [rank for rank, pid in self.local_pids.items() if is_process_alive(pid)]
+        left = [rank for rank, pid in self.local_pids.items() if rank_state.is_process_alive(pid)]
         lost = [rank for rank in self.local_pids if rank not in left]
         if not lost or self._stopped.is_set() or self._is_diagnosed or self._rank != min(left):
             return
         known = {rank: h for rank, h in self._store.read().items() if rank in lost}
         if not any(heartbeat.failure for heartbeat in known.values()):  # else they report it
             where = "" if known else f" on {self._host}"
-            message = describe_lost_ranks(lost, known, self._cases, where)
+            message = hang_analysis.describe_lost_ranks(lost, known, self._cases, where)
             self._report(RankError(message, LOST_RANK_HINT), True)
 
     def _run(self) -> None:
@@ -159,13 +137,13 @@ class Watchdog:
         while not self._stopped.wait(self._delays.heartbeat_s):
             stalled_s = stall_timer.update()
             self._publish()
-            if self._is_external and self._store.has_lost_rank:
+            if self._context.is_external and self._store.has_lost_rank:
                 self._follow_report()
-            if stalled_s > allowed_s(self._timeout_s, self.state[BYTES]):
+            if stalled_s > allowed_s(self._plan.timeout_s, self.state[rank_state.BYTES]):
                 self._end_hang()
 
     def _publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
-        self.state[HEARTBEATS] += 1
+        self.state[rank_state.HEARTBEATS] += 1
         self._store.publish(Heartbeat(self._host, read_state(self.state), stack, failure))
 
     def _keep_publishing(self, seconds: float, stack: tuple[str, ...] = ()) -> None:
@@ -179,8 +157,8 @@ class Watchdog:
         sleep(self._delays.listen_s)
         self._is_diagnosed = True
         second = self._store.read()
-        return diagnose_lost_ranks(
-            first, second, self._rank, self._world_size, self._store_host, self._cases
+        return hang_analysis.diagnose_lost_ranks(
+            first, second, self._rank, self._context.world_size, self._store_host, self._cases
         )
 
     def _follow_report(self) -> None:
@@ -208,10 +186,11 @@ class Watchdog:
         if self._stopped.is_set():
             return
         second = self._store.read()
-        silent = find_silent(first, second)
+        silent = hang_analysis.find_silent(first, second)
         is_reporter = self._rank == min((r for r in second if r not in silent), default=self._rank)
-        diagnosis = diagnose_hang(first, second, self._world_size)
-        self._report(make_hang_error(diagnosis, second, self._cases, self._timeout_s), is_reporter)
+        diagnosis = hang_analysis.diagnose_hang(first, second, self._context.world_size)
+        error = hang_analysis.make_hang_error(diagnosis, second, self._cases, self._plan.timeout_s)
+        self._report(error, is_reporter)
         self._kill(silent, second)
         if not is_reporter:
             time.sleep(self._delays.heartbeat_s)  # the first to end may end all
@@ -220,12 +199,12 @@ class Watchdog:
     def _kill(self, ranks: Sequence[int], heartbeats: Heartbeats) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a
         stopped process does not react to SIGTERM."""
-        if self._scratch_dir:
-            here = set(read_states(self._scratch_dir))
+        if self._context.scratch_dir:
+            here = set(rank_state.read_states(self._context.scratch_dir))
         else:
             here = {rank for rank in ranks if heartbeats[rank].host == self._host}
         for rank in here.intersection(ranks) - {self._rank}:
-            kill_process(heartbeats[rank].state.pid)
+            rank_state.kill_process(heartbeats[rank].state.pid)
 
 
 @contextmanager
@@ -235,34 +214,23 @@ def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iter
         block_sigterm()  # the threads that are started from now on inherit that
     delays = read_delays()
     watchdog = Watchdog(
-        open_state(rank_context.scratch_dir, rank_context.rank),
+        rank_state.open_state(rank_context.scratch_dir, rank_context.rank),
         open_heartbeats(rank_context, delays.store_s),
         rank_context,
-        plan.cases(),
-        plan.timeout_s,
+        plan,
         report,
         delays,
     )
-    termination = (
-        TerminationThread(watchdog.on_sigterm, delays.sigterm_s)
-        if rank_context.is_external
-        else None
-    )
+    termination = None
+    if rank_context.is_external:
+        termination = TerminationThread(watchdog.on_sigterm, delays.sigterm_s)
     try:
         yield watchdog
-        set_phase(watchdog.state, DONE)
+        rank_state.set_phase(watchdog.state, rank_state.DONE)
     finally:
         watchdog.stop()
     if termination:  # after an error it stays: there is still something to report
         termination.close()
-
-
-def _find_store_host(rank_context: RankContext) -> str:
-    """The host of the store in which ranks publish; empty where they publish in files."""
-    address = find_store(rank_context)
-    if not address:
-        return ""
-    return socket.gethostname() if rank_context.is_single_node else address[0]
 
 
 def _read_stack(thread: int) -> tuple[str, ...]:

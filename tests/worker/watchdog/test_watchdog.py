@@ -49,7 +49,7 @@ def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchd
         reports.append((error.message, is_reporter))
 
     state, store = open_state(tmp_path, 0), FileHeartbeats(tmp_path, 0)
-    watchdog = Watchdog(state, store, context, PLAN.cases(), 60.0, report, SHORT)
+    watchdog = Watchdog(state, store, context, PLAN, report, SHORT)
     yield watchdog
     watchdog.stop()
 
