@@ -141,18 +141,22 @@ def _refuse_too_many(number: int) -> None:
 
 def format_size(size_bytes: int) -> str:
     """An exact size as parse_size reads it: `8`, `1K`, `1.5K`, `1025`."""
-    for suffix, shift in (("G", 30), ("M", 20), ("K", 10)):
-        if size_bytes >= 1 << shift and (size_bytes * 100) % (1 << shift) == 0:
-            return _hundredths(size_bytes * 100 >> shift) + suffix
-    return str(size_bytes)
+    return "".join(_scale(size_bytes))
 
 
 def format_bytes(size_bytes: int) -> str:
     """An exact size for people: `8 B`, `1 KiB`, `1.5 MiB`, `1 GiB`, `1048572 B`."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size_bytes >= 1 << shift and (size_bytes * 100) % (1 << shift) == 0:
-            return f"{_hundredths(size_bytes * 100 >> shift)} {unit}"
-    return f"{size_bytes} B"
+    number, suffix = _scale(size_bytes)
+    return f"{number} {suffix}iB" if suffix else f"{number} B"
+
+
+def _scale(size_bytes: int) -> tuple[str, str]:
+    """A number and K, M or G, where two decimals express the size exactly; else the bytes."""
+    for suffix, shift in (("G", 30), ("M", 20), ("K", 10)):
+        whole, rest = divmod(size_bytes * 100, 1 << shift)
+        if size_bytes >= 1 << shift and not rest:
+            return f"{whole / 100:.2f}".rstrip("0").rstrip("."), suffix
+    return str(size_bytes), ""
 
 
 def format_memory(size_bytes: int) -> str:
@@ -160,12 +164,6 @@ def format_memory(size_bytes: int) -> str:
     unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
     value = size_bytes / (1 << shift)
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
-
-
-def _hundredths(number: int) -> str:
-    """A number of hundredths without trailing zeros: 150 is `1.5`."""
-    whole, rest = divmod(number, 100)
-    return f"{whole}.{rest:02}".rstrip("0").rstrip(".")
 
 
 def format_time(seconds: float, like: float | None = None) -> str:

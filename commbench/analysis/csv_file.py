@@ -29,15 +29,13 @@ from commbench.analysis.columns import (
 from commbench.analysis.rows import ResultRow
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
-from commbench.validation import LONGEST_TEXT, brief
+from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
 """Column names of older files, and today's."""
 _NUMBER_CHARACTERS = b"0123456789.+-eE "
 _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
-_LARGEST = 1 << 53
-"""Whole numbers up to this are exact as floats."""
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
 _LINES_AT_ONCE = 128
@@ -144,7 +142,7 @@ def _parse_numbers(texts: Sequence[str], are_integers: bool) -> Sequence[float |
         raise ValueError
     values = [float(text) if text else None for text in texts]
     known = [value for value in values if value is not None]
-    if known and not 0 <= min(known) <= max(known) <= _LARGEST:
+    if known and not 0 <= min(known) <= max(known) <= LARGEST_INTEGER:
         raise ValueError
     if not are_integers:
         return values
@@ -166,10 +164,12 @@ def _unreadable(path: Path, why: object) -> RecordsError:
 
 def make_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Rows as CSV, with a first line of names; None is an empty field."""
+    return _format_lines([columns, *rows])
+
+
+def _format_lines(rows: Iterable[Iterable[Any]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
@@ -186,7 +186,8 @@ class ResultsCsv:
     def add(self, *rows: ResultRow) -> None:
         """Add rows, or put them in the place of those of the same cases, and replace the file."""
         for row in rows:
-            self._lines[row.measurement.case.index] = _line(row)
+            line = _format_lines([row_values(row).values()])
+            self._lines[row.measurement.case.index] = line
         self.write()
 
     def write(self) -> None:
@@ -200,16 +201,7 @@ class ResultsCsv:
         except OSError as error:
             with suppress(OSError):
                 new.unlink()  # half of a file helps nobody
-            gone = not self._path.parent.exists()
-            raise RecordsError(
-                f"cannot write {self._path}: {error.strerror}",
-                "the folder was removed or moved while the run went on"
-                if gone
-                else "every finished case is in run.jsonl beside it",
-            ) from None
-
-
-def _line(row: ResultRow) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(row_values(row).values())
-    return line.getvalue()
+            hint = "the folder was removed or moved while the run went on"
+            if self._path.parent.exists():
+                hint = "every finished case is in run.jsonl beside it"
+            raise RecordsError(f"cannot write {self._path}: {error.strerror}", hint) from None

@@ -71,8 +71,7 @@ def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
     hosts: dict[str, list[tuple[int, ...]]] = {}
     for rank in ranks:
         hosts.setdefault(rank.host, []).append(rank.cores)
-    found = [_ranks_per_core_of_host(cores) for cores in hosts.values() if all(cores)]
-    return max(found, default=None)
+    return max(map(_ranks_per_core_of_host, filter(all, hosts.values())), default=None)
 
 
 def _ranks_per_core_of_host(ranks: Sequence[tuple[int, ...]]) -> float:

@@ -37,17 +37,14 @@ def find_interference(batches: Sequence[Batch]) -> Interference:
     """What disturbed the batches of one case."""
     elapsed = sum(batch.elapsed_s for batch in batches)
     iterations = sum(len(batch.samples_s) for batch in batches)
+    switches = sum(batch.switches for batch in batches)
     counted = [batch.last_in for batch in batches]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
     return Interference(
         calls=batches[0].calls if batches else None,
         stalled_share=_stalled_share(batches),
         queued_share=_share([batch.queued_s for batch in batches], elapsed),
-        switches_per_iteration=(
-            sum(batch.switches for batch in batches) / iterations
-            if iterations and elapsed
-            else None
-        ),
+        switches_per_iteration=switches / iterations if iterations and elapsed else None,
         throttled_share=_share([batch.throttled_s for batch in batches], elapsed),
         stolen_share=_share([batch.stolen_s for batch in batches], elapsed),
         entry_skew_s=_median_if_known([batch.entry_skew_s for batch in batches]),

@@ -1,8 +1,8 @@
-"""READERS: the files that results can be read from. Each gives a LoadedRun."""
+"""Reads results from any file or folder that holds them, into a LoadedRun."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,16 +43,6 @@ class LoadedRun(NamedTuple):
         return make_frame(self.rows, self.columns)
 
 
-class Format(NamedTuple):
-    """One kind of file that holds results."""
-
-    name: str
-    recognises: Callable[[Path, bytes], bool]
-    """Whether it is a file or folder of this kind, by its path and its first bytes."""
-    load: Callable[[Path, Collection[str], ImportHints], LoadedRun]
-    """Load these columns; what another tool's file does not tell is in the last argument."""
-
-
 def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
     """A run that was read or imported, with these columns of its rows; a LoadedRun as it is."""
     if isinstance(run, LoadedRun):
@@ -68,10 +58,6 @@ def _is_journal(path: Path, head: bytes) -> bool:
     return path.name == JOURNAL or head.startswith(b'{"kind"')
 
 
-def _load_journal(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
-    return as_loaded_run(read_run(path), columns)
-
-
 def _is_results(path: Path, head: bytes) -> bool:
     if is_folder(path):
         return is_file(path / RESULTS_CSV)
@@ -79,24 +65,12 @@ def _is_results(path: Path, head: bytes) -> bool:
     return path.name == RESULTS_CSV or (b"operation" in first and b"size_bytes" in first)
 
 
-def _load_results(path: Path, columns: Collection[str], _: ImportHints) -> LoadedRun:
+def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
     file = path / RESULTS_CSV if is_folder(path) else path
     rows = read_results(file, columns)
     labels = {row.label for row in rows} - {""} if "label" in columns else set()
     name = file.absolute().parent.name if file.name == RESULTS_CSV else file.stem
     return LoadedRun(labels.pop() if len(labels) == 1 else name, path, tuple(columns), rows)
-
-
-def _load_foreign(path: Path, columns: Collection[str], hints: ImportHints) -> LoadedRun:
-    return as_loaded_run(open_run(path, hints), columns)
-
-
-READERS: tuple[Format, ...] = (
-    Format("run folder or run.jsonl", _is_journal, _load_journal),
-    Format("results.csv", _is_results, _load_results),
-    Format("another tool's file", lambda path, _: is_file(path), _load_foreign),
-)
-"""Tried in this order."""
 
 
 _HEAD_BYTES = 4096
@@ -110,12 +84,15 @@ def load(
     RecordsError says what is wrong; UsageError names the hint that is missing.
     """
     head = _head(path)
-    for reader in READERS:
-        if reader.recognises(path, head):
-            return reader.load(path, columns, hints)
+    if _is_journal(path, head):
+        return as_loaded_run(read_run(path), columns)
+    if _is_results(path, head):
+        return _load_results(path, columns)
+    if is_file(path):
+        return as_loaded_run(open_run(path, hints), columns)
     raise RecordsError(
         f"{path} holds no results",
-        f"it is none of these: {', '.join(reader.name for reader in READERS)}",
+        "it is none of these: run folder or run.jsonl, results.csv, another tool's file",
     )
 
 

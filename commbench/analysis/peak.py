@@ -1,4 +1,4 @@
-"""The fraction of the speed of a link that a measured bandwidth needs, and the bound behind it.
+"""A measured bandwidth as a fraction of the link's speed, and the bound on which that is based.
 
 With any algorithm, factor(n) x S bytes pass the link of some rank of n in one direction, and
 factor(k) x S bytes the network of some node of k. In all_to_all each rank of a node adds blocks of

@@ -1,4 +1,5 @@
-"""The command line: one file per command. The only place that prints errors and exits."""
+"""The entry point of `commbench`: registers the commands, and is the only place that prints errors
+and exits."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ Dtype = Annotated[
     str | None, Option("--dtype", metavar="DTYPE", help="Of another tool's file: elements.")
 ]
 Output = Annotated[
-    Path | None,
-    Option(metavar="FILE", help="A file that does not exist.  [default: print it]"),
+    Path | None, Option(metavar="FILE", help="A file that does not exist.  [default: print it]")
 ]
 
 

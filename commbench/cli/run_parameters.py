@@ -1,4 +1,4 @@
-"""Run options on command lines: as parameters of commands, and parsed from words."""
+"""Turns RUN_OPTIONS into parameters of commands, and parses run options from a list of words."""
 
 from __future__ import annotations
 

@@ -6,13 +6,13 @@ The ratio is the time of B over the time of A: above 1 B is slower.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.columns import KEY, TIMES
+from commbench.analysis.columns import KEY, TEXTS, TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.row_matching import match_rows
@@ -41,6 +41,23 @@ if TYPE_CHECKING:
 
 COMPARED = (*KEY, *TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status")
 """The columns that a comparison needs; loading no others is faster."""
+
+_SIDE_COLUMNS = {
+    "time_us": "time_{}_us",
+    "time_ci_low_us": "time_{}_ci_low_us",
+    "time_ci_high_us": "time_{}_ci_high_us",
+    "busbw_GBps": "busbw_{}_GBps",
+}
+"""The columns of either side, by those of results.csv."""
+_RATIO_COLUMNS = (
+    "ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason",
+)  # fmt: skip
+COLUMNS = (
+    *KEY,
+    *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),
+    *_RATIO_COLUMNS,
+)
+"""The columns of a comparison, and the fields of its rows in JSON."""
 
 
 class ComparedRow(NamedTuple):
@@ -106,9 +123,9 @@ class Comparison(NamedTuple):
 
     def frame(self) -> DataFrame:
         """Every row of either side as a pandas DataFrame, with the columns of `--format csv`."""
-        from commbench.compare.formats import comparison_frame
+        from commbench.analysis.dataframe import make_frame
 
-        return comparison_frame(self)
+        return make_frame(flat_rows(self), COLUMNS, (*TEXTS, "units", "verdict", "reason"))
 
 
 def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
@@ -196,3 +213,24 @@ def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
         for x, y in pairwise(same)
         if x.verdict != y.verdict
     )
+
+
+def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
+    """The rows of a comparison, then those that only one side has, as values of COLUMNS; numbers
+    have seven digits."""
+    for row in found.rows:
+        compared = (_rounded(getattr(row, name)) for name in _RATIO_COLUMNS)
+        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared
+    unknown = (None,) * len(_SIDE_COLUMNS)
+    for row in found.only_a:
+        yield *_values(row, KEY), *_values(row), *unknown, *unknown, "", "only in A", ""
+    for row in found.only_b:
+        yield *_values(row, KEY), *unknown, *_values(row), *unknown, "", "only in B", ""
+
+
+def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
+    return (getattr(row, name) for name in columns)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) else value

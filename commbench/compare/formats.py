@@ -3,93 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
-from commbench.compare.comparison import Comparison
+from commbench.compare import summary
+from commbench.compare.comparison import COLUMNS, Comparison, flat_rows
 from commbench.compare.ratio import FASTER, SAME, SLOWER
-from commbench.compare.summary import (
-    HEADINGS,
-    TableLine,
-    by_kind,
-    crossover_text,
-    distinct_names,
-    make_lines,
-    notes,
-    reasons,
-    sides,
-    unmatched_rows,
-    verdict_line,
-)
 from commbench.compare.text import comparisons_text
 from commbench.output.markdown import details, escape, table
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
-
-_SIDE_COLUMNS = {
-    "time_us": "time_{}_us",
-    "time_ci_low_us": "time_{}_ci_low_us",
-    "time_ci_high_us": "time_{}_ci_high_us",
-    "busbw_GBps": "busbw_{}_GBps",
-}
-"""The columns of either side, by those of results.csv."""
-_COMPARED_COLUMNS = (
-    "ratio",
-    "ratio_ci_low",
-    "ratio_ci_high",
-    "p_value",
-    "units",
-    "verdict",
-    "reason",
-)
-COLUMNS = (
-    *KEY,
-    *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),
-    *_COMPARED_COLUMNS,
-)
-"""The columns of a comparison, and the fields of its rows in JSON."""
 
 
 def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
     """Every row of either side as CSV; the columns `a` and `b` name the sides."""
     rows = ((found.a.name, found.b.name, *row) for found in comparisons for row in flat_rows(found))
     return make_csv(("a", "b", *COLUMNS), rows)
-
-
-def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
-    """The rows of a comparison, then those that only one side has, as values of COLUMNS; numbers
-    have seven digits."""
-    for row in found.rows:
-        compared = (_rounded(getattr(row, name)) for name in _COMPARED_COLUMNS)
-        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared
-    unknown = (None,) * len(_SIDE_COLUMNS)
-    for row in found.only_a:
-        yield *_values(row, KEY), *_values(row), *unknown, *unknown, "", "only in A", ""
-    for row in found.only_b:
-        yield *_values(row, KEY), *unknown, *_values(row), *unknown, "", "only in B", ""
-
-
-def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
-    return (getattr(row, name) for name in columns)
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
-
-
-def comparison_frame(found: Comparison) -> DataFrame:
-    """The rows of `flat_rows` as a pandas DataFrame."""
-    from commbench.analysis.dataframe import make_frame
-
-    return make_frame(flat_rows(found), COLUMNS, (*TEXTS, "units", "verdict", "reason"))
 
 
 def comparisons_json(comparisons: Sequence[Comparison]) -> str:
@@ -137,13 +70,13 @@ def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
 
 
 def _comparison(found: Comparison) -> list[str]:
-    first, second = distinct_names((found.a, found.b))
+    first, second = summary.distinct_names((found.a, found.b))
     lines = [f"### {escape(second)} against {escape(first)}", ""]
-    lines += [f"**{escape(_headline(found))}.** {escape(verdict_line(found))}", ""]
+    lines += [f"**{escape(_headline(found))}.** {escape(summary.verdict_line(found))}", ""]
     everything = [
         (kind, line)
-        for kind, rows in by_kind(found.rows[:MOST_MARKDOWN_ROWS])
-        for line in make_lines(rows)
+        for kind, rows in summary.by_kind(found.rows[:MOST_MARKDOWN_ROWS])
+        for line in summary.make_lines(rows)
     ]
     decided = [(kind, line) for kind, line in everything if line.verdict in MARKS]
     if len(everything) <= SHORT:
@@ -153,13 +86,15 @@ def _comparison(found: Comparison) -> list[str]:
         lines += [*details(f"All {len(everything)} rows", _table(everything)), ""]
     if len(found.rows) > MOST_MARKDOWN_ROWS:
         lines += [f"{len(found.rows) - MOST_MARKDOWN_ROWS} more rows are in `--format csv`.", ""]
-    lines += [f"* Crossover of {escape(crossover_text(c))}." for c in found.crossovers[:SHORT]]
+    lines += [
+        f"* Crossover of {escape(summary.crossover_text(c))}." for c in found.crossovers[:SHORT]
+    ]
     lines += ["", *details("What was compared, and what limits it", _limits(found))]
     return lines
 
 
 def _headline(found: Comparison) -> str:
-    counts, (first, second) = found.counts, distinct_names((found.a, found.b))
+    counts, (first, second) = found.counts, summary.distinct_names((found.a, found.b))
     words = {SLOWER: f"slower than {first}", FASTER: "faster"}
     if not counts[SLOWER]:
         words[FASTER] = f"faster than {first}"
@@ -171,17 +106,20 @@ def _headline(found: Comparison) -> str:
     return f"{second} is {' and '.join(parts)} of {len(found.rows)} rows"
 
 
-def _table(lines: Sequence[tuple[str, TableLine]]) -> list[str]:
+def _table(lines: Sequence[tuple[str, summary.TableLine]]) -> list[str]:
     rows = [(kind, *line.cells[:-1], MARKS.get(line.verdict, line.verdict)) for kind, line in lines]
-    return table(("", *HEADINGS), rows, left=",verdict")
+    return table(("", *summary.HEADINGS), rows, left=",verdict")
 
 
 def _limits(found: Comparison) -> list[str]:
-    who = [(s.letter, s.name, s.path, s.extent) for s in sides(found)]
+    who = [(s.letter, s.name, s.path, s.extent) for s in summary.sides(found)]
     lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
     lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
-    explained = [f"{what}: {where}" for what, where in (*reasons(found), *unmatched_rows(found))]
-    lines += [f"* {escape(text)}." for text in (*explained, *notes(found))]
+    explained = [
+        f"{what}: {where}"
+        for what, where in (*summary.reasons(found), *summary.unmatched_rows(found))
+    ]
+    lines += [f"* {escape(text)}." for text in (*explained, *summary.notes(found))]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
     if facts:
         lines += ["", *table(("what differs", "A", "B"), facts, left="what differs,A,B")]

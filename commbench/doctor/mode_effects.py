@@ -1,4 +1,4 @@
-"""What each cpu mode would change: its launches compared with plain's in the same rounds."""
+"""Computes what each CPU mode would change, compared with the mode `plain` in the same rounds."""
 
 from __future__ import annotations
 

@@ -144,14 +144,9 @@ def make_quoted_row(
     Raises UsageError for an impossible call, such as one of fewer bytes than ranks.
     """
     plan = Plan(
-        operations=(operation.name,),
-        dtypes=(dtype,),
-        sizes=(size_bytes,) if size_bytes else (),
-        backend="",
-        device="",
-        world_size=ranks,
-        timing=timing,
-    )
+        operations=(operation.name,), dtypes=(dtype,), sizes=(size_bytes,) if size_bytes else (),
+        backend="", device="", world_size=ranks, timing=timing,
+    )  # fmt: skip
     if not 1 <= nodes <= ranks:
         raise UsageError(f"{ranks} ranks cannot be on {nodes} nodes", "each node has at least one")
     case = plan.cases()[0]

@@ -36,10 +36,16 @@ def explain_run(
     """The chosen rows in full; without a choice, the table and the largest size of each kind."""
     rows = make_rows(run)
     kinds = _group_by_kind(_choose(rows, run.name, operation, size_bytes))
-    largest = [max(rows, key=_timed_size) for rows in kinds.values()]
-    op = f"--op {operation.name if operation else 'OP'}"
-    hidden = size_bytes is None and len(rows) > len(kinds)
-    others = _how_to_choose(run, op) if hidden else ""
+    largest = [
+        max(rows, key=lambda row: (row.time is not None, row.measurement.case.size_bytes))
+        for rows in kinds.values()
+    ]
+    others = ""
+    if size_bytes is None and len(rows) > len(kinds):
+        others = "\n\n" + wrapped(
+            "That is the largest size of each kind. For others, with everything about them: "
+            f"commbench explain {run.path} --op {operation.name if operation else 'OP'} --size SIZE"
+        )
     if operation or size_bytes or len(rows) == 1:
         where = _where(run.header)
         return "\n\n\n".join(explain_row(row, peak, where) for row in largest) + others
@@ -83,18 +89,6 @@ def _group_by_kind(rows: Sequence[ResultRow]) -> dict[tuple[str, str], list[Resu
         case = row.measurement.case
         kinds.setdefault((case.title, case.timing), []).append(row)
     return kinds
-
-
-def _timed_size(row: ResultRow) -> tuple[bool, int]:
-    return row.time is not None, row.measurement.case.size_bytes
-
-
-def _how_to_choose(run: Run, op: str) -> str:
-    """The command that explains the rows that are not shown."""
-    return "\n\n" + wrapped(
-        "That is the largest size of each kind. For others, with everything about them: "
-        f"commbench explain {run.path} {op} --size SIZE"
-    )
 
 
 def _where(header: RunHeader) -> str:

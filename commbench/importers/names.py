@@ -24,11 +24,7 @@ BROADCAST = MpiBenchmark("broadcast", placement=IN_PLACE)
 BARRIER = MpiBenchmark("barrier", placement="")
 
 _SAME = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter")
-NCCL_TESTS = {
-    **{name: name for name in _SAME},
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-}
+NCCL_TESTS = {**{name: name for name in _SAME}, "alltoall": "all_to_all", "sendrecv": "send_recv"}
 """By program, without `_perf`."""
 
 _MPI = {
@@ -42,10 +38,7 @@ _MPI = {
     "Bcast": BROADCAST,
     "Barrier": BARRIER,
 }
-OSU = _MPI | {
-    "All-to-All Personalized Exchange": _MPI["Alltoall"],
-    "Broadcast": BROADCAST,
-}
+OSU = _MPI | {"All-to-All Personalized Exchange": _MPI["Alltoall"], "Broadcast": BROADCAST}
 """By title, without `Latency Test`."""
 
 IMB = _MPI | {"Reduce_scatter_block": MpiBenchmark("reduce_scatter", of_block=True)}

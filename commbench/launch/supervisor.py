@@ -1,4 +1,4 @@
-"""The launcher checks whether the process of each rank exists, and reads its heartbeats.
+"""The launcher checks its ranks: whether their processes exist, and what their heartbeats say.
 
 Where some ranks stop, the watchdogs of the others report it. Where all ranks of a node stop, no
 watchdog is left to do so. And a rank that ends early with exit code 0 counts as done for the agent,

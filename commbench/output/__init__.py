@@ -1,1 +1,1 @@
-"""Printing, tables, paragraphs, Markdown, JUnit and plots' style; imports host, units and below."""
+"""Printing, tables, paragraphs, Markdown, JUnit XML, progress, and the style of plots."""

@@ -22,7 +22,9 @@ def safe(text: str) -> str:
     styled = "\x1b" in text and sys.stdout.isatty()
     parts = _STYLE.split(text) if styled else [text]
     shown = "".join(part if index % 2 else _plain(part) for index, part in enumerate(parts))
-    return _defuse(shown) if runs_in_actions() else shown
+    if runs_in_actions():
+        return shown.replace("::", ": :").replace("##[", "## [")
+    return shown
 
 
 def runs_in_actions() -> bool:
@@ -30,15 +32,6 @@ def runs_in_actions() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def _defuse(text: str) -> str:
-    """The text with blanks in everything that is a command of GitHub's runner."""
-    return text.replace("::", ": :").replace("##[", "## [")
-
-
 def _plain(text: str) -> str:
     lines = text.split("\n")
-    return "\n".join(line if line.isprintable() else _clean_but_tabs(line) for line in lines)
-
-
-def _clean_but_tabs(line: str) -> str:
-    return "\t".join(map(clean, line.split("\t")))
+    return "\n".join("\t".join(map(clean, line.split("\t"))) for line in lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from commbench import units
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_matching import make_case
@@ -14,15 +15,7 @@ from commbench.errors import UnavailableError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text
 from commbench.report.openmetrics import openmetrics
-from commbench.units import (
-    GB,
-    MICRO,
-    choose_decimals,
-    format_bytes,
-    format_GBps,
-    format_interval,
-    format_time,
-)
+from commbench.units import GB, MICRO
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -53,10 +46,8 @@ def json_text(source: LoadedRun) -> str:
 
 def markdown_text(source: LoadedRun) -> str:
     """A table with a row per case, for an issue or a page."""
-    decimals = [
-        choose_decimals(b * GB for row in source.rows if (b := getattr(row, column)) is not None)
-        for column in ("algbw_GBps", "busbw_GBps")
-    ]
+    bandwidths = ([row.algbw_GBps for row in source.rows], [row.busbw_GBps for row in source.rows])
+    decimals = [units.choose_decimals(b * GB for b in column if b) for column in bandwidths]
     rows = [_markdown_row(row, decimals) for row in source.rows]
     headings = ("case", "size", "time", "95 % interval", "n", "algbw GB/s", "busbw GB/s", "status")
     lines = table(headings, rows, left="case,status")
@@ -67,17 +58,17 @@ def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
     case, time = make_case(row), None if row.time_us is None else row.time_us * MICRO
     interval = ""
     if row.time_ci_low_us is not None:
-        interval = format_interval(
+        interval = units.format_interval(
             row.time_ci_low_us * MICRO, row.time_ci_high_us * MICRO, like=time
         )
     return (
         case.title,
-        format_bytes(case.size_bytes) if case.dtype else "",
-        "" if time is None else format_time(time),
+        units.format_bytes(case.size_bytes) if case.dtype else "",
+        "" if time is None else units.format_time(time),
         interval,
         "" if time is None or row.iterations is None else str(row.iterations),
         *(
-            "" if b is None else format_GBps(b * GB, each)
+            "" if b is None else units.format_GBps(b * GB, each)
             for b, each in zip((row.algbw_GBps, row.busbw_GBps), decimals, strict=True)
         ),
         row.status,

@@ -78,7 +78,7 @@ def _samples(family: MetricFamily, rows: Sequence[Any], labels: list[str]) -> It
     for row, label in zip(rows, labels, strict=True):
         value = getattr(row, family.column)
         if value is not None:
-            yield f"commbench_{family.name}{label} {_number(value * family.factor)}"
+            yield f"commbench_{family.name}{label} {value * family.factor:.10g}"
 
 
 def _labels(row: Any) -> str:
@@ -91,10 +91,6 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else f"{value:.0f}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.10g}"
 
 
 def _escaped(text: str) -> str:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
+from commbench import units
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import list_some
 from commbench.output.table import BOLD, RED, clean, style, table
-from commbench.report.run_notes import (
-    interfaces_text,
-    peak_text,
-    run_end_text,
-    slow_links_text,
-    timing_modes_text,
-    warnings_text,
-)
+from commbench.report import run_notes
 from commbench.results.schema import OK, Run
 from commbench.spec.links import Peak
 from commbench.spec.timing_modes import describe_timing
-from commbench.units import (
-    choose_decimals,
-    format_bytes,
-    format_GBps,
-    format_interval,
-    format_percent,
-    format_time,
-)
 
 COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
 
@@ -34,30 +20,25 @@ def run_text(run: Run, peak: Peak | None = None) -> str:
 
     With a peak, a column shows the fraction of it that the bus bandwidth reached.
     """
-    rows = make_rows(run)
-    parts = [_head(run)]
-    if run.header.gpu_shared:
-        parts.append("Ranks share a GPU: functional only, no measure of performance.")
+    header, rows = run.header, make_rows(run)
     kinds: dict[str, list[ResultRow]] = {}
     for row in rows:
         kinds.setdefault(row.measurement.case.title, []).append(row)
-    parts += [_kind_text(title, found, peak) for title, found in kinds.items()]
-    parts += [text for text in _notes(run, rows, peak) if text]
-    if run.resumed:
-        times = "once" if run.resumed == 1 else f"{run.resumed} times"
-        parts.append(f"This run was cut off and resumed {times}.")
-    return "\n\n".join([*parts, ending] if (ending := run_end_text(run)) else parts)
-
-
-def _notes(run: Run, rows: tuple[ResultRow, ...], peak: Peak | None) -> tuple[str, ...]:
-    header = run.header
-    return (
-        timing_modes_text(rows),
-        warnings_text(rows),
-        slow_links_text(header),
-        interfaces_text(header),
-        peak_text(rows, peak) if peak else "",
+    times = "once" if run.resumed == 1 else f"{run.resumed} times"
+    shared = "Ranks share a GPU: functional only, no measure of performance."
+    parts = (
+        _head(run),
+        shared if header.gpu_shared else "",
+        *(_kind_text(title, found, peak) for title, found in kinds.items()),
+        run_notes.timing_modes_text(rows),
+        run_notes.warnings_text(rows),
+        run_notes.slow_links_text(header),
+        run_notes.interfaces_text(header),
+        run_notes.peak_text(rows, peak) if peak else "",
+        f"This run was cut off and resumed {times}." if run.resumed else "",
+        run_notes.run_end_text(run),
     )
+    return "\n\n".join(filter(None, parts))
 
 
 def _head(run: Run) -> str:
@@ -80,10 +61,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
         )
         return "\n".join(clean(f"{title}: {reason}") for reason in reasons)
     columns: tuple[str, ...] = COLUMNS
-    decimals = (
-        choose_decimals(row.algbw for row in rows),
-        choose_decimals(row.busbw for row in rows),
-    )
+    algbws, busbws = [row.algbw for row in rows], [row.busbw for row in rows]
+    decimals = units.choose_decimals(algbws), units.choose_decimals(busbws)
     cells = [_cells(row, decimals) for row in rows]
     if peak:
         columns = (*COLUMNS, "of\npeak")
@@ -99,26 +78,26 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:
     share = find_peak_fraction(row, peak)
-    return format_percent(share.fraction) if share else ""
+    return units.format_percent(share.fraction) if share else ""
 
 
 def _cells(row: ResultRow, decimals: tuple[int, int]) -> tuple[str, ...]:
     measurement, time = row.measurement, row.time
     case = measurement.case
-    size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
+    size, count = (units.format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
     if time is None:
         return size, "", measurement.status, measurement.reason[:40], "", "", "", ""
     interval = ""
     if time.low is not None and time.high is not None:
-        interval = format_interval(time.low, time.high, like=time.median)
+        interval = units.format_interval(time.low, time.high, like=time.median)
     wrong = "" if measurement.wrong is None else str(measurement.wrong)
     return (
         size,
         count,
-        format_time(time.median),
+        units.format_time(time.median),
         interval,
         str(time.iterations),
-        format_GBps(row.algbw, decimals[0]),
-        format_GBps(row.busbw, decimals[1]),
+        units.format_GBps(row.algbw, decimals[0]),
+        units.format_GBps(row.busbw, decimals[1]),
         wrong,
     )

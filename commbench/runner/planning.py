@@ -1,4 +1,5 @@
-"""Chooses the device, the number of ranks and the plan of a run, before its ranks start."""
+"""Makes the plan of a run from its options, before ranks start; launch/devices.py has the
+defaults."""
 
 from __future__ import annotations
 

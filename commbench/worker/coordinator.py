@@ -1,5 +1,5 @@
-"""Rank 0 decides what comes next, and every rank does it: check a case, warm it up, or time a batch
-of it."""
+"""Rank 0 schedules, and every rank runs, the next command: check, warm up or time a batch of a
+case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How many iterations a case gets, and in which order cases are measured.
+"""The rules of sampling: how many iterations a case gets, and the order in which cases are
+measured.
 
 Rank 0 follows a SampleSchedule for each case and a CaseOrder for all of them, and tells the other
 ranks what comes next.

@@ -10,7 +10,6 @@ connection to the rank itself, the rank asks its watchdog which one was lost (`f
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import threading
@@ -32,6 +31,7 @@ from commbench.worker.watchdog.heartbeats import (
     open_heartbeats,
 )
 from commbench.worker.watchdog.rank_state import StateBuffer, read_state
+from commbench.worker.watchdog.termination import TerminationThread, block_sigterm
 
 CALLS_SHOWN = 8
 
@@ -205,45 +205,6 @@ class Watchdog:
             here = {rank for rank in ranks if heartbeats[rank].host == self._host}
         for rank in here.intersection(ranks) - {self._rank}:
             rank_state.kill_process(heartbeats[rank].state.pid)
-
-
-class TerminationThread:
-    """Calls `report` when SIGTERM comes, and ends the process `delay_s` later as SIGTERM does; also
-    out of an operation that never returns to Python.
-
-    mpirun and `srun --kill-on-bad-exit` send it to all ranks as soon as one has ended; in the delay
-    the rank can report which one that was. The signal has to be blocked in all threads.
-    """
-
-    def __init__(self, report: Callable[[], None], delay_s: float) -> None:
-        self._report = report
-        self._delay_s = delay_s
-        self._closed = False
-        self._thread = threading.Thread(target=self._wait, daemon=True, name="commbench-sigterm")
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread, and unblock SIGTERM in the thread that calls this."""
-        self._closed = True
-        if self._thread.is_alive():
-            signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)
-        self._thread.join()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-    def _wait(self) -> None:
-        signal.sigwait({signal.SIGTERM})
-        if self._closed:
-            return
-        deadline = time.monotonic() + self._delay_s
-        threading.Thread(target=self._report, daemon=True).start()
-        time.sleep(max(0.0, deadline - time.monotonic()))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def block_sigterm() -> None:
-    """Block SIGTERM in this thread and in those it starts, for a TerminationThread to receive."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 @contextmanager

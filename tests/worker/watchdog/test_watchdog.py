@@ -121,7 +121,7 @@ def test_delays_can_be_scaled_for_tests(monkeypatch: pytest.MonkeyPatch) -> None
 
 TERMINATED = """
 import os, signal, sys, threading, time
-from commbench.worker.watchdog.watchdog import TerminationThread, block_sigterm
+from commbench.worker.watchdog.termination import TerminationThread, block_sigterm
 block_sigterm()
 thread = TerminationThread(lambda: os.write(1, b"reported"), 0.3)
 if sys.argv[1] == "closed":
