@@ -189,12 +189,9 @@ class RunOptions:
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
     )
     plots: bool = _option(
-        "",
-        "Draw no plots.",
-        default=True,
-        flags=("--no-plots",),
+        "", "Draw no plots.", default=True, flags=("--no-plots",),
         refused_by={"measure": "call plot() of the run"},
-    )
+    )  # fmt: skip
     dry_run: bool = _option(
         "", "Print the plan, cases and memory; measure nothing.", default=False, refused_by={
             "resume": "leave it out: `commbench show` prints what there is",

@@ -39,11 +39,10 @@ class Buffers:
     ranks: int
     group: Any
     global_ranks: Sequence[int]
-    """The number of each rank in the default process group, as torch.distributed wants it."""
 
     @property
     def global_root(self) -> int:
-        """The root's number in the default process group."""
+        """The root's number in the default process group, as torch.distributed wants it."""
         return self.global_ranks[self.root]
 
 

@@ -37,7 +37,7 @@ class Command(NamedTuple):
     case: int = 0
     iterations: int = 0
     calls: int = 1
-    """Calls per iteration."""
+    """Per iteration."""
     untimed: int = 0
     """Calls before the first iteration."""
     sent_ns: int = 0
@@ -169,7 +169,7 @@ class CaseProgress:
         return self._schedule.progress if self._schedule else 0.0
 
     def next(self) -> Command | None:
-        """What all ranks do next for this case; None: nothing more."""
+        """The next command for this case; None: nothing more."""
         if self._checked is None:
             return Command(CHECK, self.case.index)
         if self._schedule is None:
@@ -181,7 +181,6 @@ class CaseProgress:
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
-        """Take the result of the last command."""
         if isinstance(result, CheckResult):
             self._record_check(result)
             return

@@ -51,7 +51,6 @@ class GroupInfo(NamedTuple):
     locations: tuple[RankLocation, ...]
     num_nodes: int
     shares_clock: bool
-    """Whether all ranks run under one boot of one host, hence read the same clock."""
     gpu_shared: bool
 
     @property

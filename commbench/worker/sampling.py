@@ -51,7 +51,7 @@ class SampleRequest(NamedTuple):
 
     iterations: int
     calls: int = 1
-    """Calls per iteration."""
+    """Per iteration."""
     timed: bool = True
     """False: to warm up; nothing is recorded."""
     untimed: int = 0
@@ -93,10 +93,7 @@ class WarmUp:
 
 
 class SampleSchedule:
-    """What one case still needs, by the rules of the plan and the limits above.
-
-    `next` says what to do, `record` takes the durations: seconds per call of the slowest rank.
-    """
+    """What one case still needs, by the rules of the plan and the limits above."""
 
     def __init__(
         self, plan: Plan, case: Case, checked_s: float = 0.0, before: Sequence[Batch] = ()
@@ -114,8 +111,7 @@ class SampleSchedule:
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
         self._untimed = 0
-        """Untimed calls that the next batch begins with: fast calls notice that other cases were
-        measured since the last one."""
+        """Of the next batch: fast calls notice that other cases were measured since the last."""
         if before:
             self._evaluate_batches()
 
@@ -130,7 +126,7 @@ class SampleSchedule:
         return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
 
     def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
-        """Continue after a request that took these durations."""
+        """Continue after a request; durations are seconds per call of the slowest rank."""
         if request.timed:
             is_fast = self._estimate_s < FASTER_THAN_S
             self._untimed = int(is_fast and self._plan.warmup != 0)
