@@ -140,9 +140,8 @@ def _find_local_world_size(environment: Mapping[str, str], launcher: ExternalLau
             f"{launcher.local_world_size}={text!r} is not a number of ranks",
             f"{launcher.name} sets it; unset it to launch here",
         )
-    per_node: list[int] = []
-    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        per_node += [int(number)] * int(times or 1)
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    per_node = [int(ranks) for ranks, nodes in groups for _ in range(int(nodes or 1))]
     if not 0 <= node < len(per_node) or not per_node[node]:
         raise UsageError(
             f"{launcher.local_world_size}={text} has no ranks for node {node}",

@@ -35,20 +35,15 @@ from commbench.worker.watchdog.watchdog import ReportError, watching
 Sink = TypeVar("Sink", bound=ResultSink)
 
 
-class RankLocation(NamedTuple):
-    """Where a rank is, in numbers, so that the message to all ranks stays small."""
-
-    first: int
-    """The first rank of its host."""
-    pid: int
-
-
 class GroupInfo(NamedTuple):
     """What the ranks of a group learn of each other before they measure."""
 
     ranks: tuple[RankInfo, ...]
     """On rank 0; empty elsewhere."""
-    locations: tuple[RankLocation, ...]
+    first_ranks: list[int]
+    """Of each rank, the first rank on its host."""
+    pids: list[int]
+    """Of each rank."""
     num_nodes: int
     shares_clock: bool
     gpu_shared: bool
@@ -56,7 +51,7 @@ class GroupInfo(NamedTuple):
     @property
     def leaders(self) -> tuple[int, ...]:
         """The first rank of each host."""
-        return tuple(sorted({location.first for location in self.locations}))
+        return tuple(sorted(set(self.first_ranks)))
 
 
 def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -> None:
@@ -75,7 +70,7 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
         state = watchdog.state
         group = introduce(task, rank_context, comm, cores)
         if rank_context.is_external:
-            watchdog.local_pids = _local_pids(group.locations, comm.rank)
+            watchdog.local_pids = _local_pids(group, comm.rank)
         set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
         if task.resumed_from:
@@ -104,7 +99,8 @@ def introduce(
         hosts = [(part["rank"]["host"], part["boot_id"]) for part in parts]
         first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
         return {
-            "locations": [(first_of[host], ranks[i].pid) for i, host in enumerate(hosts)],
+            "first_ranks": [first_of[host] for host in hosts],
+            "pids": [rank.pid for rank in ranks],
             "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "gpu_shared": any(part["gpu_shared"] for part in parts),
@@ -114,8 +110,7 @@ def introduce(
     if "other_plan" in agreed:
         raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
-    locations = tuple(RankLocation(*location) for location in agreed.pop("locations"))
-    return GroupInfo(ranks=ranks, locations=locations, **agreed)
+    return GroupInfo(ranks=ranks, **agreed)
 
 
 def _own_part(
@@ -192,13 +187,12 @@ def measure_cases(
     return sink
 
 
-def _local_pids(locations: Sequence[RankLocation], rank: int) -> dict[int, int]:
+def _local_pids(group: GroupInfo, rank: int) -> dict[int, int]:
     """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
-    own_host = locations[rank].first
     return {
-        other: location.pid
-        for other, location in enumerate(locations)
-        if location.first == own_host and is_process_alive(location.pid)
+        other: pid
+        for other, (first, pid) in enumerate(zip(group.first_ranks, group.pids, strict=True))
+        if first == group.first_ranks[rank] and is_process_alive(pid)
     }
 
 
