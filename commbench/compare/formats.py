@@ -17,11 +17,10 @@ from commbench.compare.summary import (
     by_kind,
     crossover_text,
     distinct_names,
+    explanations,
     make_lines,
     notes,
-    reasons,
     sides,
-    unmatched_rows,
     verdict_line,
 )
 from commbench.compare.text import comparisons_text
@@ -125,8 +124,8 @@ def _limits(found: Comparison) -> list[str]:
     who = [(s.letter, s.name, s.path, s.extent) for s in sides(found)]
     lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
     lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
-    explained = [f"{what}: {where}" for what, where in (*reasons(found), *unmatched_rows(found))]
-    lines += [f"* {escape(text)}." for text in (*explained, *notes(found))]
+    lines += [f"* {escape(text)}" for text in explanations(found)]
+    lines += [f"* {escape(text)}." for text in notes(found)]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
     if facts:
         lines += ["", *table(("what differs", "A", "B"), facts, left="what differs,A,B")]

@@ -13,11 +13,10 @@ from commbench.compare.summary import (
     by_kind,
     crossover_text,
     distinct_names,
+    explanations,
     make_lines,
     notes,
-    reasons,
     sides,
-    unmatched_rows,
     verdict_line,
 )
 from commbench.output.paragraphs import WIDTH, fill
@@ -87,11 +86,14 @@ def _kind_text(kind: str, lines: Sequence[TableLine]) -> str:
 
 
 def _below(found: Comparison) -> tuple[list[str], ...]:
-    explained = [f"{what}: {where}." for what, where in (*reasons(found), *unmatched_rows(found))]
     crossovers = [f"Crossover of {crossover_text(c)}." for c in found.crossovers[:MOST_CROSSOVERS]]
     more = len(found.crossovers) - len(crossovers)
     crossovers += [f"And {more} more crossovers: --format json lists them."] if more else []
-    return explained, crossovers, [f"{text[0].upper()}{text[1:]}." for text in notes(found)]
+    return (
+        explanations(found),
+        crossovers,
+        [f"{text[0].upper()}{text[1:]}." for text in notes(found)],
+    )
 
 
 def _wrapped(text: str) -> str:
