@@ -9,20 +9,9 @@ from typing import Any
 
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
+from commbench.compare import summary
 from commbench.compare.comparison import COLUMNS, Comparison, flat_rows
 from commbench.compare.ratio import FASTER, SAME, SLOWER
-from commbench.compare.summary import (
-    HEADINGS,
-    TableLine,
-    by_kind,
-    crossover_text,
-    distinct_names,
-    explanations,
-    make_lines,
-    notes,
-    sides,
-    verdict_line,
-)
 from commbench.compare.text import comparisons_text
 from commbench.output.markdown import details, escape, table
 
@@ -81,13 +70,13 @@ def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
 
 
 def _comparison(found: Comparison) -> list[str]:
-    first, second = distinct_names((found.a, found.b))
+    first, second = summary.distinct_names((found.a, found.b))
     lines = [f"### {escape(second)} against {escape(first)}", ""]
-    lines += [f"**{escape(_headline(found))}.** {escape(verdict_line(found))}", ""]
+    lines += [f"**{escape(_headline(found))}.** {escape(summary.verdict_line(found))}", ""]
     everything = [
         (kind, line)
-        for kind, rows in by_kind(found.rows[:MOST_MARKDOWN_ROWS])
-        for line in make_lines(rows)
+        for kind, rows in summary.by_kind(found.rows[:MOST_MARKDOWN_ROWS])
+        for line in summary.make_lines(rows)
     ]
     decided = [(kind, line) for kind, line in everything if line.verdict in MARKS]
     if len(everything) <= SHORT:
@@ -97,13 +86,15 @@ def _comparison(found: Comparison) -> list[str]:
         lines += [*details(f"All {len(everything)} rows", _table(everything)), ""]
     if len(found.rows) > MOST_MARKDOWN_ROWS:
         lines += [f"{len(found.rows) - MOST_MARKDOWN_ROWS} more rows are in `--format csv`.", ""]
-    lines += [f"* Crossover of {escape(crossover_text(c))}." for c in found.crossovers[:SHORT]]
+    lines += [
+        f"* Crossover of {escape(summary.crossover_text(c))}." for c in found.crossovers[:SHORT]
+    ]
     lines += ["", *details("What was compared, and what limits it", _limits(found))]
     return lines
 
 
 def _headline(found: Comparison) -> str:
-    counts, (first, second) = found.counts, distinct_names((found.a, found.b))
+    counts, (first, second) = found.counts, summary.distinct_names((found.a, found.b))
     words = {SLOWER: f"slower than {first}", FASTER: "faster"}
     if not counts[SLOWER]:
         words[FASTER] = f"faster than {first}"
@@ -115,17 +106,17 @@ def _headline(found: Comparison) -> str:
     return f"{second} is {' and '.join(parts)} of {len(found.rows)} rows"
 
 
-def _table(lines: Sequence[tuple[str, TableLine]]) -> list[str]:
+def _table(lines: Sequence[tuple[str, summary.TableLine]]) -> list[str]:
     rows = [(kind, *line.cells[:-1], MARKS.get(line.verdict, line.verdict)) for kind, line in lines]
-    return table(("", *HEADINGS), rows, left=",verdict")
+    return table(("", *summary.HEADINGS), rows, left=",verdict")
 
 
 def _limits(found: Comparison) -> list[str]:
-    who = [(s.letter, s.name, s.path, s.extent) for s in sides(found)]
+    who = [(s.letter, s.name, s.path, s.extent) for s in summary.sides(found)]
     lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
     lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
-    lines += [f"* {escape(text)}" for text in explanations(found)]
-    lines += [f"* {escape(text)}." for text in notes(found)]
+    lines += [f"* {escape(text)}" for text in summary.explanations(found)]
+    lines += [f"* {escape(text)}." for text in summary.notes(found)]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
     if facts:
         lines += ["", *table(("what differs", "A", "B"), facts, left="what differs,A,B")]

@@ -7,18 +7,11 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench import units
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
 from commbench.compare.ratio import CHANCE, FASTER, NOT_COMPARED, OVERLAP, SAME, SLOWER, UNDECIDED
-from commbench.units import (
-    GB,
-    MICRO,
-    choose_decimals,
-    format_bytes,
-    format_GBps,
-    format_ratio,
-    format_time,
-)
+from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "A busbw\nGB/s", "B busbw\nGB/s", "B/A", "95 % interval",
             "verdict")  # fmt: skip
@@ -84,7 +77,7 @@ def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow
 def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
     """The rows of a kind as cells under HEADINGS."""
     decimals = [
-        choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
+        units.choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
         for side in ([row.a for row in rows], [row.b for row in rows])
     ]
     return [TableLine(_cells(row, decimals), row.verdict) for row in rows]
@@ -95,15 +88,17 @@ def _cells(row: ComparedRow, decimals: Sequence[int]) -> tuple[str, ...]:
     like = next((time for time in times if time is not None), 0.0)
     ratio, interval = "", ""
     if row.ratio is not None and row.verdict != NOT_COMPARED:
-        ratio = format_ratio(row.ratio)
+        ratio = units.format_ratio(row.ratio)
     if row.ratio_ci_low is not None and row.verdict != NOT_COMPARED:
         assert row.ratio_ci_high is not None
-        interval = f"{format_ratio(row.ratio_ci_low)} … {format_ratio(row.ratio_ci_high)}"
+        interval = (
+            f"{units.format_ratio(row.ratio_ci_low)} … {units.format_ratio(row.ratio_ci_high)}"
+        )
     return (
-        format_bytes(row.a.size_bytes) if row.a.dtype else "",
-        *("" if time is None else format_time(time, like) for time in times),
+        units.format_bytes(row.a.size_bytes) if row.a.dtype else "",
+        *("" if time is None else units.format_time(time, like) for time in times),
         *(
-            "" if side.busbw_GBps is None else format_GBps(side.busbw_GBps * GB, each)
+            "" if side.busbw_GBps is None else units.format_GBps(side.busbw_GBps * GB, each)
             for side, each in zip((row.a, row.b), decimals, strict=True)
         ),
         ratio,
@@ -135,7 +130,7 @@ def _where(rows: Sequence[Any], most_kinds: int = 12, most_sizes: int = 24) -> s
             sizes.append(row.size_bytes)
     parts = []
     for kind, sizes in islice(kinds.items(), most_kinds):
-        shown = ", ".join(format_bytes(size) for size in sizes[:most_sizes])
+        shown = ", ".join(units.format_bytes(size) for size in sizes[:most_sizes])
         more = len(sizes) - most_sizes
         shown += f" and {more} more (--format csv lists all)" if more > 0 else ""
         parts.append(f"{kind}: {shown}" if shown else kind)
@@ -146,7 +141,7 @@ def _where(rows: Sequence[Any], most_kinds: int = 12, most_sizes: int = 24) -> s
 
 def crossover_text(crossover: Crossover) -> str:
     """Where B turns from faster to slower, or back."""
-    below, above = (format_bytes(s) for s in (crossover.below_bytes, crossover.above_bytes))
+    below, above = (units.format_bytes(s) for s in (crossover.below_bytes, crossover.above_bytes))
     return (
         f"{crossover.kind}: B is {crossover.below} at {below} and {crossover.above} at {above}; "
         "the crossover lies between"

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commbench.analysis.environment_diff import Difference
+from commbench.compare import summary
 from commbench.compare.comparison import Comparison
 from commbench.compare.ratio import FASTER, SLOWER
-from commbench.compare.summary import (
-    HEADINGS,
-    TableLine,
-    by_kind,
-    crossover_text,
-    distinct_names,
-    explanations,
-    make_lines,
-    notes,
-    sides,
-    verdict_line,
-)
 from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 
@@ -35,12 +24,15 @@ def comparisons_text(comparisons: Sequence[Comparison]) -> str:
 
 
 def _comparison_text(found: Comparison) -> str:
-    first, second = distinct_names((found.a, found.b))
+    first, second = summary.distinct_names((found.a, found.b))
     rows = found.rows[:MOST_ROWS]
     parts = [
         "\n".join([style(clip(f"{second} against {first}", WIDTH), BOLD), *_sides(found)]),
-        _wrapped(verdict_line(found)),
-        *(_kind_text(kind, make_lines(concerned)) for kind, concerned in by_kind(rows)),
+        _wrapped(summary.verdict_line(found)),
+        *(
+            _kind_text(kind, summary.make_lines(concerned))
+            for kind, concerned in summary.by_kind(rows)
+        ),
     ]
     if len(found.rows) > len(rows):
         parts.append(f"{len(found.rows) - len(rows)} more rows: --format csv has them all")
@@ -53,7 +45,7 @@ def _comparison_text(found: Comparison) -> str:
 
 
 def _sides(found: Comparison) -> list[str]:
-    rows = [(s.letter, clip(s.name, 32), clip(s.path, 36), s.extent) for s in sides(found)]
+    rows = [(s.letter, clip(s.name, 32), clip(s.path, 36), s.extent) for s in summary.sides(found)]
     return table(("", "", "", ""), rows, left="")[2:]
 
 
@@ -73,8 +65,8 @@ def _values(fact: Difference) -> tuple[str, str]:
     return first, second
 
 
-def _kind_text(kind: str, lines: Sequence[TableLine]) -> str:
-    columns = [*zip(HEADINGS, *(line.cells for line in lines), strict=True)]
+def _kind_text(kind: str, lines: Sequence[summary.TableLine]) -> str:
+    columns = [*zip(summary.HEADINGS, *(line.cells for line in lines), strict=True)]
     headings, *cells = zip(*(column for column in columns if any(column[1:])), strict=True)
     text = table(headings, cells, left="verdict")
     head, body = text[: -len(lines)], text[-len(lines) :]
@@ -86,14 +78,13 @@ def _kind_text(kind: str, lines: Sequence[TableLine]) -> str:
 
 
 def _below(found: Comparison) -> tuple[list[str], ...]:
-    crossovers = [f"Crossover of {crossover_text(c)}." for c in found.crossovers[:MOST_CROSSOVERS]]
+    crossovers = [
+        f"Crossover of {summary.crossover_text(c)}." for c in found.crossovers[:MOST_CROSSOVERS]
+    ]
     more = len(found.crossovers) - len(crossovers)
     crossovers += [f"And {more} more crossovers: --format json lists them."] if more else []
-    return (
-        explanations(found),
-        crossovers,
-        [f"{text[0].upper()}{text[1:]}." for text in notes(found)],
-    )
+    notes = [f"{text[0].upper()}{text[1:]}." for text in summary.notes(found)]
+    return summary.explanations(found), crossovers, notes
 
 
 def _wrapped(text: str) -> str:

@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from commbench import units
 from commbench.compare.comparison import ComparedRow
 from commbench.compare.ratio import SIGNIFICANCE
-from commbench.units import (
-    GB,
-    MICRO,
-    format_GBps,
-    format_ratio,
-    format_time,
-    parse_bandwidth,
-    parse_percentage,
-    parse_time,
-)
+from commbench.units import GB, MICRO
 
 PASS, FAIL, UNDECIDED, SKIPPED = "pass", "fail", "undecided", "skipped"
 OUTCOMES = (FAIL, UNDECIDED, PASS, SKIPPED)
@@ -91,34 +83,30 @@ def _scaled(
     )
 
 
-def _busbw_words(limit: float) -> str:
-    return f"bus bandwidth at least {format_GBps(limit)} GB/s"
-
-
 LIMITS: dict[str, Limit] = {
     limit.name: limit
     for limit in (
         Limit(
             name="max_slowdown",
-            parse=lambda text: 1 + parse_percentage(text),
+            parse=lambda text: 1 + units.parse_percentage(text),
             words=lambda limit: f"at most {(limit - 1) * 100:g} % slower than the baseline",
-            show=lambda ratio, _: f"x{format_ratio(ratio)}",
+            show=lambda ratio, _: f"x{units.format_ratio(ratio)}",
             estimate=_slowdown,
             needs_baseline=True,
         ),
         Limit(
             name="min_busbw",
-            parse=parse_bandwidth,
-            words=_busbw_words,
-            show=lambda busbw, _: f"{format_GBps(busbw)} GB/s",
+            parse=units.parse_bandwidth,
+            words=lambda limit: f"bus bandwidth at least {units.format_GBps(limit)} GB/s",
+            show=lambda busbw, _: f"{units.format_GBps(busbw)} GB/s",
             estimate=_busbw,
             is_least=True,
         ),
         Limit(
             name="max_time",
-            parse=parse_time,
-            words=lambda limit: f"time at most {format_time(limit)}",
-            show=format_time,
+            parse=units.parse_time,
+            words=lambda limit: f"time at most {units.format_time(limit)}",
+            show=units.format_time,
             estimate=_time,
         ),
     )
