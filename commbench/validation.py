@@ -36,7 +36,9 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     for name, value in values.items():
         annotation = annotations.get(name, "")
         if not _fits(value, annotation):
-            raise ValueError(f"{name} is {brief(value)}, not {_wanted(value, annotation)}")
+            is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
+            wanted = f"at most {LONGEST_TEXT} characters" if is_long else annotation
+            raise ValueError(f"{name} is {brief(value)}, not {wanted}")
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return record(**arguments)
 
@@ -89,12 +91,6 @@ def brief(value: Any) -> str:
         return shortened(value)[:40]
     except ValueError:  # Python writes no integer of more than 4300 digits
         return "a number without end"
-
-
-def _wanted(value: Any, annotation: str) -> str:
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return f"at most {LONGEST_TEXT} characters"
-    return annotation
 
 
 def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:

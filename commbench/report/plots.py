@@ -43,7 +43,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
     if len(titles) > MOST_TITLES:
         titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
     for quantity, label in (("busbw", "bus bandwidth (GB/s)"), ("time", "time (us)")):
-        below = _legend_inches(len(curves))
+        below = 0.3 + 0.17 * len(curves) if len(curves) > 1 else 0.0  # inches for the legend
         height = 5.4 + below
         figure = Figure(figsize=(9, height), dpi=120)
         figure.subplots_adjust(
@@ -136,11 +136,6 @@ def _format_axes(axes: Axes, titles: list[str], statistic: str, is_log: bool) ->
     axes.grid(which="minor", alpha=0.15)
     _place_legend(axes, statistic)
     axes.set_title("\n".join(titles), fontsize=10)
-
-
-def _legend_inches(curves: int) -> float:
-    """Height that the legend needs below the axes; none for a single curve."""
-    return 0.0 if curves < 2 else 0.3 + 0.17 * curves
 
 
 def _place_legend(axes: Axes, statistic: str) -> None:

@@ -19,31 +19,24 @@ from commbench.units import format_bytes, format_GBps, format_time
 def timing_modes_text(rows: Sequence[ResultRow]) -> str:
     """A table of times in two timing modes and their ratio; empty where no case has both."""
     first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
-    times: dict[tuple[str, int], dict[str, ResultRow]] = {}
+    times: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows:
         if row.time:
             case = row.measurement.case
-            times.setdefault((case.title_without("timing"), case.size_bytes), {})[case.timing] = row
-    lines = [
-        (
-            title,
-            format_bytes(size) if size else "",
-            *_time_cells(found[first.name], found[second.name]),
-        )
-        for (title, size), found in times.items()
-        if first.name in found and second.name in found
-    ]
+            found = times.setdefault((case.title_without("timing"), case.size_bytes), {})
+            found[case.timing] = row.time.median
+    lines = []
+    for (title, size), found in times.items():
+        if first.name in found and second.name in found:
+            one, other = found[first.name], found[second.name]
+            ratio = f"{one / other:.2f}" if other else ""
+            shown = format_bytes(size) if size else ""
+            lines.append((title, shown, format_time(one), format_time(other), ratio))
     if not lines:
         return ""
     title = f"{first.heading} over {second.heading}"
     headings = (title, "size", first.heading, second.heading, "ratio")
     return "\n".join(table(headings, lines, left=title))
-
-
-def _time_cells(one: ResultRow, other: ResultRow) -> tuple[str, str, str]:
-    assert one.time and other.time
-    ratio = f"{one.time.median / other.time.median:.2f}" if other.time.median else ""
-    return format_time(one.time.median), format_time(other.time.median), ratio
 
 
 def warnings_text(

@@ -99,7 +99,8 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     runs = _list_stored_runs()
     exact = [run for run in runs if run.folder.name == text]
     found = exact or [run for run in runs if run.label == text]
-    found = found or [run for run in runs if _has_prefix(run, text)]
+    if text and not found:
+        found = [r for r in runs if r.label.startswith(text) or r.folder.name.startswith(text)]
     if not found:
         raise _not_found_error(text, path, runs)
     labels = sorted({run.label for run in found})
@@ -112,10 +113,6 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     if len(found) > 1:
         notify(f"{text}: the newest of {len(found)} runs is {newest.folder}")
     return newest.folder
-
-
-def _has_prefix(run: StoredRun, text: str) -> bool:
-    return bool(text) and (run.label.startswith(text) or run.folder.name.startswith(text))
 
 
 def _list_stored_runs() -> list[StoredRun]:

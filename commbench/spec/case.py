@@ -83,23 +83,16 @@ class Case(NamedTuple):
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
         """Bytes of the send and the receive buffer on `rank`; in place, the smaller lies within
         the larger."""
+        bytes_of = {
+            Extent.NOTHING: 0,
+            Extent.BLOCK: self.block_bytes,
+            Extent.WHOLE: self.size_bytes,
+            Extent.AT_ROOT: self.size_bytes if rank == self.root else 0,
+        }
         operation = OPERATIONS[self.operation]
-        send, receive = (
-            _extent_bytes(extent, self.size_bytes, self.block_bytes, rank == self.root)
-            for extent in (operation.send, operation.receive)
-        )
-        return send, receive
+        return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
         """Bytes of buffers that `rank` needs for this case."""
         send, receive = self.buffer_bytes(rank)
         return max(send, receive) if self.placement == IN_PLACE else send + receive
-
-
-def _extent_bytes(extent: Extent, size: int, block: int, is_root: bool) -> int:
-    return {
-        Extent.NOTHING: 0,
-        Extent.BLOCK: block,
-        Extent.WHOLE: size,
-        Extent.AT_ROOT: size if is_root else 0,
-    }[extent]
