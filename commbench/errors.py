@@ -146,6 +146,13 @@ def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     )
 
 
+def unwritable_error(
+    path: object, error: OSError, hint: str = "choose a writable place with --output"
+) -> RecordsError:
+    """The error for a file that cannot be written."""
+    return RecordsError(f"cannot write {path}: {error.strerror}", hint)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

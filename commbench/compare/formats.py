@@ -115,11 +115,8 @@ def _limits(found: Comparison) -> list[str]:
     who = [(s.letter, s.name, s.path, s.extent) for s in summary.sides(found)]
     lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
     lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
-    explained = [
-        f"{what}: {where}"
-        for what, where in (*summary.reasons(found), *summary.unmatched_rows(found))
-    ]
-    lines += [f"* {escape(text)}." for text in (*explained, *summary.notes(found))]
+    lines += [f"* {escape(text)}" for text in summary.explanations(found)]
+    lines += [f"* {escape(text)}." for text in summary.notes(found)]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
     if facts:
         lines += ["", *table(("what differs", "A", "B"), facts, left="what differs,A,B")]

@@ -15,9 +15,15 @@ from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
 from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
-from commbench.output.plot_style import COLOURS, MARKERS, plain, quiet_about_glyphs, tag
+from commbench.output.plot_style import (
+    COLOURS,
+    MARKERS,
+    format_size_axis,
+    plain,
+    quiet_about_glyphs,
+    tag,
+)
 from commbench.results.files import write_new
-from commbench.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,7 +122,7 @@ def _mark_crossovers(axes: Axes, found: Comparison, kind: str, colour: str) -> N
 
 
 def _format_axes(times: Axes, ratios: Axes, tolerance: float) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FuncFormatter
 
     times.set_xscale("log", base=2)
     times.set_yscale("log")
@@ -127,13 +133,9 @@ def _format_axes(times: Axes, ratios: Axes, tolerance: float) -> None:
                    label=f"the same: within {tolerance * 100:g} %")  # fmt: skip
     ratios.axhline(1, color=GREY, linewidth=1)
     ratios.set_ylabel("time over that of A\nabove 1: slower")
-    ratios.set_xlabel("size: the larger of what one rank sends and receives")
     _limit(ratios, tolerance)
     low, high = times.get_xlim()
-    ratios.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
-    ratios.xaxis.set_minor_locator(NullLocator())
-    ratios.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(round(size))))
-    ratios.tick_params(axis="x", rotation=30)
+    format_size_axis(ratios)
     ratios.set_xlim(low, high)
     times.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     handles, labels = ratios.get_legend_handles_labels()

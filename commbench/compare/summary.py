@@ -107,23 +107,18 @@ def _cells(row: ComparedRow, decimals: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-def reasons(found: Comparison) -> list[tuple[str, str]]:
-    """Each reason why rows are undecided or not compared, and those rows; not the common reason
-    that an interval is wide."""
+def explanations(found: Comparison) -> list[str]:
+    """Each reason why rows are undecided or not compared, with those rows, but for the common
+    reason that an interval is wide; and the rows that only one side has."""
     concerned: dict[str, list[Any]] = {}
     for row in found.rows:
         if row.reason not in ("", OVERLAP):
             concerned.setdefault(row.reason, []).append(row.a)
-    return [(reason, _where(rows)) for reason, rows in concerned.items()]
-
-
-def unmatched_rows(found: Comparison) -> list[tuple[str, str]]:
-    """Which rows only one side has."""
-    return [
-        (f"only in {side} ({len(rows)} {'row' if len(rows) == 1 else 'rows'})", _where(rows))
-        for side, rows in (("A", found.only_a), ("B", found.only_b))
-        if rows
-    ]
+    for side, rows in (("A", found.only_a), ("B", found.only_b)):
+        if rows:
+            word = "row" if len(rows) == 1 else "rows"
+            concerned[f"only in {side} ({len(rows)} {word})"] = list(rows)
+    return [f"{what}: {_where(rows)}." for what, rows in concerned.items()]
 
 
 def _where(rows: Sequence[Any], most_kinds: int = 12, most_sizes: int = 24) -> str:

@@ -78,16 +78,13 @@ def _kind_text(kind: str, lines: Sequence[summary.TableLine]) -> str:
 
 
 def _below(found: Comparison) -> tuple[list[str], ...]:
-    explained = [
-        f"{what}: {where}."
-        for what, where in (*summary.reasons(found), *summary.unmatched_rows(found))
-    ]
     crossovers = [
         f"Crossover of {summary.crossover_text(c)}." for c in found.crossovers[:MOST_CROSSOVERS]
     ]
     more = len(found.crossovers) - len(crossovers)
     crossovers += [f"And {more} more crossovers: --format json lists them."] if more else []
-    return explained, crossovers, [f"{text[0].upper()}{text[1:]}." for text in summary.notes(found)]
+    notes = [f"{text[0].upper()}{text[1:]}." for text in summary.notes(found)]
+    return summary.explanations(found), crossovers, notes
 
 
 def _wrapped(text: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from commbench.errors import RecordsError
+from commbench.errors import unwritable_error
 from commbench.output.table import clean
 
 PASSED, FAILURE, SKIPPED = "system-out", "failure", "skipped"
@@ -86,6 +86,4 @@ def write_junit(path: Path, content: bytes) -> None:
         with os.fdopen(file, "wb") as report:
             report.write(content)
     except OSError as error:
-        raise RecordsError(
-            f"cannot write {path}: {error.strerror}", "name a writable file"
-        ) from None
+        raise unwritable_error(path, error, "name a writable file") from None

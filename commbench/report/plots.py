@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.errors import RecordsError, UnavailableError
+from commbench.errors import UnavailableError, unwritable_error
 from commbench.output import plot_style
 from commbench.output.plot_style import plain
 from commbench.results.files import new_file, unused_path
@@ -64,9 +64,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
             with new_file(path) as file, plot_style.quiet_about_glyphs():
                 canvas.print_png(file)  # draws once; savefig would draw twice
         except OSError as error:
-            raise RecordsError(
-                f"cannot write {path}: {error.strerror}", "name a writable folder with --output"
-            ) from None
+            raise unwritable_error(path, error, "name a writable folder with --output") from None
         files.append(path)
     return files
 

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from commbench.errors import RecordsError
+from commbench.errors import RecordsError, unwritable_error
 
 _KINDS = (
     (stat.S_ISDIR, "Is a directory"),
@@ -74,6 +74,4 @@ def write_new(path: Path, content: str | bytes) -> None:
             f"{path} exists", "choose another name: nothing is overwritten"
         ) from None
     except OSError as error:
-        raise RecordsError(
-            f"cannot write {path}: {error.strerror}", "name a writable place"
-        ) from None
+        raise unwritable_error(path, error, "name a writable place") from None

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from commbench.errors import RecordsError
-from commbench.results.run_folder import JOURNAL, unwritable_error
+from commbench.errors import RecordsError, unwritable_error
+from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
@@ -75,9 +75,7 @@ class Journal:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             self._cut_partial_line()
-            raise RecordsError(
-                f"cannot write {self._path}: {error.strerror}", "lines written earlier are kept"
-            ) from None
+            raise unwritable_error(self._path, error, "lines written earlier are kept") from None
         self._complete_bytes += len(text)
 
     def _cut_partial_line(self) -> None:

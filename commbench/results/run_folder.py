@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import RecordsError, UsageError, closest
+from commbench.errors import RecordsError, UsageError, closest, unwritable_error
 from commbench.output.paragraphs import list_some
 from commbench.results.files import is_file, is_folder, path_exists, unused_path, why_unreadable
 
@@ -59,13 +59,6 @@ def empty_folder(folder: Path) -> Path:
             "choose a writable place with --output",
         ) from None
     return folder
-
-
-def unwritable_error(path: Path, error: OSError) -> RecordsError:
-    """The error for a file of a run folder that cannot be written."""
-    return RecordsError(
-        f"cannot write {path}: {error.strerror}", "choose a writable place with --output"
-    )
 
 
 def find_sweep(text: str) -> Path | None:

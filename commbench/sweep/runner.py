@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.errors import Interrupted, RecordsError
+from commbench.errors import Interrupted, RecordsError, unwritable_error
 from commbench.results.files import why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
@@ -72,9 +72,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     try:
         (folder / SWEEP).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise RecordsError(
-            f"cannot write {folder / SWEEP}: {error.strerror}", "name a writable --output"
-        ) from None
+        raise unwritable_error(folder / SWEEP, error, "name a writable --output") from None
 
 
 def read_sweep(folder: Path) -> Sweep:
