@@ -69,7 +69,8 @@ def test_nothing_is_left_behind(said: Said, name: str) -> None:
 
 
 def test_memory_is_given_back(said: Said) -> None:
-    assert all(of_rank["grown"]["mib"] < 8 for of_rank in said)
+    # Five calls that each kept their buffer of 8 MiB would keep 40 MiB; malloc may keep one.
+    assert max(of_rank["grown"]["mib"] for of_rank in said) < 16
 
 
 def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) -> None:
