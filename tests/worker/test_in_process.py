@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import free_port, start_command
+from commands import clean_environment, free_port, start_command
 
 from commbench import measure
 from commbench.errors import UsageError
@@ -41,6 +43,16 @@ def said(folder: Path) -> Said:
         assert ended.code == 0, ended.err
     lines = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
     return [{line["name"]: line for line in of_rank} for of_rank in lines]
+
+
+@pytest.mark.full
+def test_torchrun_starts_the_same_job(tmp_path: Path) -> None:
+    job = Path(__file__).with_name("measuring_job.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    subprocess.run([*torchrun, str(job), str(tmp_path)], check=True, env=clean_environment())
+    for rank in range(4):
+        lines = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert [line["changed"] for line in lines if "changed" in line] == [{}] * (2 + rank % 2 * 2)
 
 
 @pytest.mark.parametrize("name", MEMBERS)
