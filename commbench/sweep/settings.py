@@ -20,15 +20,10 @@ MOST_ROUNDS = 1000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("TORCH_NCCL_", ("nccl",)),
-    ("NCCL_", ("nccl",)),
-    ("RCCL_", ("nccl",)),
-    ("FI_", ("nccl", "mpi")),
-    ("TORCH_GLOO_", ("gloo",)),
-    ("GLOO_", ("gloo",)),
-    ("UCX_", ("ucc", "mpi")),
-    ("UCC_", ("ucc",)),
-)
+    ("TORCH_NCCL_", ("nccl",)), ("NCCL_", ("nccl",)), ("RCCL_", ("nccl",)),
+    ("TORCH_GLOO_", ("gloo",)), ("GLOO_", ("gloo",)), ("UCC_", ("ucc",)),
+    ("UCX_", ("ucc", "mpi")), ("FI_", ("nccl", "mpi")),
+)  # fmt: skip
 """Which backends read the variables with a prefix; the first that matches counts. A variable that
 matches none may be read by any backend."""
 
