@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
-from commbench.runner.listener import RunListener
+from commbench.runner.planning import RunListener
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:

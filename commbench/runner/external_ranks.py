@@ -11,8 +11,7 @@ from socket import gethostname
 from commbench.errors import CommbenchError, RankError, first_line
 from commbench.results.run_folder import new_folder
 from commbench.results.schema import Run
-from commbench.runner.listener import RunListener
-from commbench.runner.planning import PlannedRun
+from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.resume import progress_text, remaining_tasks
 
 

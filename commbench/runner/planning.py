@@ -1,12 +1,12 @@
-"""Makes the plan of a run from its options, before ranks start; launch/devices.py has the
-defaults."""
+"""Makes the plan of a run from its options; launch/devices.py has the defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from commbench.errors import UsageError
+from commbench.errors import CommbenchError, UsageError
+from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions
 from commbench.spec.plan import Plan
 
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from commbench.launch.elastic import NodeConfig
     from commbench.results.journal_reader import RunProgress
     from commbench.worker.context import RankContext
+
+
+class RunListener(Protocol):
+    """Receives what a run tells. Its progress is not among it: rank 0 shows that by itself."""
+
+    def status(self, line: str) -> None:
+        """One line about what happens now."""
+
+    def ended(self, run: Run, error: CommbenchError | None) -> None:
+        """The run has ended, with all its cases or with an error that is raised next."""
+
+    def hung(self, error: CommbenchError) -> None:
+        """All ranks hang, this one too; called by another thread, before this process is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

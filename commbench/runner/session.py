@@ -9,8 +9,7 @@ from pathlib import Path
 
 from commbench.errors import INTERRUPTIONS, Interrupted, UsageError, WrongResultError
 from commbench.results.schema import Run
-from commbench.runner.listener import RunListener
-from commbench.runner.planning import find_rank_context, is_reporter, plan_run
+from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
 from commbench.runner.resume import complete, find_resumable, remaining_tasks, with_recorded_plan
 from commbench.runner.run_options import RunOptions
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
 from commbench.results.schema import OK, WRONG, Measurement
+from commbench.runner.process_state import run_temporarily
 from commbench.runner.run_options import parse_options
-from commbench.runner.temporary_run import run_temporarily
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 

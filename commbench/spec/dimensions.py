@@ -72,8 +72,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "root", "root", "--root",
         values=lambda plan, operation: (plan.root if operation.rooted else None,),
-        title=lambda root: "" if root is None else f"root {root}", is_qualifier=True,
-        is_integer=True,
+        title=lambda root: "" if root is None else f"root {root}",
+        is_qualifier=True, is_integer=True,
     ),
     Dimension(
         "placement", "placement", "--placement",

@@ -155,8 +155,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="all_gather", summary="every rank gets every rank's block",
             send=Extent.BLOCK, receive=Extent.WHOLE,
-            call=_all_gather,
-            expected=lambda at: BlockOrigin(rank=at.block, block=0),
+            call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
             nccl_function="AllGather", nccl_tests="all_gather_perf",
             nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
@@ -164,8 +163,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="reduce_scatter", summary="every rank gets one block of all tensors reduced",
             send=Extent.WHOLE, receive=Extent.BLOCK,
-            call=_reduce_scatter,
-            expected=lambda at: BlockOrigin(block=at.rank),
+            call=_reduce_scatter, expected=lambda at: BlockOrigin(block=at.rank),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True,
             nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
             nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
@@ -218,14 +216,12 @@ OPERATIONS: dict[str, Operation] = {
             send=Extent.WHOLE, receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
-            busbw_formula="1", min_ranks=2, log_depth=False,
-            nccl_tests="sendrecv_perf",
+            busbw_formula="1", min_ranks=2, log_depth=False, nccl_tests="sendrecv_perf",
         ),
         Operation(
             name="barrier", summary="no rank leaves before all have entered",
             send=Extent.NOTHING, receive=Extent.NOTHING,
-            call=lambda dist, b: dist.barrier(group=b.group),
-            expected=lambda _: None,
+            call=lambda dist, b: dist.barrier(group=b.group), expected=lambda _: None,
             busbw_formula="", placements=("",),
         ),
     )
