@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from commbench.analysis.rows import make_rows
 from commbench.errors import CommbenchError, Interrupted
-from commbench.runner.process_state import run_temporarily
+from commbench.runner.launched_ranks import run_temporarily
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, Plan
 

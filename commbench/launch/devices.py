@@ -81,15 +81,11 @@ def choose_target(
 
 def _choose_device(capabilities: Capabilities, backend: str | None) -> tuple[str, str]:
     if backend:
-        served = (
-            [d for d in BACKENDS[backend].devices if d in capabilities.devices]
-            if (backend in BACKENDS)
-            else ["cpu"]
-        )
+        devices = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
+        served = [device for device in devices if device in capabilities.devices]
         if not served:
-            needed = " or ".join(BACKENDS[backend].devices)
             raise UnavailableError(
-                f"backend {backend} needs a {needed} device, and there is none here",
+                f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
                 "use --backend gloo, which serves the CPU",
             )
         return served[0], f"the device that {backend} serves"

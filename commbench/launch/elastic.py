@@ -115,15 +115,16 @@ def _make_config(
     worker_args: WorkerArgs, nodes: NodeConfig, method: str, node_exit: NodeExitProtocol
 ) -> Any:
     """The LaunchConfig of the agent."""
-    from commbench.launch.rendezvous import register, register_nodes
+    from commbench.launch.rendezvous import FileRendezvous, TcpStoreRendezvous, register
     from commbench.launch.supervisor import RankSupervisor
 
     plan = worker_args.task.plan
     settings: dict[str, Any] = {"supervisor": RankSupervisor(worker_args.scratch_dir, plan)}
     if nodes.count == 1:
-        backend, endpoint = register(), str(worker_args.scratch_dir)
+        backend, endpoint = register(FileRendezvous), str(worker_args.scratch_dir)
     else:
-        backend, endpoint = register_nodes(), f"{nodes.master_addr}:{nodes.master_port}"
+        backend = register(TcpStoreRendezvous)
+        endpoint = f"{nodes.master_addr}:{nodes.master_port}"
         settings |= {"rank": nodes.rank, "timeout": plan.timeout_s, "node_exit": node_exit}
     return make_launch_config(
         str(worker_args.scratch_dir / "logs"),

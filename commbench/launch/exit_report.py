@@ -12,12 +12,7 @@ from typing import NamedTuple
 from commbench.errors import CommbenchError, RankError
 from commbench.launch.torch_internals import RankExit
 from commbench.spec.plan import Plan
-from commbench.worker.watchdog.error_files import (
-    LOST_RANK_HINT,
-    last_output,
-    read_error,
-    read_failures,
-)
+from commbench.worker.watchdog import error_files
 from commbench.worker.watchdog.rank_state import DONE, RankState, read_states
 
 KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
@@ -42,23 +37,27 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
     recorded, or one that says how a rank died."""
     if not failures:
         return LaunchOutcome()
-    if error := read_error(scratch_dir):
+    if error := error_files.read_error(scratch_dir):
         return LaunchOutcome(error)
-    recorded = read_failures(scratch_dir)
+    recorded = error_files.read_failures(scratch_dir)
     primary = [r for r in failures if r not in recorded or not recorded[r].is_secondary]
     lost_ranks = [failure.lost_ranks for failure in recorded.values() if failure.lost_ranks]
     if not primary and lost_ranks:
-        return LaunchOutcome(RankError(lost_ranks[0], LOST_RANK_HINT), is_root_cause=False)
+        return LaunchOutcome(
+            RankError(lost_ranks[0], error_files.LOST_RANK_HINT), is_root_cause=False
+        )
     rank = min(primary or failures, key=lambda rank: failures[rank].timestamp)
     exit_code, _, message = failures[rank]
     doing = _describe_state(read_states(scratch_dir).get(rank, RankState()), plan)
     if exit_code < 0:
         how = f"was killed by {_signal_name(-exit_code)}{doing}"
+        hint = CRASHED_HINT if -exit_code in CRASHES else KILLED_HINT
     else:
         # torch has the message of an exception that was raised before or after `run_rank`.
         text = recorded[rank].text if rank in recorded else message.split("\n")[0]
         how = f"ended with exit code {exit_code}{doing}" + (f": {text}" if text else "")
-    error = _make_rank_error(scratch_dir, rank, how, _choose_hint(exit_code))
+        hint = FAILED_HINT
+    error = _make_rank_error(scratch_dir, rank, how, hint)
     return LaunchOutcome(error, is_root_cause=bool(primary))
 
 
@@ -69,19 +68,13 @@ def make_early_exit_error(scratch_dir: Path, rank: int, state: RankState, plan: 
 
 
 def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
-    lines = last_output(scratch_dir, rank)
+    lines = error_files.last_output(scratch_dir, rank)
     details = "\n".join([f"the last words of rank {rank}:", *(f"  {line}" for line in lines)])
     return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details if lines else "")
 
 
 def _describe_state(state: RankState, plan: Plan) -> str:
     return "" if state.phase == DONE else f" while {state.describe(plan.cases())}"
-
-
-def _choose_hint(exit_code: int) -> str:
-    if -exit_code in CRASHES:
-        return CRASHED_HINT
-    return KILLED_HINT if exit_code < 0 else FAILED_HINT
 
 
 def _signal_name(number: int) -> str:

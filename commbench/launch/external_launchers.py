@@ -6,14 +6,13 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.worker.context import RankContext
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalLauncher:
+class ExternalLauncher(NamedTuple):
     """A launcher, by the environment variables it gives each rank."""
 
     name: str
@@ -21,7 +20,7 @@ class ExternalLauncher:
     world_size: str
     local_rank: str
     local_world_size: str
-    job: str
+    job: str = ""
     """The variable that is equal in all ranks of a job and differs between jobs."""
     hosts: str = ""
     """The variable with the list of hosts, rank 0's first; empty where there is none."""
@@ -31,41 +30,20 @@ class ExternalLauncher:
 
 EXTERNAL_LAUNCHERS = (
     ExternalLauncher(
-        name="torchrun",
-        rank="RANK",
-        world_size="WORLD_SIZE",
-        local_rank="LOCAL_RANK",
-        local_world_size="LOCAL_WORLD_SIZE",
-        job="TORCHELASTIC_RUN_ID",
-        master="MASTER_ADDR",
+        "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        job="TORCHELASTIC_RUN_ID", master="MASTER_ADDR",
     ),
     ExternalLauncher(
-        name="mpirun",
-        rank="OMPI_COMM_WORLD_RANK",
-        world_size="OMPI_COMM_WORLD_SIZE",
-        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
-        local_world_size="OMPI_COMM_WORLD_LOCAL_SIZE",
-        job="PMIX_NAMESPACE",
+        "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", job="PMIX_NAMESPACE",
     ),
+    ExternalLauncher("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    # The step's size, not the job's: in a batch script itself, outside srun, there is no step.
     ExternalLauncher(
-        name="mpirun",
-        rank="PMI_RANK",
-        world_size="PMI_SIZE",
-        local_rank="MPI_LOCALRANKID",
-        local_world_size="MPI_LOCALNRANKS",
-        job="",
+        "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+        "SLURM_STEP_TASKS_PER_NODE", job="SLURM_JOB_ID", hosts="SLURM_STEP_NODELIST",
     ),
-    ExternalLauncher(
-        name="srun",
-        rank="SLURM_PROCID",
-        # The step's, not the job's: in a batch script itself, outside srun, there is no step.
-        world_size="SLURM_STEP_NUM_TASKS",
-        local_rank="SLURM_LOCALID",
-        local_world_size="SLURM_STEP_TASKS_PER_NODE",
-        job="SLURM_JOB_ID",
-        hosts="SLURM_STEP_NODELIST",
-    ),
-)
+)  # fmt: skip
 """In the order of detection: one that runs inside another (torchrun under srun) comes first."""
 
 FIRST_PORT, PORTS = 20_000, 10_000
@@ -162,9 +140,8 @@ def _find_local_world_size(environment: Mapping[str, str], launcher: ExternalLau
             f"{launcher.local_world_size}={text!r} is not a number of ranks",
             f"{launcher.name} sets it; unset it to launch here",
         )
-    per_node: list[int] = []
-    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        per_node += [int(number)] * int(times or 1)
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    per_node = [int(ranks) for ranks, nodes in groups for _ in range(int(nodes or 1))]
     if not 0 <= node < len(per_node) or not per_node[node]:
         raise UsageError(
             f"{launcher.local_world_size}={text} has no ranks for node {node}",

@@ -29,11 +29,11 @@ from commbench.errors import CommbenchError, UnavailableError, first_line
 from commbench.launch.node_exit import NodeExitProtocol
 from commbench.launch.supervisor import RankSupervisor
 
-NAME = "commbench-file"
-NODES_NAME = "commbench-nodes"
 POLL_S = 0.05
 OWN_PORT_S = 10
 """Timeout of node 0's connection to its own port, and of each node's second one to it."""
+JOINED = "node-"
+"""Key by node of a counter: whether it has joined."""
 REFUSAL = "refusal"
 """Key under which node 0 says why the launch cannot start; empty if all nodes have joined."""
 DECIDED = "decided"
@@ -43,6 +43,9 @@ DECIDED = "decided"
 class SingleRendezvous(RendezvousHandler):
     """A rendezvous that happens once. Where the agent asks whether more nodes wait, which it does
     after each look at its ranks, the supervisor checks them too."""
+
+    name: str
+    """Of the rendezvous in torch's registry."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = str(parameters.run_id)
@@ -66,6 +69,9 @@ class SingleRendezvous(RendezvousHandler):
         """Raise CommbenchError if this launch cannot succeed any more."""
         self._supervisor.check()
 
+    def get_backend(self) -> str:
+        return self.name
+
     def get_run_id(self) -> str:
         return self._run_id
 
@@ -76,15 +82,14 @@ class SingleRendezvous(RendezvousHandler):
 class FileRendezvous(SingleRendezvous):
     """One node alone; its store is the file `agent` in the folder given as endpoint."""
 
+    name = "commbench-file"
+
     def __init__(self, parameters: RendezvousParameters) -> None:
         super().__init__(parameters)
-        self._folder = Path(parameters.endpoint)
-
-    def get_backend(self) -> str:
-        return NAME
+        self._file = str(Path(parameters.endpoint) / "agent")
 
     def next_rendezvous(self) -> RendezvousInfo:
-        store = FileStore(str(self._folder / "agent"), 1)
+        store = FileStore(self._file, 1)
         # Ranks use a file of their own; address and port only set MASTER_ADDR and MASTER_PORT.
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
 
@@ -95,6 +100,8 @@ class TcpStoreRendezvous(SingleRendezvous):
     Its run id has to differ between launches: one may still be closing while the next begins.
     """
 
+    name = "commbench-nodes"
+
     def __init__(self, parameters: RendezvousParameters) -> None:
         super().__init__(parameters)
         host, _, port = parameters.endpoint.rpartition(":")
@@ -104,9 +111,6 @@ class TcpStoreRendezvous(SingleRendezvous):
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
         self._node_exit: NodeExitProtocol = parameters.config["node_exit"]
-
-    def get_backend(self) -> str:
-        return NODES_NAME
 
     def check(self) -> None:
         self._node_exit.raise_if_failed(self._supervisor.is_joining)
@@ -129,9 +133,13 @@ class TcpStoreRendezvous(SingleRendezvous):
         store = self._open_store(deadline - time.monotonic(), server=True)
         missing = set(range(1, self._count))
         while missing:
-            missing = {node for node in missing if not store.add(_key(node), 0)}
+            missing = {node for node in missing if not store.add(f"{JOINED}{node}", 0)}
             if missing and time.monotonic() > deadline:
-                refusal = self._describe_missing(sorted(missing))
+                nodes = f"node{'s' * (len(missing) > 1)} {', '.join(map(str, sorted(missing)))}"
+                refusal = (
+                    f"{nodes} of {self._count} did not come within {self._timeout_s:g} s to "
+                    f"{self._endpoint}"
+                )
                 _decide(store, refusal)
                 time.sleep(10 * POLL_S)  # the nodes that have joined read it meanwhile
                 raise _missing_error(refusal)
@@ -171,10 +179,10 @@ class TcpStoreRendezvous(SingleRendezvous):
                 # TCPStore reports a timeout, never what caused it.
                 socket.create_connection((self._host, self._port), left).close()
                 store = self._open_store(left)
-                store.add(_key(self._rank), 1)
+                store.add(f"{JOINED}{self._rank}", 1)
                 while not store.add(DECIDED, 0):
                     if time.monotonic() > deadline:
-                        raise UnavailableError(*self._unreachable("node 0 does not answer"))
+                        raise self._unreachable("node 0 does not answer")
                     time.sleep(POLL_S)
                 refusal = store.get(REFUSAL).decode()
             except OSError as error:
@@ -186,7 +194,7 @@ class TcpStoreRendezvous(SingleRendezvous):
                     raise _missing_error(refusal)
                 return store
             time.sleep(POLL_S)
-        raise UnavailableError(*self._unreachable(why))
+        raise self._unreachable(why)
 
     def _open_store(self, timeout_s: float, server: bool = False) -> Any:
         store = TCPStore(
@@ -196,12 +204,8 @@ class TcpStoreRendezvous(SingleRendezvous):
         store.set_timeout(timedelta(seconds=self._timeout_s))
         return PrefixStore(self._run_id, store)
 
-    def _describe_missing(self, missing: list[int]) -> str:
-        nodes = f"node{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} of {self._count}"
-        return f"{nodes} did not come within {self._timeout_s:g} s to {self._endpoint}"
-
-    def _unreachable(self, why: str) -> tuple[str, str]:
-        return (
+    def _unreachable(self, why: str) -> UnavailableError:
+        return UnavailableError(
             f"node {self._rank} cannot reach node 0 at {self._endpoint} within "
             f"{self._timeout_s:g} s: {why}",
             "start the same command with --node-rank 0 there; check --master-addr, --master-port "
@@ -221,10 +225,6 @@ def _decide(store: Any, refusal: str) -> None:
     store.add(DECIDED, 1)
 
 
-def _key(node: int) -> str:
-    return f"node-{node}"
-
-
 def _missing_error(refusal: str) -> UnavailableError:
     return UnavailableError(
         refusal,
@@ -232,13 +232,7 @@ def _missing_error(refusal: str) -> UnavailableError:
     )
 
 
-def register() -> str:
-    """Register the rendezvous of one host; returns its name for the agent."""
-    rendezvous_handler_registry.register(NAME, FileRendezvous)
-    return NAME
-
-
-def register_nodes() -> str:
-    """Register the rendezvous of several nodes; returns its name for the agent."""
-    rendezvous_handler_registry.register(NODES_NAME, TcpStoreRendezvous)
-    return NODES_NAME
+def register(handler: type[SingleRendezvous]) -> str:
+    """Register a rendezvous with torch; returns its name for the agent."""
+    rendezvous_handler_registry.register(handler.name, handler)
+    return handler.name

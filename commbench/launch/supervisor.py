@@ -15,17 +15,11 @@ from pathlib import Path
 from commbench.errors import RankError
 from commbench.launch.exit_report import make_early_exit_error
 from commbench.spec.plan import Plan
+from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.delays import read_delays
 from commbench.worker.watchdog.error_files import record_error
 from commbench.worker.watchdog.hang_analysis import STOPPED, allowed_s
-from commbench.worker.watchdog.rank_state import (
-    DONE,
-    JOINING,
-    RankState,
-    is_process_alive,
-    kill_process,
-    read_states,
-)
+from commbench.worker.watchdog.rank_state import DONE, JOINING, RankState, read_states
 
 
 class RankSupervisor:
@@ -63,10 +57,10 @@ class RankSupervisor:
     def kill_ranks(self) -> None:
         """Kill all ranks of this node, also those that are stopped and cannot react to SIGTERM."""
         for state in read_states(self._scratch_dir).values():
-            kill_process(state.pid)
+            rank_state.kill_process(state.pid)
 
     def _raise_if_exited(self, rank: int, state: RankState) -> None:
-        if state.phase == DONE or is_process_alive(state.pid):
+        if state.phase == DONE or rank_state.is_process_alive(state.pid):
             return
         # With any other code than 0, the agent would have noticed it since the last check.
         if rank in self._missing:
@@ -84,4 +78,4 @@ class RankSupervisor:
             "it is stopped, or its host is: see what else happened there at that time",
         )
         record_error(self._scratch_dir, rank, error)
-        kill_process(state.pid)
+        rank_state.kill_process(state.pid)

@@ -52,16 +52,12 @@ def launch_with_torchrun(arguments: list[str], torchrun: list[str]) -> None:
 
 def torchrun_line(nodes: NodeConfig) -> list[str]:
     """The torchrun command that starts the same ranks, up to `commbench run`."""
-    rendezvous = (
-        [STANDALONE]
-        if nodes.count == 1
-        else [
-            f"--nnodes={nodes.count}",
-            f"--node-rank={nodes.rank}",
-            f"--master-addr={nodes.master_addr}",
-            f"--master-port={nodes.master_port}",
-        ]
-    )
+    rendezvous = [STANDALONE]
+    if nodes.count > 1:
+        rendezvous = [
+            f"--nnodes={nodes.count}", f"--node-rank={nodes.rank}",
+            f"--master-addr={nodes.master_addr}", f"--master-port={nodes.master_port}",
+        ]  # fmt: skip
     return [
         "torchrun", *rendezvous, f"--nproc-per-node={nodes.ranks_per_node}",
         "--module", "--", "commbench", "run",

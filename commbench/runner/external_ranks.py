@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from socket import gethostname
 
@@ -48,9 +47,17 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         )
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
+
+    def report_hang(error: RankError, reports: bool) -> None:
+        """Called by another thread: all ranks hang, the main thread of this one too."""
+        if scratch_dir:
+            record_error(scratch_dir, context.rank, error)
+        elif reports:
+            listener.hung(error)
+
     try:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
-        run_rank(task, context, partial(_report_hang, scratch_dir, context.rank, listener))
+        run_rank(task, context, report_hang)
     except Exception as caught:
         error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
         if scratch_dir:
@@ -70,15 +77,3 @@ def _rank_error(error: Exception, rank: int) -> RankError:
         f"rank {rank} on {gethostname()} failed: {first_line(error)}",
         "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
     )
-
-
-def _report_hang(
-    scratch_dir: Path | None, rank: int, listener: RunListener, error: RankError, is_reporter: bool
-) -> None:
-    """Report that all ranks hang, from a rank whose main thread hangs too."""
-    from commbench.worker.watchdog.error_files import record_error
-
-    if scratch_dir:
-        record_error(scratch_dir, rank, error)
-    elif is_reporter:
-        listener.hung(error)

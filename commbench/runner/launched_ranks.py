@@ -1,10 +1,11 @@
-"""A run on ranks that commbench launches on this node."""
+"""Runs on ranks that commbench launches on this node: recorded, or temporary ones."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from commbench import errors
@@ -12,8 +13,9 @@ from commbench.errors import CommbenchError, RecordsError
 from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
+from commbench.runner.process_state import restored_process_state
 from commbench.runner.resume import progress_text, remaining_tasks
-from commbench.spec.plan import require_ready_case
+from commbench.spec.plan import Plan, require_ready_case
 from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -51,6 +53,33 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             raise
         raise error from caught
     return read_run(folder) if planned.is_reporter else None
+
+
+def run_temporarily(plan: Plan, label: str) -> Run:
+    """Measure a plan on ranks launched here, without progress, and remove its folder: what the
+    smoke test and the doctor measure.
+
+    Raises CommbenchError; its `run` is what was recorded until then.
+    """
+    from commbench.launch.elastic import NodeConfig, launch, start_method
+    from commbench.results.journal_reader import read_run
+    from commbench.results.run_folder import create_folder
+    from commbench.worker.context import LaunchTask
+
+    nodes = NodeConfig(ranks_per_node=plan.world_size)
+    method, _ = start_method(plan.device, nodes)
+    with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
+        folder = create_folder(Path(parent) / "run")
+        task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
+        try:
+            launch(task, nodes, method)
+        except CommbenchError as error:
+            try:
+                error.run = read_run(folder)
+            except RecordsError:
+                error.run = None
+            raise
+        return read_run(folder)
 
 
 def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> None:

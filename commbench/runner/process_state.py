@@ -1,4 +1,4 @@
-"""Restores what a run changes of the process that calls it; runs that leave no folder behind."""
+"""Saves and restores what a run changes of the process that calls it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from commbench.errors import INTERRUPTIONS, CommbenchError, RecordsError
-from commbench.results.schema import Run
-from commbench.spec.plan import Plan
+from commbench.errors import INTERRUPTIONS
 
 _SIGNALS = (*INTERRUPTIONS, signal.SIGQUIT)
 
@@ -48,10 +44,7 @@ def restored_process_state() -> Iterator[None]:
         with suppress(OSError):  # a policy that may be left need not be one that may be entered
             os.sched_setscheduler(0, policy, priority)
         os.sched_setaffinity(0, cores)
-        if collects:
-            gc.enable()
-        else:
-            gc.disable()
+        (gc.enable if collects else gc.disable)()
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)
@@ -61,29 +54,3 @@ def _compute_threads() -> int:
     """OMP_NUM_THREADS, or 1 where that is not a number."""
     text = os.environ.get("OMP_NUM_THREADS", "1")
     return int(text) if text.isdecimal() and int(text) else 1
-
-
-def run_temporarily(plan: Plan, label: str) -> Run:
-    """Measure a plan on ranks launched here, without progress, and remove its folder.
-
-    Raises CommbenchError; its `run` is what was recorded until then.
-    """
-    from commbench.launch.elastic import NodeConfig, launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
-
-    nodes = NodeConfig(ranks_per_node=plan.world_size)
-    method, _ = start_method(plan.device, nodes)
-    with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
-        folder = create_folder(Path(parent) / "run")
-        task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
-        try:
-            launch(task, nodes, method)
-        except CommbenchError as error:
-            try:
-                error.run = read_run(folder)
-            except RecordsError:
-                error.run = None
-            raise
-        return read_run(folder)

@@ -114,7 +114,11 @@ def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
         resumed_from=header,
         journal=progress.digest,
     )
-    current = [] if _is_finished(progress) else [replace(task, finished=progress.finished)]
+    end = progress.run.end
+    is_finished = len(progress.finished) == len(header.plan.cases()) or (
+        end is not None and end.status == COMPLETE
+    )
+    current = [] if is_finished else [replace(task, finished=progress.finished)]
     return current + [
         replace(task, launch=number) for number in range(progress.launch + 1, header.plan.launches)
     ]
@@ -126,10 +130,3 @@ def progress_text(progress: RunProgress) -> str:
     launch = f" of launch {progress.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
     count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
     return f"resuming {progress.run.path}: {count} are finished"
-
-
-def _is_finished(progress: RunProgress) -> bool:
-    """Whether the last launch is complete."""
-    end = progress.run.end
-    has_all_cases = len(progress.finished) == len(progress.run.header.plan.cases())
-    return has_all_cases or (end is not None and end.status == COMPLETE)

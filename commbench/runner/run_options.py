@@ -189,12 +189,9 @@ class RunOptions:
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
     )
     plots: bool = _option(
-        "",
-        "Draw no plots.",
-        default=True,
-        flags=("--no-plots",),
+        "", "Draw no plots.", default=True, flags=("--no-plots",),
         refused_by={"measure": "call plot() of the run"},
-    )
+    )  # fmt: skip
     dry_run: bool = _option(
         "", "Print the plan, cases and memory; measure nothing.", default=False, refused_by={
             "resume": "leave it out: `commbench show` prints what there is",
@@ -246,14 +243,12 @@ class RunOptions:
 
     def arguments(self) -> list[str]:
         """The options after `commbench run` that give the same plan to ranks that join."""
-        arguments = []
-        for option in _FIELDS.values():
-            value = getattr(self, option.name)
-            if option.passed_on == ALWAYS or (
-                option.passed_on == IF_CHANGED and value != option.default
-            ):
-                arguments.append(_argument(option, value))
-        return arguments
+        return [
+            _argument(option, getattr(self, option.name))
+            for option in _FIELDS.values()
+            if option.passed_on == ALWAYS
+            or (option.passed_on == IF_CHANGED and getattr(self, option.name) != option.default)
+        ]
 
 
 def _argument(option: RunOption, value: Any) -> str:

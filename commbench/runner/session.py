@@ -50,8 +50,11 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
 def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     """Report and draw a run that has ended; WrongResultError if anything was wrong."""
     listener.ended(run, None)
-    for line in _draw(run) if options.plots else ():
-        listener.status(line)
+    if options.plots:
+        from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+
+        for line in draw([run], Path(run.path)) if has_curve([run]) else [MORE_SIZES_NEEDED]:
+            listener.status(str(line))
     listener.status(f"results are in {run.path}")
     require_correct(run)
     return run
@@ -68,17 +71,6 @@ def require_correct(run: Run) -> None:
         )
         error.run = run
         raise error
-
-
-def _draw(run: Run) -> list[str]:
-    """Draw the plots of a run in its folder; their files, or why there are none."""
-    from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
-
-    return (
-        [str(file) for file in draw([run], Path(run.path))]
-        if has_curve([run])
-        else [MORE_SIZES_NEEDED]
-    )
 
 
 def _raise_at_signals() -> None:

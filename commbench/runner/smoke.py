@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
 from commbench.results.schema import OK, WRONG, Measurement
-from commbench.runner.process_state import run_temporarily
+from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -73,9 +73,7 @@ def _summarise(name: str, measurements: Sequence[Measurement]) -> OperationResul
     bad = next((m for m in found if m.status != OK), None)
     failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return OperationResult(
-        name=name, cases=len(found), seconds=seconds, failure=failure if found else "not reached"
-    )
+    return OperationResult(name, len(found), seconds, failure if found else "not reached")
 
 
 def _find_error(

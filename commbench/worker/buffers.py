@@ -6,15 +6,16 @@ touched yet cost nothing, and no case waits for pages that an earlier case has t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from commbench.spec.case import Case
-from commbench.spec.operations import IN_PLACE
+from commbench.spec.operations import IN_PLACE, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 
@@ -38,11 +39,10 @@ class Buffers:
     ranks: int
     group: Any
     global_ranks: Sequence[int]
-    """The number of each rank in the default process group, as torch.distributed wants it."""
 
     @property
     def global_root(self) -> int:
-        """The root's number in the default process group."""
+        """The root's number in the default process group, as torch.distributed wants it."""
         return self.global_ranks[self.root]
 
 
@@ -96,6 +96,11 @@ class Arena:
 
     def _view(self, start: int, size: int, dtype: str) -> torch.Tensor:
         return self._memory[start : start + size].view(getattr(torch, dtype or "uint8"))
+
+
+def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
+    """The function that runs the operation of a case once."""
+    return partial(OPERATIONS[case.operation].call, dist, buffers)
 
 
 def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:

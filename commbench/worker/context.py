@@ -47,11 +47,10 @@ class LaunchTask:
     plan: Plan
     label: str
     folder: Path
-    """The run folder."""
     folder_exists: bool = True
     """False: rank 0 creates it, once all ranks have the same plan."""
     launch: int = 0
-    """Which launch of the run this is, from 0."""
+    """Its number, from 0."""
     is_silent: bool = False
     """Whether rank 0 shows no progress."""
     resumed_from: RunHeader | None = None
@@ -59,8 +58,7 @@ class LaunchTask:
     finished: frozenset[int] | None = None
     """Cases that this launch finished before it was interrupted; None: it was not resumed."""
     journal: str = "new"
-    """A digest of the journal that is continued: the same on all ranks, or the launch is
-    refused."""
+    """A digest of the journal that is continued; all ranks need the same."""
 
     def cases(self) -> tuple[Case, ...]:
         """The cases of the plan; those that this launch has finished before are marked."""

@@ -5,35 +5,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
-import torch.distributed as dist
 
 from commbench.host.cpu_counters import CpuCounters
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
-from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, Buffers
+from commbench.worker.buffers import Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
+from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import back_to_back, time_batch
-from commbench.worker.memory_check import is_out_of_memory, out_of_memory
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, fill_inputs, verify
-from commbench.worker.watchdog.rank_state import (
-    CHECKING,
-    HANDING_IN,
-    MEASURING,
-    STEP,
-    WAITING,
-    StateBuffer,
-    set_phase,
-)
+from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 
 END, CHECK, WARM_UP, MEASURE = range(4)
 CHECK_PASSES = 4
@@ -47,7 +37,7 @@ class Command(NamedTuple):
     case: int = 0
     iterations: int = 0
     calls: int = 1
-    """Calls per iteration."""
+    """Per iteration."""
     untimed: int = 0
     """Calls before the first iteration."""
     sent_ns: int = 0
@@ -94,8 +84,8 @@ def run_cases(
     """Measure the cases. Rank 0 has the scheduler; every rank notes in its state what it does."""
     worker = _CaseRunner(plan, comm, arena, timer, state)
     while True:
-        state[STEP] += 1
-        set_phase(state, WAITING)
+        state[rank_state.STEP] += 1
+        set_phase(state, rank_state.WAITING)
         command = Command(END)
         if scheduler:
             following = scheduler.next() or command
@@ -179,7 +169,7 @@ class CaseProgress:
         return self._schedule.progress if self._schedule else 0.0
 
     def next(self) -> Command | None:
-        """What all ranks do next for this case; None: nothing more."""
+        """The next command for this case; None: nothing more."""
         if self._checked is None:
             return Command(CHECK, self.case.index)
         if self._schedule is None:
@@ -191,7 +181,6 @@ class CaseProgress:
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
-        """Take the result of the last command."""
         if isinstance(result, CheckResult):
             self._record_check(result)
             return
@@ -246,7 +235,9 @@ class _CaseRunner:
     def _check(
         self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
     ) -> CheckResult:
-        set_phase(self._state, CHECKING, command.case, bytes_=CHECK_PASSES * case.size_bytes)
+        set_phase(
+            self._state, rank_state.CHECKING, command.case, bytes_=CHECK_PASSES * case.size_bytes
+        )
         offset, synchronize = seed_offset(self._plan, case), self._comm.synchronize
         found: VerifyResult | str
         try:
@@ -266,22 +257,17 @@ class _CaseRunner:
         # waits for each, of all iterations where it only queues them on a device.
         unseen = 1 if self._timer.shares_clock else command.iterations + command.untimed
         bytes_ = case.size_bytes * command.calls * unseen
-        set_phase(self._state, MEASURING, command.case, command.iterations, bytes_)
+        set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, bytes_)
         for _ in range(command.untimed):
             self._timer.align()
             call()
         calls = back_to_back(call, command.calls)
         samples = time_batch(self._timer, self._counters, calls, command.iterations, self._state)
-        set_phase(self._state, HANDING_IN, command.case)
+        set_phase(self._state, rank_state.HANDING_IN, command.case)
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
         return reduce_batch(samples, self._comm, command.calls, base_ns)
-
-
-def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
-    """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:

@@ -117,9 +117,8 @@ def _communicator(group: Any, device: torch.device) -> Iterator[Communicator]:
     number = store.add(f"{name}/calls of {rank}", 1)
     control = None
     try:
-        control = gloo_group(
-            dist.PrefixStore(f"{name}/{number}", store), rank, ranks, CONTROL_TIMEOUT
-        )
+        own_store = dist.PrefixStore(f"{name}/{number}", store)
+        control = gloo_group(own_store, rank, ranks, CONTROL_TIMEOUT)
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
         yield comm

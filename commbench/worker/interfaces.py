@@ -26,19 +26,16 @@ def find_interface(
     named = variables.get(_VARIABLES.get(backend, ""), "")
     interfaces = addresses()
     if named:
-        return next(
-            (found for found in interfaces if _is_named(found.interface, named, backend)),
-            NetworkInterface(),
-        )
+        matching = (found for found in interfaces if _is_named(found.interface, named, backend))
+        return next(matching, NetworkInterface())
     if rank_context.is_single_node:
         return NetworkInterface()
-    address = (
-        _address_of_own_name()
-        if backend == "gloo"
-        else _source_address(_rank_0_host(rank_context, variables))
-    )
-    unknown = NetworkInterface(address=address)
-    return next((found for found in interfaces if found.address == address), unknown)
+    if backend == "gloo":
+        address = _address_of_own_name()
+    else:
+        address = _source_address(_rank_0_host(rank_context, variables))
+    matching = (found for found in interfaces if found.address == address)
+    return next(matching, NetworkInterface(address=address))
 
 
 def _is_named(interface: str, named: str, backend: str) -> bool:

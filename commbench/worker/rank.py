@@ -21,33 +21,18 @@ from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator, gpu_shared
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
+from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
 from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
 from commbench.worker.measure import loop_overhead_s
-from commbench.worker.memory_check import allocate_arena, skip_oversized
 from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.recorder import Recorder
-from commbench.worker.support_probe import mark_unsupported
 from commbench.worker.timers import make_timer
-from commbench.worker.watchdog.rank_state import (
-    LEAVING,
-    PROBING,
-    TRYING,
-    StateBuffer,
-    is_process_alive,
-    set_phase,
-)
+from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, watching
 
 Sink = TypeVar("Sink", bound=ResultSink)
-
-
-class RankLocation(NamedTuple):
-    """Where a rank is, in numbers."""
-
-    first: int
-    """The first rank of its host."""
-    pid: int
 
 
 class GroupInfo(NamedTuple):
@@ -55,16 +40,18 @@ class GroupInfo(NamedTuple):
 
     ranks: tuple[RankInfo, ...]
     """On rank 0; empty elsewhere."""
-    locations: tuple[RankLocation, ...]
+    first_ranks: list[int]
+    """Of each rank, the first rank on its host."""
+    pids: list[int]
+    """Of each rank."""
     num_nodes: int
     shares_clock: bool
-    """Whether all ranks run under one boot of one host, hence read the same clock."""
     gpu_shared: bool
 
     @property
     def leaders(self) -> tuple[int, ...]:
         """The first rank of each host."""
-        return tuple(sorted({location.first for location in self.locations}))
+        return tuple(sorted(set(self.first_ranks)))
 
 
 def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -> None:
@@ -83,15 +70,15 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
         state = watchdog.state
         group = introduce(task, rank_context, comm, cores)
         if rank_context.is_external:
-            watchdog.local_pids = _local_pids(group.locations, comm.rank)
-        set_phase(state, TRYING)
+            watchdog.local_pids = _local_pids(group, comm.rank)
+        set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
         if task.resumed_from:
             comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
         recorder = measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
         if recorder:
             recorder.close()
-        set_phase(state, LEAVING)
+        set_phase(state, rank_state.LEAVING)
 
 
 def introduce(
@@ -101,18 +88,20 @@ def introduce(
     if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
     own = _own_part(task, rank_context, comm, cores)
     ranks: tuple[RankInfo, ...] = ()
-    hosts: list[tuple[str, str]] = []
 
     def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
-        nonlocal ranks, hosts
+        nonlocal ranks
         if other := find_other_plan(parts):
             return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
         ranks = tuple(build(RankInfo, part["rank"]) for part in parts)
         hosts = [(part["rank"]["host"], part["boot_id"]) for part in parts]
+        first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
         return {
-            "num_nodes": len(set(hosts)),
+            "first_ranks": [first_of[host] for host in hosts],
+            "pids": [rank.pid for rank in ranks],
+            "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "gpu_shared": any(part["gpu_shared"] for part in parts),
         }
@@ -121,7 +110,7 @@ def introduce(
     if "other_plan" in agreed:
         raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
-    return GroupInfo(ranks=ranks, locations=_share_locations(comm, hosts, ranks), **agreed)
+    return GroupInfo(ranks=ranks, **agreed)
 
 
 def _own_part(
@@ -146,16 +135,6 @@ def _own_part(
         "boot_id": boot_id(),
         "gpu_shared": gpu_shared(task.plan.device, rank_context),
     }
-
-
-def _share_locations(
-    comm: Communicator, hosts: Sequence[tuple[str, str]], ranks: Sequence[RankInfo]
-) -> tuple[RankLocation, ...]:
-    """Where every rank is, on every rank; two numbers each, so that the message stays small."""
-    first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    own = [(first_of[host], rank.pid) for host, rank in zip(hosts, ranks, strict=True)]
-    table = comm.share(torch.tensor(own or [(0, 0)] * comm.ranks, dtype=torch.int64))
-    return tuple(RankLocation(*numbers) for numbers in table.tolist())
 
 
 def make_header(
@@ -196,7 +175,7 @@ def measure_cases(
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     timer = make_timer(comm)
-    set_phase(state, PROBING)
+    set_phase(state, rank_state.PROBING)
     header = header._replace(
         overhead_s=loop_overhead_s(timer),
         resolution_s=timer.resolution_s,
@@ -208,13 +187,12 @@ def measure_cases(
     return sink
 
 
-def _local_pids(locations: Sequence[RankLocation], rank: int) -> dict[int, int]:
+def _local_pids(group: GroupInfo, rank: int) -> dict[int, int]:
     """The processes of the ranks on this rank's host, by rank; those that can be seen from here."""
-    own_host = locations[rank].first
     return {
-        other: location.pid
-        for other, location in enumerate(locations)
-        if location.first == own_host and is_process_alive(location.pid)
+        other: pid
+        for other, (first, pid) in enumerate(zip(group.first_ranks, group.pids, strict=True))
+        if first == group.first_ranks[rank] and is_process_alive(pid)
     }
 
 

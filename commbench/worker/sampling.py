@@ -51,7 +51,7 @@ class SampleRequest(NamedTuple):
 
     iterations: int
     calls: int = 1
-    """Calls per iteration."""
+    """Per iteration."""
     timed: bool = True
     """False: to warm up; nothing is recorded."""
     untimed: int = 0
@@ -67,13 +67,10 @@ class WarmUp:
         self._requested = requested
         self._has_reference = checked_s > 0
         self._calls, self._spent_s = 0, 0.0
+        self.next_block = self._size_of_block() if self._has_reference else 1
+        """Calls of the next block; 0: the warm-up is over."""
         if requested is not None:
             self.next_block = requested
-        else:
-            self.next_block = self._size_of_block() if self._has_reference else 1
-
-    next_block: int
-    """Calls of the next block; 0: the warm-up is over."""
 
     def record(self, durations: Sequence[float]) -> None:
         """Continue after the block that took these durations."""
@@ -96,10 +93,7 @@ class WarmUp:
 
 
 class SampleSchedule:
-    """What one case still needs, by the rules of the plan and the limits above.
-
-    `next` says what to do, `record` takes the durations: seconds per call of the slowest rank.
-    """
+    """What one case still needs, by the rules of the plan and the limits above."""
 
     def __init__(
         self, plan: Plan, case: Case, checked_s: float = 0.0, before: Sequence[Batch] = ()
@@ -117,8 +111,7 @@ class SampleSchedule:
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
         self._untimed = 0
-        """Untimed calls that the next batch begins with: fast calls notice that other cases were
-        measured since the last one."""
+        """Of the next batch: fast calls notice that other cases were measured since the last."""
         if before:
             self._evaluate_batches()
 
@@ -133,7 +126,7 @@ class SampleSchedule:
         return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
 
     def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
-        """Continue after a request that took these durations."""
+        """Continue after a request; durations are seconds per call of the slowest rank."""
         if request.timed:
             is_fast = self._estimate_s < FASTER_THAN_S
             self._untimed = int(is_fast and self._plan.warmup != 0)
@@ -149,8 +142,7 @@ class SampleSchedule:
 
     def _evaluate_batches(self) -> None:
         self._median_s = median(sorted(chain.from_iterable(self._batches)))
-        self.stop_reason = stop_reason(self._plan, self._batches, self._calls)
-        self.progress = progress(self._plan, self._batches, self._calls)
+        self.stop_reason, self.progress = evaluate(self._plan, self._batches, self._calls)
 
     def _next_iterations(self) -> int:
         done, requested = sum(map(len, self._batches)), self._plan.iterations
@@ -165,37 +157,27 @@ class SampleSchedule:
         return max(least, min(fitting, MAX_ITERATIONS // MIN_BATCHES))
 
 
-def stop_reason(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> str:
-    """Why these samples, one sequence a batch, are enough; empty when they are not."""
+def evaluate(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> tuple[str, float]:
+    """Why these samples, one sequence a batch, are enough, empty when they are not; and which part
+    of the most that they may become has been measured, 0 to 1."""
     number = sum(map(len, batches))
     if plan.iterations is not None:
-        return "fixed" if number >= plan.iterations else ""
+        return "fixed" if number >= plan.iterations else "", number / plan.iterations
     if not number:
-        return ""
+        return "", 0.0
     ordered = sorted(chain.from_iterable(batches))
-    middle = median(ordered)
+    middle, spent_s = median(ordered), sum(ordered) * calls
     fewest, fewest_batches = _fewest(plan, middle * calls)
+    most = max(spent_s / plan.budget_s, number / MAX_ITERATIONS)
+    progress = min(1.0, number / fewest, len(batches) / fewest_batches, most)
     if number < fewest or len(batches) < fewest_batches:
-        return ""
+        return "", progress
     low, high = median_ci(batches)
     if low is not None and high is not None and high - low <= 2 * plan.precision * middle:
-        return "precision"
-    if sum(ordered) * calls >= plan.budget_s:
-        return "budget"
-    return "cap" if number >= MAX_ITERATIONS else ""
-
-
-def progress(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> float:
-    """Which part of the most that these samples may become has been measured, 0 to 1."""
-    number = sum(map(len, batches))
-    if plan.iterations is not None:
-        return number / plan.iterations
-    if not number:
-        return 0.0
-    ordered = sorted(chain.from_iterable(batches))
-    fewest, fewest_batches = _fewest(plan, median(ordered) * calls)
-    most = max(sum(ordered) * calls / plan.budget_s, number / MAX_ITERATIONS)
-    return min(1.0, number / fewest, len(batches) / fewest_batches, most)
+        return "precision", progress
+    if spent_s >= plan.budget_s:
+        return "budget", progress
+    return "cap" if number >= MAX_ITERATIONS else "", progress
 
 
 def _fewest(plan: Plan, iteration_s: float) -> tuple[int, int]:

@@ -60,6 +60,7 @@ def main() -> None:
     rank = dist.get_rank()
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
     pair = dist.new_group([1, 3])
+    time.sleep(1)  # gloo accepts the last connections of new groups in a thread of its own
     out = Path(sys.argv[1])
     groups = {"default": None, "pair": pair, "outer": mesh.get_group("outer"), "again": pair}
     said: list[dict[str, Any]] = []

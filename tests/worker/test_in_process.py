@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import free_port, start_command
+from commands import clean_environment, free_port, start_command
 
 from commbench import measure
 from commbench.errors import UsageError
@@ -43,6 +45,16 @@ def said(folder: Path) -> Said:
     return [{line["name"]: line for line in of_rank} for of_rank in lines]
 
 
+@pytest.mark.full
+def test_torchrun_starts_the_same_job(tmp_path: Path) -> None:
+    job = Path(__file__).with_name("measuring_job.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    subprocess.run([*torchrun, str(job), str(tmp_path)], check=True, env=clean_environment())
+    for rank in range(4):
+        lines = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert [line["changed"] for line in lines if "changed" in line] == [{}] * (2 + rank % 2 * 2)
+
+
 @pytest.mark.parametrize("name", MEMBERS)
 def test_every_operation_is_right_and_measured_as_often_as_requested(said: Said, name: str) -> None:
     for rank in MEMBERS[name]:
@@ -69,7 +81,8 @@ def test_nothing_is_left_behind(said: Said, name: str) -> None:
 
 
 def test_memory_is_given_back(said: Said) -> None:
-    assert all(of_rank["grown"]["mib"] < 8 for of_rank in said)
+    # Five calls that each kept their buffer of 8 MiB would keep 40 MiB; malloc may keep one.
+    assert max(of_rank["grown"]["mib"] for of_rank in said) < 16
 
 
 def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) -> None:

@@ -29,8 +29,7 @@ from commbench.worker.sampling import (
     WARMUP_S,
     SampleRequest,
     SampleSchedule,
-    progress,
-    stop_reason,
+    evaluate,
 )
 
 quick = settings(deadline=None, max_examples=60)
@@ -377,8 +376,8 @@ def test_sampling_ends_with_enough_samples_and_a_reason_that_is_true(
 def test_samples_are_enough_for_one_of_three_reasons(
     batches: list[list[float]], reason: str
 ) -> None:
-    assert stop_reason(plan(), batches) == reason
-    assert (progress(plan(), batches) == 1) >= (reason in ("budget", "cap"))
+    assert evaluate(plan(), batches)[0] == reason
+    assert (evaluate(plan(), batches)[1] == 1) >= (reason in ("budget", "cap"))
 
 
 @pytest.mark.parametrize(
@@ -401,12 +400,12 @@ def test_samples_are_enough_for_one_of_three_reasons(
 def test_the_part_done_is_that_of_what_is_furthest_away(
     batches: list[list[float]], part: float
 ) -> None:
-    assert progress(plan(), batches) == pytest.approx(part)
+    assert evaluate(plan(), batches)[1] == pytest.approx(part)
 
 
 def test_of_a_fixed_number_a_part_is_done() -> None:
-    assert progress(plan(iterations=40), [[1e-3] * 4] * 3) == 0.3
-    assert progress(plan(iterations=40), [[4.0] * 4] * 10) == 1.0
+    assert evaluate(plan(iterations=40), [[1e-3] * 4] * 3)[1] == 0.3
+    assert evaluate(plan(iterations=40), [[4.0] * 4] * 10)[1] == 1.0
 
 
 def test_batches_that_differ_are_not_precise_though_all_samples_together_would_be() -> None:
@@ -414,8 +413,8 @@ def test_batches_that_differ_are_not_precise_though_all_samples_together_would_b
     assert median_ci([sorted(chain.from_iterable(batches))]) == (1.03e-3, 1.03e-3)
     low, high = median_ci(batches)
     assert (low, high) == (1e-3, pytest.approx(1.06e-3))
-    assert stop_reason(plan(precision=0.02), batches) == ""
-    assert stop_reason(plan(precision=0.03), batches) == "precision"
+    assert evaluate(plan(precision=0.02), batches)[0] == ""
+    assert evaluate(plan(precision=0.03), batches)[0] == "precision"
 
 
 def test_whether_samples_are_enough_does_not_depend_on_their_order() -> None:
@@ -423,7 +422,7 @@ def test_whether_samples_are_enough_does_not_depend_on_their_order() -> None:
     for samples in (values, values[::-1], sorted(values)):
         batches = [samples[start::5] for start in range(5)]
         for found in (batches, batches[::-1], [batch[::-1] for batch in batches]):
-            assert stop_reason(plan(), found) == "precision"
+            assert evaluate(plan(), found)[0] == "precision"
 
 
 @pytest.mark.parametrize(

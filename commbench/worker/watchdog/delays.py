@@ -31,8 +31,7 @@ class Delays:
     node_cause_s: float = 3.0
     """How long a node with a secondary failure waits for another node to publish the cause."""
     node_store_s: float = 5.0
-    """How long node 0 keeps the store, for the others to read the cause: their ranks notice a lost
-    rank within 3 s."""
+    """How long node 0 keeps the store for the others: their ranks notice a lost rank within 3 s."""
     node_silent_s: float = 6.0
     """Without heartbeats for so long, a node is lost. This counts while ranks join each other and
     after they are done; in between the ranks detect it themselves, after --timeout."""

@@ -49,19 +49,17 @@ def make_failure(error: BaseException, rank: int, host: str) -> RankFailure:
 
 def record_failure(scratch_dir: Path, failure: RankFailure) -> None:
     """Write the failure of a rank."""
-    _write(scratch_dir / f"failure-{failure.rank}.json", failure._asdict())
+    write_json(scratch_dir / f"failure-{failure.rank}.json", failure._asdict())
 
 
 def record_error(scratch_dir: Path, rank: int, error: CommbenchError) -> None:
     """Write an error that a person can act on."""
-    _write(scratch_dir / f"error-{rank}.json", to_wire(error))
+    write_json(scratch_dir / f"error-{rank}.json", to_wire(error))
 
 
 def read_error(scratch_dir: Path) -> CommbenchError | None:
     """The error that the lowest rank with one has recorded."""
-    for values in _read(scratch_dir, "error").values():
-        return from_wire(values)
-    return None
+    return next(map(from_wire, _read(scratch_dir, "error").values()), None)
 
 
 def read_failures(scratch_dir: Path) -> dict[int, RankFailure]:
@@ -90,7 +88,7 @@ def _lines(path: Path) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _write(path: Path, values: Any) -> None:
+def write_json(path: Path, values: Any) -> None:
     """Write a JSON file that is complete or does not exist."""
     unfinished = path.with_suffix(".new")
     unfinished.write_text(json.dumps(values), encoding="utf-8")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from commbench.worker.context import RankContext
+from commbench.worker.watchdog.error_files import write_json
 from commbench.worker.watchdog.rank_state import RankState, read_states
 
 HEARTBEAT, PUBLISHED = "commbench/heartbeat/", "commbench/published/"
@@ -57,9 +58,7 @@ class FileHeartbeats:
     def publish(self, heartbeat: Heartbeat) -> None:
         """Replace this rank's heartbeat."""
         if heartbeat.stack:
-            unfinished = self._scratch_dir / f"calls-{self._rank}.new"
-            unfinished.write_text(json.dumps(heartbeat.stack))
-            unfinished.replace(self._scratch_dir / f"calls-{self._rank}")
+            write_json(self._scratch_dir / f"calls-{self._rank}", heartbeat.stack)
 
     def read(self) -> dict[int, Heartbeat]:
         """The heartbeats by rank, without the ranks that cannot be reached."""
@@ -147,11 +146,9 @@ class TcpStoreHeartbeats:
         """Another client of the store in which the ranks met."""
         # TCPStore itself would retry for long where nobody listens, and log every attempt.
         socket.create_connection(self._address, self._timeout_s).close()
+        timeout = timedelta(seconds=self._timeout_s)
         return dist.TCPStore(
-            *self._address,
-            is_master=False,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=self._timeout_s),
+            *self._address, is_master=False, wait_for_workers=False, timeout=timeout
         )
 
     def _read_all(self, store: Any) -> None:

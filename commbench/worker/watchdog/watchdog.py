@@ -101,7 +101,6 @@ class Watchdog:
         self._store.close()
 
     def publish_failure(self, failure: str) -> None:
-        """Tell the other ranks how this one failed."""
         self._publish(failure=failure)
 
     def find_lost_ranks(self) -> LostRanks:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from commands import Commbench
 
-from commbench.worker.memory_check import is_out_of_memory
+from commbench.worker.feasibility import is_out_of_memory
 
 
 def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(
@@ -33,7 +33,7 @@ def test_a_size_for_which_a_rank_gets_no_memory_fails_and_the_others_go_on(
     program: Commbench,
 ) -> None:
     limit = (
-        "import resource, commbench.worker.memory_check as memory\n"
+        "import resource, commbench.worker.feasibility as memory\n"
         "memory.free_bytes = lambda device: None  # as where nothing can be known\n"
         "resource.setrlimit(resource.RLIMIT_AS, (5 << 30, 5 << 30))\n"
     )

@@ -1,4 +1,5 @@
-"""Compares the memory that cases need with what is free on every rank's device or host."""
+"""Marks the cases that cannot be measured: those that the backend refuses, and those for which some
+rank has too little memory."""
 
 from __future__ import annotations
 
@@ -8,18 +9,66 @@ from typing import Any
 
 import torch
 
-from commbench.errors import first_line
+from commbench.errors import RankError, first_line
 from commbench.host.cgroup import read_free_bytes
 from commbench.results.schema import FAILED
-from commbench.spec.case import READY, SKIPPED, Case
+from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.units import format_memory
-from commbench.worker.buffers import Arena
+from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
+from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 RESERVED = 0.05
 """The part of the free memory that is left to others, and to the backends' own allocations."""
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
+
+
+def mark_unsupported(
+    cases: tuple[Case, ...], comm: Communicator, state: StateBuffer
+) -> tuple[Case, ...]:
+    """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
+
+    A trial moves one element per block; it also makes the connections. Raises RankError where only
+    some ranks refuse.
+    """
+    titles: dict[str, Case] = {}
+    for case in cases:
+        if case.status == READY:
+            titles.setdefault(case.title, case)
+    reasons = {}
+    for title, case in titles.items():
+        state[ITERATION] += 1
+        reasons[title] = _try_once(case, comm)
+    has_refused = [bool(reason) for reason in reasons.values()]
+    first = comm.first_rank([*has_refused, *(not refused for refused in has_refused)])
+    refusing, accepting = first[: len(reasons)], first[len(reasons) :]
+    for title, refused, accepted in zip(reasons, refusing, accepting, strict=True):
+        if refused is None:
+            continue
+        reasons[title] = comm.share_value(reasons[title], refused)
+        if accepted is not None:
+            raise RankError(
+                f"{title} failed on rank {refused} only: {reasons[title]}",
+                "see what differs on that rank: device, driver, versions",
+            )
+    return tuple(
+        case._replace(status=UNSUPPORTED, reason=reasons[case.title])
+        if case.status == READY and reasons[case.title]
+        else case
+        for case in cases
+    )
+
+
+def _try_once(case: Case, comm: Communicator) -> str:
+    """Why the backend refuses a kind of case; empty where it does not."""
+    trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
+    try:
+        make_call(trial, Arena(comm, (trial,)).buffers(trial))()
+        comm.synchronize()
+    except (RuntimeError, ValueError, TypeError) as error:
+        return first_line(error)[:MAX_REASON] or type(error).__name__
+    return ""
 
 
 def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
@@ -28,20 +77,22 @@ def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, .
     own = {"memory": _memory_name(comm.device), "free": free_bytes(comm.device)}
     reasons: dict[int, str] = {}
 
-    def decide(parts: list[dict[str, Any]]) -> None:
-        for memory, ranks in _ranks_by_memory(parts).items():
+    def decide(parts: list[dict[str, Any]]) -> list[int]:
+        ranks_by_memory: dict[str, list[int]] = {}
+        for rank, part in enumerate(parts):
+            ranks_by_memory.setdefault(part["memory"], []).append(rank)
+        for memory, ranks in ranks_by_memory.items():
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
                 reasons.update(_find_too_large(cases, memory, ranks, min(known)))
+        return list(reasons)
 
-    comm.agree(own, decide)
-    flags = torch.tensor([case.index in reasons for case in cases] or [False], dtype=torch.uint8)
-    is_skipped = comm.share(flags).tolist()
+    skipped = frozenset(comm.agree(own, decide))
     return tuple(
         case._replace(status=SKIPPED, reason=reasons.get(case.index, "too little memory"))
-        if flag
+        if case.index in skipped
         else case
-        for case, flag in zip(cases, is_skipped, strict=False)
+        for case in cases
     )
 
 
@@ -102,14 +153,6 @@ def _find_too_large(
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
             )
     return reasons
-
-
-def _ranks_by_memory(parts: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """The ranks that share each memory."""
-    found: dict[str, list[int]] = {}
-    for rank, part in enumerate(parts):
-        found.setdefault(part["memory"], []).append(rank)
-    return found
 
 
 def _memory_name(device: torch.device) -> str:
