@@ -19,7 +19,7 @@ from synthetic import header, plan, steady, synthetic_run
 from commbench.analysis.load import load
 from commbench.compare.comparison import compare
 from commbench.compare.plot import draw_all
-from commbench.output import sanitize as terminal
+from commbench.output import table as terminal
 from commbench.output.markdown import escape
 from commbench.output.table import BOLD, PLAIN
 from commbench.report.openmetrics import openmetrics

@@ -29,6 +29,7 @@ from commbench.analysis.columns import (
 from commbench.analysis.rows import ResultRow
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
+from commbench.results.run_folder import RESULTS_CSV
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
@@ -173,14 +174,11 @@ def _format_lines(rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
-RESULTS = "results.csv"
-
-
 class ResultsCsv:
     """The results.csv of a run folder. The file is complete whenever it is read."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / RESULTS
+        self._path = folder / RESULTS_CSV
         self._lines: dict[int, str] = {}
 
     def add(self, *rows: ResultRow) -> None:

@@ -1,12 +1,13 @@
-"""Reads results from any file or folder that holds them, into a LoadedRun."""
+"""Reads results from any file or folder that holds them, as a LoadedRun or a pandas DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.columns import COLUMNS, row_type, row_values
+from commbench.analysis.columns import COLUMNS, INTEGERS, KEY, TEXTS, row_type, row_values
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
@@ -15,6 +16,7 @@ from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
 from commbench.results.schema import Run, RunHeader
+from commbench.spec.case import Case
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,8 +40,6 @@ class LoadedRun(NamedTuple):
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""
-        from commbench.analysis.dataframe import make_frame
-
         return make_frame(self.rows, self.columns)
 
 
@@ -128,3 +128,53 @@ def _is_journal_opening(path: Path) -> bool:
             return file.read(64).startswith(b'{"kind": "header"')
     except OSError:
         return True  # read_run says why it cannot be read
+
+
+def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], int]:
+    """The index of each row by its values in KEY. Raises RecordsError where two are the same."""
+    indices: dict[tuple[Any, ...], int] = {}
+    for index, key in enumerate(map(attrgetter(*KEY), run.rows)):
+        if (first := indices.setdefault(key, index)) != index:
+            raise _two_of_one_key(run, first, index)
+    return indices
+
+
+def make_case(row: Any) -> Case:
+    """The case that a row of results measured, with index and count 0."""
+    return Case(index=0, count=0, **{name: getattr(row, name) for name in KEY})
+
+
+def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
+    where = f"rows {first + 1} and {second + 1}"
+    if run.run is None:
+        where = f"lines {first + 2} and {second + 2}"
+    return RecordsError(
+        f"{run.path} has two rows of {make_case(run.rows[first]).name}: {where}",
+        f"give every run a file of its own; {JOURNAL} joins launches of one run",
+    )
+
+
+def make_frame(
+    rows: Iterable[Sequence[Any]], columns: Sequence[str], texts: Collection[str] = TEXTS
+) -> DataFrame:
+    """A frame of these rows: INTEGERS as Int64, `texts` as string, other columns as Float64.
+    None becomes `pandas.NA`."""
+    import pandas
+
+    frame = pandas.DataFrame(list(rows), columns=list(columns), dtype="object")
+    types = dict.fromkeys(columns, "Float64")
+    types |= {name: "Int64" for name in columns if name in INTEGERS}
+    types |= {name: "string" for name in columns if name in texts}
+    typed: DataFrame = frame.astype(types)
+    return typed
+
+
+def frame(*paths: Path | str) -> DataFrame:
+    """The rows of one or several runs: columns as in results.csv, and `run`, the run's name.
+
+    Each path is a run folder or its run.jsonl. Values that were not measured are `pandas.NA`.
+    Raises RecordsError for what is no run.
+    """
+    runs = [read_run(Path(path)) for path in paths]
+    rows = [(run.name, *row_values(row).values()) for run in runs for row in make_rows(run)]
+    return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))

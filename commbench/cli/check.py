@@ -52,12 +52,12 @@ def check(
     from commbench import api
     from commbench.analysis.load import load
     from commbench.compare.comparison import COMPARED
+    from commbench.gate import text
     from commbench.gate.gate import CHECKED
     from commbench.gate.rules import select_rules
-    from commbench.gate.text import gate_text
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
-    from commbench.output.sanitize import runs_in_actions
+    from commbench.output.table import runs_in_actions
     from commbench.results.files import write_new
     from commbench.results.run_folder import find_run
     from commbench.validation import choose
@@ -73,18 +73,14 @@ def check(
         load(run_path, CHECKED, hints), selected, against=baseline,
         allow_unmatched=allow_unmatched, force=force,
     )  # fmt: skip
-    print_result(gate_text(gate))
+    print_result(text.gate_text(gate))
     if gate.outcome == "undecided":
         print_status(f"undecided rows {undecided} (--undecided {undecided})")
     if junit:
-        from commbench.gate.junit import gate_junit
-
-        write_new(junit, gate_junit(gate, undecided_fails))
+        write_new(junit, text.gate_junit(gate, undecided_fails))
     if runs_in_actions():
-        from commbench.gate import github
-
-        for line in github.make_annotations(gate, undecided_fails):
+        for line in text.make_annotations(gate, undecided_fails):
             print_workflow_command(line)
-        github.add_summary(gate)
+        text.add_summary(gate)
     if gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails):
         raise typer.Exit(1)

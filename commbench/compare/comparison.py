@@ -14,23 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS, TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
-from commbench.analysis.load import LoadedRun, as_loaded_run
-from commbench.analysis.row_matching import match_rows
+from commbench.analysis.load import LoadedRun, as_loaded_run, index_rows, make_frame
 from commbench.analysis.rows import ResultRow
+from commbench.compare import ratio
 from commbench.compare.rank_test import rank_test
-from commbench.compare.ratio import (
-    FASTER,
-    NOT_COMPARED,
-    SLOWER,
-    TOLERANCE,
-    UNDECIDED,
-    VERDICTS,
-    decide_verdict,
-    row_times,
-    time_ratio,
-    why_not_compared,
-    why_undecided,
-)
 from commbench.errors import UsageError
 from commbench.results.schema import Run
 from commbench.spec.case import Case
@@ -114,7 +101,7 @@ class Comparison(NamedTuple):
     def counts(self) -> dict[str, int]:
         """How many rows have each verdict."""
         found = Counter(row.verdict for row in self.rows)
-        return {verdict: found[verdict] for verdict in VERDICTS}
+        return {verdict: found[verdict] for verdict in ratio.VERDICTS}
 
     @property
     def has_rank_tests(self) -> bool:
@@ -123,20 +110,21 @@ class Comparison(NamedTuple):
 
     def frame(self) -> DataFrame:
         """Every row of either side as a pandas DataFrame, with the columns of `--format csv`."""
-        from commbench.analysis.dataframe import make_frame
-
         return make_frame(flat_rows(self), COLUMNS, (*TEXTS, "units", "verdict", "reason"))
 
 
-def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
+def compare(
+    a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = ratio.TOLERANCE
+) -> Comparison:
     """Compare B with A. Raises RecordsError where a run has two rows of one case.
 
     Runs that should not be compared are compared nevertheless: see `mismatches`, and
     `require_comparable`.
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
-    match = match_rows(a, b)
-    rows = [_compare_rows(a, b, in_a, in_b, tolerance) for in_a, in_b in match.both]
+    first, second = index_rows(a), index_rows(b)
+    both = [(index, second[key]) for key, index in first.items() if key in second]
+    rows = [_compare_rows(a, b, in_a, in_b, tolerance) for in_a, in_b in both]
     order = {kind: number for number, kind in enumerate(dict.fromkeys(row.kind for row in rows))}
     rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))
     return Comparison(
@@ -144,8 +132,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         b=b,
         tolerance=tolerance,
         rows=tuple(rows),
-        only_a=tuple(a.rows[index] for index in match.only_a),
-        only_b=tuple(b.rows[index] for index in match.only_b),
+        only_a=tuple(a.rows[index] for key, index in first.items() if key not in second),
+        only_b=tuple(b.rows[index] for key, index in second.items() if key not in first),
         mismatches=mismatches(a, b),
         differences=differences(a, b),
         crossovers=find_crossovers(rows),
@@ -156,16 +144,16 @@ def _compare_rows(
     a: LoadedRun, b: LoadedRun, in_a: int, in_b: int, tolerance: float
 ) -> ComparedRow:
     first, second = a.rows[in_a], b.rows[in_b]
-    ratio = time_ratio(row_times(first), row_times(second))
+    found = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
     p_value, units = None, ""
     if a.run and b.run:
         p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))
-    verdict = decide_verdict(ratio, p_value, tolerance)
-    if reason := why_not_compared(first, second, ratio):
-        verdict = NOT_COMPARED
-    elif verdict == UNDECIDED:
-        reason = why_undecided(first, second, ratio, tolerance)
-    return ComparedRow(row_kind(first), first, second, *ratio, p_value, units, verdict, reason)
+    verdict = ratio.decide_verdict(found, p_value, tolerance)
+    if reason := ratio.why_not_compared(first, second, found):
+        verdict = ratio.NOT_COMPARED
+    elif verdict == ratio.UNDECIDED:
+        reason = ratio.why_undecided(first, second, found, tolerance)
+    return ComparedRow(row_kind(first), first, second, *found, p_value, units, verdict, reason)
 
 
 def _result_row(run: Run, index: int) -> ResultRow:
@@ -206,7 +194,7 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
 def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
     """The crossovers of rows whose sizes ascend within each kind. Where sizes in between are not
     decided, the crossover may lie at any of them."""
-    decided = [row for row in rows if row.verdict in (FASTER, SLOWER)]
+    decided = [row for row in rows if row.verdict in (ratio.FASTER, ratio.SLOWER)]
     return tuple(
         Crossover(kind, x.a.size_bytes, y.a.size_bytes, x.verdict, y.verdict)
         for kind, same in groupby(decided, attrgetter("kind"))

@@ -15,14 +15,7 @@ from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
 from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
-from commbench.output.plot_style import (
-    COLOURS,
-    MARKERS,
-    format_size_axis,
-    plain,
-    quiet_about_glyphs,
-    tag,
-)
+from commbench.output import plot_style
 from commbench.results.files import write_new
 
 if TYPE_CHECKING:
@@ -88,8 +81,8 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
     first, *others = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
     rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
     curve_of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
-    _paint(times, curve_of_a, _tag(f"A: {first}"), COLOURS[0], MARKERS[0])
-    styles = zip(cycle(COLOURS[1:]), cycle(MARKERS[1:]), strict=False)
+    _paint(times, curve_of_a, _tag(f"A: {first}"), plot_style.COLOURS[0], plot_style.MARKERS[0])
+    styles = zip(cycle(plot_style.COLOURS[1:]), cycle(plot_style.MARKERS[1:]), strict=False)
     drawn = [curve for curve in zip(others, comparisons, rows, strict=True) if curve[2]]
     for (name, found, same), (colour, marker) in zip(drawn, styles, strict=False):
         b = _tag(f"B: {name}")
@@ -97,7 +90,7 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
         curve = {r.a.size_bytes: MedianCI(r.ratio, r.ratio_ci_low, r.ratio_ci_high) for r in same}
         _paint(ratios, curve, b, colour, marker)
         _mark_crossovers(ratios, found, kind, colour)
-    times.set_title(plain(kind), fontsize=10)
+    times.set_title(plot_style.plain(kind), fontsize=10)
     _format_axes(times, ratios, comparisons[0].tolerance)
     _write(canvas, path)
 
@@ -135,7 +128,7 @@ def _format_axes(times: Axes, ratios: Axes, tolerance: float) -> None:
     ratios.set_ylabel("time over that of A\nabove 1: slower")
     _limit(ratios, tolerance)
     low, high = times.get_xlim()
-    format_size_axis(ratios)
+    plot_style.format_size_axis(ratios)
     ratios.set_xlim(low, high)
     times.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     handles, labels = ratios.get_legend_handles_labels()
@@ -169,11 +162,11 @@ def _ticks(low: float, high: float) -> Any:
 
 
 def _tag(name: str) -> str:
-    return tag(name, 40)
+    return plot_style.tag(name, 40)
 
 
 def _write(canvas: Any, path: Path) -> None:
     picture = BytesIO()
-    with quiet_about_glyphs():
+    with plot_style.quiet_about_glyphs():
         canvas.print_png(picture)
     write_new(path, picture.getvalue())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from commbench.analysis.load import LoadedRun, as_loaded_run
-from commbench.analysis.row_matching import make_case
+from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
 from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, compare
 from commbench.compare.ratio import NOT_COMPARED
 from commbench.errors import UsageError

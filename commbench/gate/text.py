@@ -1,13 +1,22 @@
-"""The result of a gate as text and as Markdown: each rule, and the rows that fail or may fail."""
+"""The result of a gate as text, Markdown and JUnit XML, and for GitHub Actions.
+
+A line that begins with `::`, also after blanks, is a command to GitHub's runner; so is `##[` within
+a line. Text from files is therefore escaped in the commands; table.safe treats all other output.
+Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from commbench.compare.summary import launches_note
 from commbench.compare.text import clip, facts_text
+from commbench.errors import RecordsError
 from commbench.gate.gate import MISSING, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, PASS, SKIPPED, UNDECIDED
+from commbench.output import junit
 from commbench.output.markdown import details, escape
 from commbench.output.markdown import table as markdown_table
 from commbench.output.paragraphs import WIDTH, fill
@@ -17,6 +26,8 @@ from commbench.units import format_bytes
 HEADINGS = ("row", "size", "measured", "95 % interval", "outcome")
 MOST_ROWS = 50
 """Rows of one rule that are printed; --junit writes all."""
+_MOST_IN_ANNOTATION = 5
+"""GitHub shows ten annotations of a step: one per rule is enough."""
 MARKS = {FAIL: "🔴 fail", UNDECIDED: "🟡 undecided", PASS: "🟢 pass", SKIPPED: "skipped"}
 
 
@@ -139,3 +150,79 @@ def gate_markdown(gate: GateResult) -> str:
         marked = markdown_table(("rule", *HEADINGS), rows, left="rule,row,outcome")
         lines += details(f"{len(rows)} rows that failed or are undecided", marked)
     return "\n".join(lines) + "\n"
+
+
+def gate_junit(gate: GateResult, undecided_fails: bool) -> bytes:
+    """The document. An undecided row is a failure if `undecided_fails`, otherwise skipped."""
+    failing = (FAIL, UNDECIDED) if undecided_fails else (FAIL,)
+    suites = [
+        junit.JUnitSuite(
+            result.rule.title,
+            [
+                junit.JUnitCase(
+                    check.case.name,
+                    junit.FAILURE if check.outcome in failing
+                    else junit.PASSED if check.outcome == PASS
+                    else junit.SKIPPED,
+                    _junit_message(result, check),
+                    check.outcome,
+                )
+                for check in result.checks
+            ],
+        )
+        for result in gate.results
+    ]  # fmt: skip
+    if gate.incomplete:
+        case = junit.JUnitCase("the run is whole", junit.FAILURE, gate.incomplete, FAIL)
+        suites.append(junit.JUnitSuite("the run is whole", [case], "run"))
+    return junit.junit_xml(suites, gate_title(gate))
+
+
+def _junit_message(result: RuleResult, check: RowCheck) -> str:
+    _, _, value, interval, outcome = row_cells(result, check)
+    found = f"{value} ({interval})" if interval else value
+    return f"{outcome}: {found}; limit: {result.rule.limit.words(result.rule.value)}"
+
+
+def make_annotations(gate: GateResult, undecided_fails: bool) -> list[str]:
+    """A command for each rule that failed or is undecided, and one for an incomplete run."""
+    title = gate_title(gate)
+    lines = []
+    if gate.incomplete:
+        lines.append(_command("error", title, f"the run is not whole: {gate.incomplete}"))
+    levels = {FAIL: "error", UNDECIDED: "error" if undecided_fails else "warning"}
+    for result in (r for r in gate.results if r.outcome in levels):
+        rows = [" ".join(filter(None, row_cells(result, row))) for row in rows_to_show(result)]
+        more = (
+            [f"and {len(rows) - _MOST_IN_ANNOTATION} more"]
+            if len(rows) > _MOST_IN_ANNOTATION
+            else []
+        )
+        text = "\n".join([rule_line(result), *rows[:_MOST_IN_ANNOTATION], *more])
+        lines.append(_command(levels[result.outcome], title, text))
+    return lines or [_command("notice", title, gate_summary(gate))]
+
+
+def add_summary(gate: GateResult, environment: Mapping[str, str] = os.environ) -> None:
+    """Append the result as Markdown to the step's summary, where there is one."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
+            file.write(gate_markdown(gate))
+    except OSError as error:
+        raise RecordsError(
+            f"cannot write the step's summary {path}: {error.strerror}",
+            "GITHUB_STEP_SUMMARY names that file",
+        ) from None
+
+
+def _command(level: str, title: str, text: str) -> str:
+    lines = "\n".join(clean(line) for line in text.split("\n"))
+    name = _escaped(clean(title)).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={name}::{_escaped(lines)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,6 +1,6 @@
 """Printing: results on standard output, everything else on standard error.
 
-Nothing else in the package prints, so all text passes through `sanitize.safe`.
+Nothing else in the package prints, so all text passes through `table.safe`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from commbench.output.sanitize import safe
+from commbench.output.table import safe
 
 LONGEST_LINE = 4000
 """Most characters of an error's message or hint."""

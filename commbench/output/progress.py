@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from commbench.output.sanitize import safe
-from commbench.output.table import clean
+from commbench.output.table import clean, safe
 
 
 class ProgressListener:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import make_case
+from commbench.analysis.load import LoadedRun, make_case
 from commbench.errors import UnavailableError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text

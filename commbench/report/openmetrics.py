@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_matching import index_rows
+from commbench.analysis.load import LoadedRun, index_rows
 from commbench.output.table import clean
 from commbench.results.schema import OK
 from commbench.units import GB, MICRO

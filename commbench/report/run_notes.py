@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.slow_links import find_slow_links
+from commbench.analysis.statistics import median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
-from commbench.results.schema import Run, RunHeader
+from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import format_bytes, format_GBps, format_time
@@ -61,6 +62,42 @@ def warnings_text(
             fill(f"{diagnostic.name} ({which}): {diagnostic.describe(found)}.", "  ", "    ")
         )
     return "\n".join([style("Be warned:", BOLD), *texts]) if texts else ""
+
+
+SLOWER = 1.6
+"""A probe that takes so many times as long as the usual one is slow; scatter is smaller."""
+
+
+class SlowLink(NamedTuple):
+    """A slow probe, and the rank whose host is the likely cause."""
+
+    probe: LinkProbe
+    times: float
+    """How many times as long as the usual probe it took."""
+    culprit: int
+    """The host that both sends and receives slowly, where there is one; else the sender."""
+
+
+def find_slow_links(link_probes: Sequence[LinkProbe]) -> tuple[SlowLink, ...]:
+    """The slow probes, slowest first. The usual probe is the median; of two probes, the faster."""
+    if len(link_probes) < 2:
+        return ()
+    ordered = sorted(probe.seconds for probe in link_probes)
+    usual = ordered[0] if len(link_probes) == 2 else median(ordered)
+    if not usual:
+        return ()
+    slow = [probe for probe in link_probes if probe.seconds > SLOWER * usual]
+    receivers = {probe.receiver for probe in slow}
+    both = {probe.sender for probe in slow} & receivers
+    found = [
+        SlowLink(
+            probe,
+            probe.seconds / usual,
+            probe.receiver if probe.receiver in both and probe.sender not in both else probe.sender,
+        )
+        for probe in slow
+    ]
+    return tuple(sorted(found, key=lambda s: -s.times))
 
 
 def slow_links_text(header: RunHeader) -> str:

@@ -8,13 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from commbench.errors import (
-    CommbenchError,
-    Interrupted,
-    RecordsError,
-    from_os_error,
-    ignore_interruptions,
-)
+from commbench import errors
+from commbench.errors import CommbenchError, RecordsError
 from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
@@ -47,8 +42,8 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 listener.status(f"launch {task.launch + 1} of {planned.plan.launches}")
             _launch(planned, task, listener)
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
-        error = caught if isinstance(caught, CommbenchError) else from_os_error(caught)
-        ignore_interruptions()
+        error = caught if isinstance(caught, CommbenchError) else errors.from_os_error(caught)
+        errors.ignore_interruptions()
         # The journal of a run that is resumed stays as it was if no rank wrote to it.
         if planned.is_reporter and (
             not planned.progress or _size_bytes(folder / JOURNAL) > journal_bytes
@@ -145,7 +140,7 @@ def _record_failure(
     except RecordsError:
         remove_if_empty(folder)
         return
-    status = "interrupted" if isinstance(error, Interrupted) else "failed"
+    status = "interrupted" if isinstance(error, errors.Interrupted) else "failed"
     reason = error.message[:LONGEST_TEXT]
     end = RunEnd(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
     try:

@@ -1,5 +1,4 @@
-"""Makes the plan of a run from its options, before ranks start; launch/devices.py has the
-defaults."""
+"""Makes the plan of a run from its options; launch/devices.py has the defaults."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
-        values=lambda _, operation: (operation.name,),
-        choices=tuple(OPERATIONS),
+        values=lambda _, operation: (operation.name,), choices=tuple(OPERATIONS),
     ),
     Dimension(
         "dtype", "dtypes", "--dtype",
@@ -74,26 +73,21 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "root", "root", "--root",
         values=lambda plan, operation: (plan.root if operation.rooted else None,),
         title=lambda root: "" if root is None else f"root {root}",
-        is_qualifier=True,
-        is_integer=True,
+        is_qualifier=True, is_integer=True,
     ),
     Dimension(
         "placement", "placement", "--placement",
-        values=_placements,
-        choices=PLACEMENT_CHOICES,
+        values=_placements, choices=PLACEMENT_CHOICES,
     ),
     Dimension(
         "timing", "timing", "--timing",
-        values=lambda plan, _: expand_timing(plan.timing),
-        choices=TIMING_CHOICES,
-        title=lambda timing: describe_timing(timing).tag,
-        is_qualifier=True,
+        values=lambda plan, _: expand_timing(plan.timing), choices=TIMING_CHOICES,
+        title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
         values=lambda plan, operation: plan.sizes if operation.has_data else (0,),
-        title=None,
-        is_integer=True,
+        title=None, is_integer=True,
     ),
 )  # fmt: skip
 """The cases of a plan are the product of these values for each of its operations, in this order:

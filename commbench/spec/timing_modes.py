@@ -51,22 +51,17 @@ TIMING_MODES: dict[str, TimingMode] = {
     mode.name: mode
     for mode in (
         TimingMode(
-            name=ISOLATED,
-            help="each call alone, ranks aligned first",
-            heading="alone",
+            name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
             summary="each call alone, slowest rank, median",
             explanation="each call alone. Ranks come together first, then call once and wait for "
             "the result; the slowest rank counts, and t is the median over the calls. So long a "
             "program waits for its result; what launching costs is in it.",
             nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
             "(nccl-tests: calls queued, mean over ranks)",
-            has_entry_skew=True,
-            in_both=True,
+            has_entry_skew=True, in_both=True,
         ),
         TimingMode(
-            name=PIPELINED,
-            help="back to back, as nccl-tests does",
-            tag="pipelined",
+            name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
             heading="back to back",
             summary="calls back to back, slowest rank, median",
             explanation="calls back to back, as nccl-tests makes them: many are queued, and the "
@@ -74,12 +69,10 @@ TIMING_MODES: dict[str, TimingMode] = {
             "before, so small sizes take less than a call alone.",
             nccl_tests="calls back to back, time of one; slowest rank of each iteration, median "
             "over iterations (nccl-tests: one iteration, mean over ranks)",
-            most_calls=20,  # as nccl-tests
-            longest_s=20e-3,
-            in_both=True,
+            most_calls=20, longest_s=20e-3, in_both=True,  # 20 calls, as nccl-tests
         ),
     )
-}
+}  # fmt: skip
 
 MOST_CALLS = max(mode.most_calls for mode in TIMING_MODES.values())
 """Calls in one iteration of any mode, at most."""

@@ -13,9 +13,8 @@ from commbench.compare.comparison import compare
 from commbench.compare.formats import FORMATS
 from commbench.errors import CommbenchError
 from commbench.gate.gate import check
-from commbench.gate.junit import gate_junit
 from commbench.gate.rules import parse_rule
-from commbench.gate.text import gate_markdown, gate_text
+from commbench.gate.text import gate_junit, gate_markdown, gate_text
 from commbench.report.exporters import EXPORTERS
 
 TRIES = 25

@@ -8,7 +8,7 @@ import pytest
 from synthetic_rows import plan
 
 from commbench.analysis.columns import COLUMNS, INTEGERS, KEY, TEXTS
-from commbench.analysis.row_matching import make_case
+from commbench.analysis.load import make_case
 from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS

@@ -2,7 +2,7 @@ import pandas
 from commands import Commbench
 
 from commbench.analysis.columns import COLUMNS
-from commbench.analysis.dataframe import frame
+from commbench.analysis.load import frame
 
 
 def test_runs_become_one_tidy_frame_that_agrees_with_results_csv(
