@@ -78,9 +78,7 @@ def examine(
     options: DoctorOptions, start: float, print_status: Callable[[str], None]
 ) -> DoctorReport:
     """Check this host; `start` is the monotonic time from which the seconds of the options count.
-
-    An error that ends the check is not raised but stands in the report.
-    """
+    An error that ends the check stands in the report."""
     known = DoctorReport(options)
     try:
         for report in _run_steps(known, start + options.seconds, print_status):

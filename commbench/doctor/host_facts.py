@@ -1,7 +1,4 @@
-"""Facts of this host, its load at present, its clock, its scheduler and its GPUs.
-
-Everything is read or measured, and nothing is guessed.
-"""
+"""Facts of this host, its load, clock, scheduler and GPUs; read or measured, never guessed."""
 
 from __future__ import annotations
 
@@ -226,12 +223,8 @@ def _read_clock(host: Path) -> dict[str, Any]:
 
 
 def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
-    """The least step of a clock that returns nanoseconds, and how long a reading of it takes; both
-    in seconds.
-
-    The step is None where all readings are equal. The time of a reading is the median over
-    CLOCK_PARTS, so that an interruption does not count.
-    """
+    """Seconds of the least step of a clock that returns nanoseconds, None where all readings are
+    equal, and of a reading: the median of CLOCK_PARTS, so that an interruption does not count."""
     costs, steps = [], []
     for _ in range(CLOCK_PARTS):
         stamps = [clock() for _ in range(CLOCK_READINGS)]
@@ -298,10 +291,8 @@ def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...
 
 
 def _is_gpu(device: Path) -> bool:
-    """Whether a device is a display controller with a driver that is not built into the processor.
-
-    Controllers for servers' consoles have other vendors; built-in ones are on the first bus.
-    """
+    """Whether a device is a display controller with a driver. Not those of servers' consoles, which
+    have other vendors, nor those built into the processor, which are on the first bus."""
     kind, vendor = procfs.read_text(device / "class") or "", procfs.read_text(device / "vendor")
     is_built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
     has_driver = (device / "driver").exists()

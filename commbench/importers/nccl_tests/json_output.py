@@ -1,6 +1,6 @@
-"""nccl-tests' JSON output (option -J), versions 1 to 3. Source: nccl-tests' src/util.cu.
+"""nccl-tests' JSON output (option -J), versions 1 to 3: not always valid JSON, or cut off.
 
-The document is not always valid JSON, and a crash cuts it off.
+Source: nccl-tests' src/util.cu.
 """
 
 from __future__ import annotations
@@ -204,10 +204,9 @@ _DECODER = json.JSONDecoder(
 
 
 def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:
-    """The document with its numbers as JsonNumbers, and whether it is whole.
+    """The document with its numbers as JsonNumbers, and whether it is whole, not cut off.
 
-    A document that is cut off has the results before the cut. Raises RecordsError with the line
-    where it is damaged.
+    Raises RecordsError with the line where it is damaged.
     """
     text = _BARE.sub(lambda m: m[0] if m[0].startswith('"') else f'"{m[0]}"', source.text).strip()
     try:

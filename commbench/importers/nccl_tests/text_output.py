@@ -97,8 +97,7 @@ class NcclTestsTable(NamedTuple):
         return _looks_like_row(row) or (len(row) == len(self.columns) and cells.is_whole(row[0]))
 
     def split(self, row: list[str]) -> tuple[dict[str, str], list[rows.PlacementCells]]:
-        """The cells that begin a row, and those of each placement; ValueError where they are not as
-        many as the columns."""
+        """The cells that begin a row, and each placement's; ValueError if not one per column."""
         named = list(zip(self.columns, self._align(row), strict=True))
         starts = [0, *_find_groups(self.columns), len(self.columns)]
         key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
@@ -153,11 +152,8 @@ def _is_title(text: str) -> bool:
 
 
 def _parse_header(text: str, title: str) -> NcclTestsTable:
-    """The table below a header, with the title line before it.
-
-    Raises ValueError for a header that lacks a necessary column, and LookupError for one whose
-    numbers commbench cannot use.
-    """
+    """The table below a header, with the title line before it; ValueError where a necessary column
+    is missing, LookupError for numbers that commbench cannot use."""
     printed = tuple(text.lstrip("# \t").split())
     columns = tuple(_OLD_NAMES.get(name, name) for name in printed)
     groups = _find_groups(columns)
