@@ -34,9 +34,8 @@ class DoctorOptions:
         require_within("--nproc-per-node", self.ranks, 2, inf)
         require_within("--rounds", self.rounds, 1, inf)
         if not 0 < self.seconds <= LONGEST_S:
-            raise UsageError(
-                f"--seconds {self.seconds:g} is not between 0 and a day", "write --seconds 60"
-            )
+            why = f"--seconds {self.seconds:g} is not between 0 and a day"
+            raise UsageError(why, "write --seconds 60")
 
 
 class OtherLoad(NamedTuple):

@@ -26,8 +26,8 @@ def modes_text(report: DoctorReport) -> str:
     lines = table(HEADINGS, rows, left="mode") if rows else []
     for trial in report.trials:
         if trial.trouble:
-            line = f"  {trial.mode}: no launch: {trial.trouble.message}"
-            lines.append(fill(line, rest="    "))
+            text = f"  {trial.mode}: no launch: {trial.trouble.message}"
+            lines.append(fill(text, rest="    "))
     return "\n".join(lines)
 
 
@@ -116,9 +116,8 @@ def _describe_confidence(report: DoctorReport) -> str:
     fewest = min(launches.values(), default=0)
     rule = "A difference is told only where all launches of a mode lie beyond all of plain's"
     if fewest < ENOUGH_ROUNDS:
-        return (
-            f"{rule}, and there are {ENOUGH_ROUNDS} of each or more; here some mode has {fewest}."
-        )
+        needed = f"there are {ENOUGH_ROUNDS} of each or more"
+        return f"{rule}, and {needed}; here some mode has {fewest}."
     chance = format_share(2 / comb(2 * fewest, fewest))
     return f"{rule}: with {fewest} of each, chance does that in {chance} of comparisons."
 

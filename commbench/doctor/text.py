@@ -132,13 +132,10 @@ def _scheduling(facts: HostFacts) -> str:
 
 def _now(facts: HostFacts) -> str:
     known = ((facts.busy_share, "used"), (facts.stolen_share, "stolen"))
-    shares = ", ".join(
-        f"{format_share(share)} {what}" for share, what in known if share is not None
-    )
+    parts = [f"{format_share(share)} {what}" for share, what in known if share is not None]
+    used = f"of the cores' time {', '.join(parts)}" if parts else ""
     named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
-    return _join(
-        f"of the cores' time {shares}" if shares else "", f"cores used by {named}" if named else ""
-    )
+    return _join(used, f"cores used by {named}" if named else "")
 
 
 def _join(*parts: str) -> str:

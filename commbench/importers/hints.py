@@ -25,9 +25,8 @@ class ImportHints(NamedTuple):
     def validate(self) -> ImportHints:
         """The hints with the names that commbench uses; raises UsageError for invalid values."""
         if self.ranks is not None and self.ranks < 1:
-            raise UsageError(
-                f"--ranks {self.ranks} is below 1", "write how many ranks the file is of"
-            )
+            hint = "write how many ranks the file is of"
+            raise UsageError(f"--ranks {self.ranks} is below 1", hint)
         return ImportHints(
             self.ranks,
             find_operation(self.operation).name if self.operation is not None else None,
@@ -41,9 +40,8 @@ class ImportHints(NamedTuple):
         if not known or None in sizes:
             return _choose(path, "how many ranks it was measured on", self.ranks, "--ranks N")
         if self.ranks is None and len(known) > 1:
-            raise UsageError(
-                f"{path} holds results of {_join(known)} ranks", f"choose with --ranks {known[-1]}"
-            )
+            why = f"{path} holds results of {_join(known)} ranks"
+            raise UsageError(why, f"choose with --ranks {known[-1]}")
         if self.ranks not in (None, *known):
             raise UsageError(
                 f"{path} was measured on {_join(known)} ranks, not on {self.ranks}",

@@ -68,10 +68,8 @@ def make_value(
     applies = tuple(operation for operation, found in fitting.items() if found)
     if version < FUNCTIONS_SINCE:
         return value, applies
-    parts = [
-        f"{OPERATIONS[operation].nccl_function.lower()}:{','.join(fitting[operation])}"
-        for operation in applies
-    ]
+    functions = [OPERATIONS[operation].nccl_function.lower() for operation in applies]
+    parts = (f"{name}:{','.join(fitting[o])}" for name, o in zip(functions, applies, strict=True))
     return ";".join(dict.fromkeys(parts)), applies
 
 
@@ -106,9 +104,8 @@ def read_selections(settings: Sequence[Setting], folder: Path) -> Selections:
             try:
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             except OSError as error:
-                raise RecordsError(
-                    f"cannot read {path}: {error.strerror}", "run it again"
-                ) from None
+                why = f"cannot read {path}: {error.strerror}"
+                raise RecordsError(why, "run it again") from None
             known.update({(each.function, each.size_bytes): each for each in parse_log(lines)})
     return found
 
@@ -167,10 +164,8 @@ def tuner_lines(ranges: Sequence[TunerRange], nodes: int, ranks: int) -> list[st
     for index, each in enumerate(ranges):
         function = OPERATIONS[each.operation].nccl_function.lower()
         high = 2**63 - 1 if index == last[each.operation] else each.high_bytes
-        cells = (
-            function, each.low_bytes, high, each.algorithm, each.protocol, each.channels, nodes,
-            ranks, -1, -1,
-        )  # fmt: skip
+        choice = (each.algorithm, each.protocol, each.channels)
+        cells = (function, each.low_bytes, high, *choice, nodes, ranks, -1, -1)
         lines.append(",".join(map(str, cells)))
     return lines
 

@@ -79,9 +79,8 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
         for row in result.rows:
             if row.time and row.measurement.status == OK:
                 case = row.measurement.case
-                found.setdefault((case.title_without(*varied), case.size_bytes), []).append(
-                    (result.setting, row)
-                )
+                key = (case.title_without(*varied), case.size_bytes)
+                found.setdefault(key, []).append((result.setting, row))
     first = results[0].setting
     return tuple(
         _make_point(kind, size, rows, first, tolerance)

@@ -74,9 +74,8 @@ def parse_settings(variables: Sequence[str], options: Sequence[str]) -> tuple[Se
             "give several values, such as --env NCCL_ALGO=RING,TREE ('-' leaves a variable unset)",
         )
     if count > MOST_SETTINGS:
-        raise UsageError(
-            f"these make {count} settings, more than {MOST_SETTINGS}", "sweep fewer at a time"
-        )
+        why = f"these make {count} settings, more than {MOST_SETTINGS}"
+        raise UsageError(why, "sweep fewer at a time")
     return tuple(
         Setting(
             tuple(zip(variable_values, of_variables, strict=True)),
