@@ -6,15 +6,16 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
-from commbench.doctor.cpu_usage import measure_use
 from commbench.doctor.host_bandwidth import HostBandwidth, measure_host_bandwidth
-from commbench.doctor.host_facts import Gpu, HostFacts, read_facts, read_gpus
+from commbench.doctor.host_facts import Gpu, HostFacts, measure_use, read_facts, read_gpus
 from commbench.doctor.mode_effects import ModeResult, make_mode_results
 from commbench.doctor.mode_trials import Trial, try_modes
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
 from commbench.host.procfs import read_cpu_ticks
+from commbench.validation import require_within
 
 LONGEST_S = 86400.0
 
@@ -30,9 +31,8 @@ class DoctorOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for option, value, least in (("nproc-per-node", self.ranks, 2), ("rounds", self.rounds, 1)):
-            if value < least:
-                raise UsageError(f"--{option} is {value}", f"it must be at least {least}")
+        require_within("--nproc-per-node", self.ranks, 2, inf)
+        require_within("--rounds", self.rounds, 1, inf)
         if not 0 < self.seconds <= LONGEST_S:
             raise UsageError(
                 f"--seconds {self.seconds:g} is not between 0 and a day", "write --seconds 60"
@@ -78,9 +78,7 @@ def examine(
     options: DoctorOptions, start: float, print_status: Callable[[str], None]
 ) -> DoctorReport:
     """Check this host; `start` is the monotonic time from which the seconds of the options count.
-
-    An error that ends the check is not raised but stands in the report.
-    """
+    An error that ends the check stands in the report."""
     known = DoctorReport(options)
     try:
         for report in _run_steps(known, start + options.seconds, print_status):

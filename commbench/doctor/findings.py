@@ -1,5 +1,4 @@
-"""FINDINGS: the list of what can disturb measurements on a host, each with its threshold and
-advice."""
+"""FINDINGS: what can disturb measurements on a host, each with its threshold and advice."""
 
 from __future__ import annotations
 
@@ -124,8 +123,7 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
 
 
 def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
-    """Rate at which one core copies memory over that of the loopback; None where other work may
-    explain the difference."""
+    """Rate of one core's memory copies over the loopback's; None where other work may slow it."""
     ceilings = report.ceilings
     if not ceilings or not ceilings.loopback or not ceilings.copy_one:
         return None

@@ -1,7 +1,4 @@
-"""Facts of this host, its load at present, its clock, its scheduler and its GPUs.
-
-Everything is read or measured, and nothing is guessed.
-"""
+"""Facts of this host, its load, clock, scheduler and GPUs; read or measured, never guessed."""
 
 from __future__ import annotations
 
@@ -9,18 +6,22 @@ import gzip
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.doctor.cpu_usage import find_busiest, measure_use, read_processes
 from commbench.errors import CommbenchError
 from commbench.host import procfs
 from commbench.host.cgroup import read_cpu_limit
 from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import host_facts
 
+NOTEWORTHY_CORES = 0.05
+MOST_NAMED = 3
+USER, SYSTEM, STARTED = 11, 12, 19
+"""Fields 14, 15 and 22 of /proc/PID/stat, counted after the name; proc(5)."""
 WATCH_S = 0.5
 """Seconds for which the use of the cores is watched."""
 CPU = Path("sys/devices/system/cpu")
@@ -89,6 +90,61 @@ class HostFacts(NamedTuple):
         """How many ranks can have a physical core each, within the processor limit."""
         most = self.physical_cores or len(self.cores)
         return max(1, min(most, int(self.cpu_limit)) if self.cpu_limit else most)
+
+
+class Process(NamedTuple):
+    """A process, and the clock ticks that it has used."""
+
+    name: str
+    ticks: int
+
+
+class CpuUse(NamedTuple):
+    """The use of some cores between two readings, as shares of their time."""
+
+    busy_share: float
+    stolen_share: float
+    programs_share: float
+
+
+def measure_use(before: procfs.CpuTicks | None, after: procfs.CpuTicks | None) -> CpuUse | None:
+    """The use between two readings; None where one is missing or no time has passed."""
+    if before is None or after is None:
+        return None
+    passed = procfs.CpuTicks(*(max(0, b - a) for a, b in zip(before, after, strict=True)))
+    total = sum(passed)
+    if not total:
+        return None
+    return CpuUse(passed.busy / total, passed.stolen / total, passed.programs / total)
+
+
+def read_processes(host: Path = procfs.HOST) -> dict[tuple[int, int], Process]:
+    """All visible processes except this one, by process id and start time in clock ticks."""
+    found = {}
+    for folder in host.glob("proc/[0-9]*"):
+        line = procfs.read_text(folder / "stat")
+        if line is None or int(folder.name) == os.getpid():
+            continue
+        name, _, rest = line.partition("(")[2].rpartition(")")
+        values = rest.split()
+        if len(values) > STARTED:
+            ticks = int(values[USER]) + int(values[SYSTEM])
+            found[int(folder.name), int(values[STARTED])] = Process(name, ticks)
+    return found
+
+
+def find_busiest(
+    before: Mapping[tuple[int, int], Process],
+    after: Mapping[tuple[int, int], Process],
+    elapsed_s: float,
+) -> tuple[tuple[str, float], ...]:
+    """The programs that used most between two readings, with the number of cores that each used."""
+    spent: Counter[str] = Counter()
+    for key, process in after.items():
+        spent[process.name] += process.ticks - (before[key].ticks if key in before else 0)
+    total = elapsed_s * os.sysconf("SC_CLK_TCK")
+    shares = [(name, ticks / total) for name, ticks in spent.most_common(MOST_NAMED)]
+    return tuple((name, share) for name, share in shares if share >= NOTEWORTHY_CORES)
 
 
 def read_facts(host: Path = procfs.HOST) -> HostFacts:
@@ -167,12 +223,8 @@ def _read_clock(host: Path) -> dict[str, Any]:
 
 
 def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
-    """The least step of a clock that returns nanoseconds, and how long a reading of it takes; both
-    in seconds.
-
-    The step is None where all readings are equal. The time of a reading is the median over
-    CLOCK_PARTS, so that an interruption does not count.
-    """
+    """Seconds of the least step of a clock that returns nanoseconds, None where all readings are
+    equal, and of a reading: the median of CLOCK_PARTS, so that an interruption does not count."""
     costs, steps = [], []
     for _ in range(CLOCK_PARTS):
         stamps = [clock() for _ in range(CLOCK_READINGS)]
@@ -239,10 +291,8 @@ def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...
 
 
 def _is_gpu(device: Path) -> bool:
-    """Whether a device is a display controller with a driver that is not built into the processor.
-
-    Controllers for servers' consoles have other vendors; built-in ones are on the first bus.
-    """
+    """Whether a device is a display controller with a driver. Not those of servers' consoles, which
+    have other vendors, nor those built into the processor, which are on the first bus."""
     kind, vendor = procfs.read_text(device / "class") or "", procfs.read_text(device / "vendor")
     is_built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
     has_driver = (device / "driver").exists()

@@ -83,10 +83,7 @@ def compare_modes(
 
 
 def find_times(trials: Sequence[Trial], mode: str, sizes: tuple[int, ...]) -> dict[int, float]:
-    """The time of each launch of a mode by its round: the geometric mean over the sizes.
-
-    Launches that lack one of the sizes are left out.
-    """
+    """Geometric mean time over the sizes by round, for the launches of a mode with all of them."""
     found = {}
     for trial in trials:
         times = {point.size_bytes: point.time_s for point in trial.points if point.time_s > 0}
@@ -101,8 +98,7 @@ def _divide(mine: dict[int, float], theirs: dict[int, float]) -> SampleRange | N
 
 
 def compare_stalls(trials: Sequence[Trial], mode: str) -> tuple[float, float] | None:
-    """Share of iterations that stall, over all sizes, in a mode and in plain: medians of rounds.
-    None where the two do not differ."""
+    """Median share of iterations that stall, in a mode and in plain; None if they do not differ."""
     mine, plains = (_stalled_shares(trials, name) for name in (mode, PLAIN))
     if not is_disjoint(mine, plains):
         return None

@@ -1,5 +1,4 @@
-"""Launches of a small run in every cpu mode, in rounds, so that a drift of the host affects all
-modes alike."""
+"""Launches of a small run in every cpu mode, in rounds: drift of the host affects all alike."""
 
 from __future__ import annotations
 
@@ -52,11 +51,8 @@ class Trial(NamedTuple):
 
 
 def order_trials(rounds: int, seed: int) -> list[tuple[int, str]]:
-    """Rounds, from 0, and modes in the order of their launches.
-
-    Every round has a random order. The first begins with PLAIN, without which nothing can be
-    compared.
-    """
+    """Rounds, from 0, and modes in the order of their launches: random, but PLAIN first of all,
+    without which nothing can be compared."""
     generator, order = Random(seed), []
     for number in range(rounds):
         modes = list(MODES if number else MODES[1:])
@@ -68,11 +64,8 @@ def order_trials(rounds: int, seed: int) -> list[tuple[int, str]]:
 def try_modes(
     ranks: int, rounds: int, seed: int, deadline: float, print_status: Callable[[str], None]
 ) -> Iterator[Trial]:
-    """Launch every mode in every round; the first launch is made in any case.
-
-    Ends early where the next launch would end after the deadline (monotonic), if it took as long as
-    the longest before it.
-    """
+    """Launch every mode in every round; the first launch is made in any case. Ends early where the
+    next one, if it took as long as the longest before it, would pass the deadline (monotonic)."""
     order = order_trials(rounds, seed)
     budget_s = min(MOST_BUDGET_S, BUDGET_PART * max(0.1, deadline - time.monotonic()) / len(order))
     longest, refused = 0.0, set()
@@ -92,17 +85,10 @@ def try_modes(
 def make_plan(ranks: int, mode: str, budget_s: float, seed: int) -> Plan:
     """The plan of one launch."""
     return Plan(
-        operations=(DEFAULT_OPERATION,),
-        sizes=SIZES,
-        backend="gloo",
-        device="cpu",
-        world_size=ranks,
-        cpu_mode=mode,
-        budget_s=budget_s,
-        check=False,
-        timeout_s=LEAST_TIMEOUT_S,
-        seed=seed,
-    )
+        operations=(DEFAULT_OPERATION,), sizes=SIZES, backend="gloo", device="cpu",
+        world_size=ranks, cpu_mode=mode, budget_s=budget_s, check=False,
+        timeout_s=LEAST_TIMEOUT_S, seed=seed,
+    )  # fmt: skip
 
 
 def _try(trial_plan: Plan, round_: int) -> Trial:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from math import ceil, comb
 
+from commbench.doctor import mode_effects
 from commbench.doctor.checkup import DoctorReport
-from commbench.doctor.mode_effects import (
-    FASTER,
-    LARGE,
-    SLOWER,
-    SMALL,
-    ModeEffect,
-    ModeResult,
-    compare_modes,
-    compare_stalls,
-)
+from commbench.doctor.mode_effects import ModeEffect, ModeResult
 from commbench.doctor.mode_trials import MODES, PLAIN, order_trials
 from commbench.doctor.sample_range import BY_CHANCE, SampleRange
 from commbench.output.paragraphs import fill
@@ -79,11 +71,14 @@ def _describe_mode(report: DoctorReport, mode: str) -> str:
     trouble = next((t.trouble for t in report.trials if t.mode == mode and t.trouble), None)
     if trouble:
         return f"{mode} cannot be had here: {trouble.message}."
-    effects = [compare_modes(report.trials, mode, sizes) for sizes in (SMALL, LARGE)]
+    effects = [
+        mode_effects.compare_modes(report.trials, mode, sizes)
+        for sizes in (mode_effects.SMALL, mode_effects.LARGE)
+    ]
     known = [_describe_effect(found) for found in effects if found]
     if not known:
         return f"{mode} cannot be held against plain: no round has both."
-    if stalls := compare_stalls(report.trials, mode):
+    if stalls := mode_effects.compare_stalls(report.trials, mode):
         here, in_plain = map(format_share, stalls)
         known.append(f"{here} of iterations stall instead of {in_plain}")
     return f"{mode}: {'; '.join(known)}."
@@ -92,10 +87,10 @@ def _describe_mode(report: DoctorReport, mode: str) -> str:
 def _describe_effect(found: ModeEffect) -> str:
     ratio, size = found.ratio, format_bytes(found.sizes[-1])
     what = f"up to {size}" if len(found.sizes) > 1 else f"at {size}"
-    if found.verdict == FASTER:
+    if found.verdict == mode_effects.FASTER:
         fast = SampleRange(1 / ratio.median, 1 / ratio.high, 1 / ratio.low, ratio.number)
         return f"{what} {_times(fast)} times as fast as plain{_extent(fast)}"
-    if found.verdict == SLOWER:
+    if found.verdict == mode_effects.SLOWER:
         return f"{what} {_times(ratio)} times as slow as plain{_extent(ratio)}"
     is_small = ratio.number < ENOUGH_ROUNDS
     doubt = "which may be noise" if is_small else "not to be told from noise"

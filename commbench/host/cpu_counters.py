@@ -1,7 +1,4 @@
-"""Reads the kernel's counters of how long this process waited for processors.
-
-It is read before and after a batch of iterations, never within one.
-"""
+"""Reads how long this process waited for processors: around a batch, never within one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Facts about the machine, torch and the relevant variables that a result depends on.
-
-Environment variables are taken by an allow-list of prefixes, because the environment holds secrets.
-"""
+"""Facts about the machine, torch and the environment variables that a result depends on."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from typing import Any
 from commbench import __version__
 from commbench.host.procfs import HOST, read_text
 
+# An allow-list, because the environment holds secrets.
 VARIABLE_PREFIXES = (
     "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_", "TORCH_FR_",
     "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "MKL_NUM_THREADS",
@@ -25,11 +23,8 @@ VARIABLE_PREFIXES = (
 
 def relevant_variables() -> dict[str, str]:
     """The environment variables that communication libraries read, by the allow-list."""
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(VARIABLE_PREFIXES)
-    }
+    variables = sorted(os.environ.items())
+    return {name: value for name, value in variables if name.startswith(VARIABLE_PREFIXES)}
 
 
 def boot_id() -> str:
@@ -61,11 +56,7 @@ def torch_facts() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "backends": [
-            name
-            for name in ("gloo", "nccl", "xccl", "mpi", "ucc")
-            if dist.is_backend_available(name)
-        ],
+        "backends": [*filter(dist.is_backend_available, ("gloo", "nccl", "xccl", "mpi", "ucc"))],
     }
     if "nccl" in facts["backends"]:
         facts["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())

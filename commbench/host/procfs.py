@@ -1,8 +1,7 @@
-"""Readers of small files of /proc and /sys; what is not there is None.
+"""Readers of small files of /proc and /sys below a root `host`; what is not there is None.
 
-`host` is the root folder, which tests replace. psutil is not used: it reads no control groups, no
-scheduler statistics and no caches, so it would replace two functions here, and it takes 25 ms to
-import.
+psutil, which takes 25 ms to import, could replace two functions here: it reads no control groups,
+no scheduler statistics and no caches.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ _COARSEST = 0.02
 
 
 def parse_range(cell: str) -> tuple[float, float]:
-    """The lowest and the highest number that is printed as `cell`, half a unit of its last digit
-    away from it."""
+    """The lowest and highest number printed as `cell`: half a unit of its last digit from it."""
     mantissa, _, exponent = cell.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     half = 0.5 * 10.0 ** (int(exponent or 0) - decimals)
@@ -36,10 +35,9 @@ class BandwidthCheck:
     """Collects over a file whether printed bandwidths follow from time and size."""
 
     def __init__(self) -> None:
-        self._wrong: list[int] = []
-        """Lines of the rows whose bandwidth does not follow."""
+        self._wrong: list[int] = []  # lines of the rows whose bandwidth does not follow
+        # Whether it follows, of rows printed finely enough to tell a wrong number of ranks.
         self._precise: list[bool] = []
-        """Whether it follows, of rows printed finely enough to tell a wrong number of ranks."""
 
     def add(self, row: ImportedRow, ranks: int, exponent: int, time: str, busbw: str) -> None:
         """Check one row by its cells of time and bus bandwidth (GB/s)."""

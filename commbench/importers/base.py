@@ -15,12 +15,11 @@ T = TypeVar("T")
 
 
 class ImportedRow(NamedTuple):
-    """One measurement of another tool: one size, one placement."""
+    """One measurement of another tool: one size, one placement; with commbench's names."""
 
     operation: str
-    """commbench's name."""
     dtype: str
-    """commbench's name; empty for an operation without data."""
+    """Empty for an operation without data."""
     reduce_op: str
     """Empty for an operation that does not reduce."""
     placement: str
@@ -49,9 +48,8 @@ class ImportedRow(NamedTuple):
     samples_s: tuple[float, ...] = ()
     """Seconds of each iteration, of the slowest rank."""
     algbw: float | None = None
-    """Algorithm bandwidth as printed, in bytes/s."""
     busbw: float | None = None
-    """Bus bandwidth as printed, in bytes/s."""
+    """Algorithm and bus bandwidth as printed, in bytes/s."""
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
 

@@ -8,11 +8,8 @@ from math import isinf
 
 from commbench.units import LARGEST_SIZE
 
-MICROSECONDS = -6
-"""Powers of ten of a second."""
-MILLISECONDS = -3
-GIGABYTES = 9
-"""The power of ten of commbench.units.GB."""
+MICROSECONDS, MILLISECONDS, GIGABYTES = -6, -3, 9
+"""Powers of ten of a second, and that of commbench.units.GB."""
 LONGEST_S = 1e7
 
 _WHOLE = re.compile(r"[0-9]{1,18}")

@@ -1,7 +1,6 @@
-"""What a user states about another tool's file, and how it is combined with what the file states.
+"""What a user states about another tool's file: it adds to what the file says, or chooses from it.
 
-A hint gives what the file does not say, and chooses among what it says. A hint that contradicts the
-file is a UsageError. Nothing is guessed.
+A hint that contradicts the file is a UsageError. Nothing is guessed.
 """
 
 from __future__ import annotations

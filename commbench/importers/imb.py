@@ -42,16 +42,13 @@ def _is_row(row: list[str], width: int) -> bool:
     return numbers == len(row) or (len(row) == width and numbers * 2 > width)
 
 
+_COLUMNS = (
+    ("#bytes", "size"), ("#repetitions", "iterations"), (r"t_min\[usec\]", "minimum_s"),
+    (r"t_max\[usec\]", "maximum_s"), (r"t_avg\[usec\]", "mean_s"),
+    ("Mbytes/sec", "throughput"), ("defects", "defects"),
+)  # fmt: skip
 _FORMAT = mpi_tables.Format(
-    columns=(
-        ("#bytes", "size"),
-        ("#repetitions", "iterations"),
-        (r"t_min\[usec\]", "minimum_s"),
-        (r"t_max\[usec\]", "maximum_s"),
-        (r"t_avg\[usec\]", "mean_s"),
-        ("Mbytes/sec", "throughput"),
-        ("defects", "defects"),
-    ),
+    columns=_COLUMNS,
     header=re.compile(r"\s*(?=#(?:bytes|repetitions)\b)"),
     title="benchmark's name",
     time_column="maximum_s",

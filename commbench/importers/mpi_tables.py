@@ -1,8 +1,4 @@
-"""The tables of MPI benchmarks: what OSU's and Intel's have in common.
-
-Each has one table per benchmark, with a row per size. Element types and reduce operations have the
-names of MPI.
-"""
+"""The tables of OSU's and Intel's MPI benchmarks: one per benchmark, with a row per size."""
 
 from __future__ import annotations
 
@@ -20,19 +16,11 @@ from commbench.spec.operations import OPERATIONS
 from commbench.units import LARGEST_SIZE
 
 DTYPE_NAMES = {
-    "MPI_CHAR": "int8",
-    "MPI_SIGNED_CHAR": "int8",
-    "MPI_INT8_T": "int8",
-    "MPI_BYTE": "uint8",
-    "MPI_UNSIGNED_CHAR": "uint8",
-    "MPI_UINT8_T": "uint8",
-    "MPI_SHORT": "int16",
-    "MPI_INT": "int32",
-    "MPI_INT32_T": "int32",
-    "MPI_INT64_T": "int64",
-    "MPI_FLOAT": "float32",
-    "MPI_DOUBLE": "float64",
-}
+    "MPI_CHAR": "int8", "MPI_SIGNED_CHAR": "int8", "MPI_INT8_T": "int8",
+    "MPI_BYTE": "uint8", "MPI_UNSIGNED_CHAR": "uint8", "MPI_UINT8_T": "uint8",
+    "MPI_SHORT": "int16", "MPI_INT": "int32", "MPI_INT32_T": "int32", "MPI_INT64_T": "int64",
+    "MPI_FLOAT": "float32", "MPI_DOUBLE": "float64",
+}  # fmt: skip
 REDUCE_NAMES = {
     f"MPI_{name.upper()}": name for name in ("sum", "prod", "min", "max", "band", "bor", "bxor")
 }
@@ -55,8 +43,7 @@ class Format(NamedTuple):
     spread: str
     """What the other times are taken over."""
     is_row: Callable[[list[str], int], bool]
-    """Whether the words of a line after a header of so many columns are meant as a row, damaged or
-    not."""
+    """Whether words below a header of so many columns are meant as a row, damaged or not."""
 
 
 @dataclass

@@ -28,16 +28,13 @@ NCCL_TESTS = {**{name: name for name in _SAME}, "alltoall": "all_to_all", "sendr
 """By program, without `_perf`."""
 
 _MPI = {
-    "Allreduce": MpiBenchmark("all_reduce"),
-    "Reduce": MpiBenchmark("reduce"),
-    "Reduce_scatter": MpiBenchmark("reduce_scatter"),
+    "Allreduce": MpiBenchmark("all_reduce"), "Reduce": MpiBenchmark("reduce"),
+    "Reduce_scatter": MpiBenchmark("reduce_scatter"), "Bcast": BROADCAST, "Barrier": BARRIER,
     "Allgather": MpiBenchmark("all_gather", of_block=True),
     "Alltoall": MpiBenchmark("all_to_all", of_block=True),
     "Gather": MpiBenchmark("gather", of_block=True),
     "Scatter": MpiBenchmark("scatter", of_block=True),
-    "Bcast": BROADCAST,
-    "Barrier": BARRIER,
-}
+}  # fmt: skip
 OSU = _MPI | {"All-to-All Personalized Exchange": _MPI["Alltoall"], "Broadcast": BROADCAST}
 """By title, without `Latency Test`."""
 
@@ -46,9 +43,6 @@ IMB_BLOCKS_SINCE = {"Reduce_scatter": 2019}
 """Versions since which the printed size is that of one rank's block."""
 
 PARAM = {
-    **{name: name for name in _SAME},
-    "all_gather_base": "all_gather",
-    "reduce_scatter_base": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "all_to_all_single": "all_to_all",
-}
+    **{name: name for name in (*_SAME, "all_to_all")}, "all_to_all_single": "all_to_all",
+    "all_gather_base": "all_gather", "reduce_scatter_base": "reduce_scatter",
+}  # fmt: skip

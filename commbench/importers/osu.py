@@ -21,8 +21,7 @@ from commbench.spec.timing_modes import ISOLATED
 NAME = "osu"
 
 _OLD_DTYPES = {True: "float32", False: "int8"}
-"""Element types of versions that do not print them, by whether the operation reduces: MPI_FLOAT and
-MPI_CHAR."""
+"""MPI_FLOAT and MPI_CHAR by whether it reduces: versions that print no element type send these."""
 _TITLE = re.compile(
     r"#?\s*(?:OSU|OMB-Py) (?:(?P<library>MPI|NCCL)(?P<device>-\w{1,20}(?: MANAGED)?)? )?"
     r"(?P<name>[^#]{1,60}?) ?(?:Latency )?Test(?: v(?P<version>[\w.]{1,20}))?\s*$"
@@ -35,20 +34,15 @@ def _is_row(row: list[str], width: int) -> bool:
     return all(map(cells.is_number, row[:2])) or (len(row) == width and row[0][0].isdigit())
 
 
+_COLUMNS = (
+    ("Size", "size"), (r"Avg Latency ?\(us\)", "time"), (r"Latency ?\(us\)", "time"),
+    (r"Min Latency ?\(us\)", "minimum_s"), (r"Max Latency ?\(us\)", "maximum_s"),
+    ("Iterations", "iterations"), (r"P50 Tail Lat\(us\)", "p50_s"),
+    (r"P95 Tail Lat\(us\)", "p95_s"), (r"P99 Tail Lat\(us\)", "p99_s"),
+    (r"P\d{1,2} Tail Lat\(us\)", "percentile"), ("Validation", "validation"),
+)  # fmt: skip
 _FORMAT = mpi_tables.Format(
-    columns=(
-        ("Size", "size"),
-        (r"Avg Latency ?\(us\)", "time"),
-        (r"Latency ?\(us\)", "time"),
-        (r"Min Latency ?\(us\)", "minimum_s"),
-        (r"Max Latency ?\(us\)", "maximum_s"),
-        ("Iterations", "iterations"),
-        (r"P50 Tail Lat\(us\)", "p50_s"),
-        (r"P95 Tail Lat\(us\)", "p95_s"),
-        (r"P99 Tail Lat\(us\)", "p99_s"),
-        (r"P\d{1,2} Tail Lat\(us\)", "percentile"),
-        ("Validation", "validation"),
-    ),
+    columns=_COLUMNS,
     header=re.compile(r"#?\s*(?=Size\s|Avg Latency)"),
     title="title",
     time_column="time",

@@ -26,22 +26,13 @@ from commbench.spec.timing_modes import ISOLATED, PIPELINED
 NAME = "param"
 
 _COLUMNS = (
-    (r"size \(B\)", "size"),
-    (r"total-size \(B\)", "total"),
-    ("nElementsPerRank", "count"),
-    ("num-elements", "count"),
-    ("nElementsPairPerRank", "pair"),
-    (r"Latency\(us\):p50", "time"),
-    ("p75", "p75"),
-    ("p95", "p95_s"),
-    ("Min", "minimum_s"),
-    ("Max", "maximum_s"),
-    (r"AlgBW\(GB/s\)", "algbw"),
-    (r"BusBW\(GB/s\)", "busbw"),
-    (r"TotalLatency\(us\):p50", "computing"),
-    (r"CompLatency\(us\):p50", "computing"),
+    (r"size \(B\)", "size"), (r"total-size \(B\)", "total"), ("nElementsPerRank", "count"),
+    ("num-elements", "count"), ("nElementsPairPerRank", "pair"), (r"Latency\(us\):p50", "time"),
+    ("p75", "p75"), ("p95", "p95_s"), ("Min", "minimum_s"), ("Max", "maximum_s"),
+    (r"AlgBW\(GB/s\)", "algbw"), (r"BusBW\(GB/s\)", "busbw"),
+    (r"TotalLatency\(us\):p50", "computing"), (r"CompLatency\(us\):p50", "computing"),
     ("TFlops", "computing"),
-)
+)  # fmt: skip
 _RESULT = re.compile(r".{0,40}?\bCOMMS-RES(?:-(?P<label>[A-Za-z][\w.-]{0,199}))?(?=\s|$)")
 _FACTS = {
     "groups": re.compile(r"\ballSizes:.*\bgroupSize (\d{1,9})\b"),

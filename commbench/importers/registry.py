@@ -38,11 +38,8 @@ def import_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
 
 
 def import_file(path: Path, hints: ImportHints = NO_HINTS) -> ImportedFile:
-    """The results in another tool's file.
-
-    Raises RecordsError where it cannot be read, and UsageError where a hint is missing, is invalid
-    or contradicts the file.
-    """
+    """The results in another tool's file; raises RecordsError where it cannot be read, UsageError
+    where a hint is missing, is invalid or contradicts the file."""
     hints = hints.validate()
     return import_text(read_source(path), hints)
 

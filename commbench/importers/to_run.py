@@ -14,10 +14,7 @@ from commbench.spec.plan import Plan
 
 
 def make_run(file: ImportedFile) -> schema.Run:
-    """Make a run whose cases are the file's rows.
-
-    Rows that repeat a case (nccl-tests' run cycles) become its launches.
-    """
+    """Make a run of the file's rows; those that repeat a case (run cycles) become its launches."""
     cases: dict[tuple[object, ...], list[ImportedRow]] = {}
     for row in file.rows:
         cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
@@ -82,16 +79,14 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
 
 
 def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
-    """The case of a row. Its dimensions are fields of the row or of the file; other tools know no
-    more of them."""
+    """The case of a row, whose dimensions are fields of the row or of the file."""
     known = file._asdict() | row._asdict()
     dimensions = {d.field: known[d.field] for d in DIMENSIONS if d.field in known}
     return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)
 
 
 def _reported(row: ImportedRow) -> schema.ReportedTiming:
-    """The timing that the tool reported. Percentiles and extremes are kept only where they are over
-    iterations, as commbench's are."""
+    """The reported timing; percentiles and extremes only where they are over iterations."""
     over_iterations = ("minimum_s", "p95_s", "p99_s", "maximum_s")
     names = ("mean_s", *(over_iterations if row.spread.startswith("iterations") else ()))
     times = {name: getattr(row, name) for name in names}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from commbench import __version__
 from commbench.errors import UsageError
+from commbench.validation import require_within
 
 _TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
@@ -32,9 +34,9 @@ class Job:
     def __post_init__(self) -> None:
         rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
         require_match(_TITLE, "the name", self.title, rule)
-        require_at_least("--nodes", self.nodes, 1)
-        require_at_least("--nproc-per-node", self.ranks_per_node, 1)
-        require_at_least("--gpus-per-node", self.gpus_per_node, 0)
+        require_within("--nodes", self.nodes, 1, inf)
+        require_within("--nproc-per-node", self.ranks_per_node, 1, inf)
+        require_within("--gpus-per-node", self.gpus_per_node, 0, inf)
         for word in self.words:
             require_printable("the option of run", word)
 
@@ -57,12 +59,6 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
         require_printable("--env", text)
         found[match[1]] = match[2]
     return tuple(found.items())
-
-
-def require_at_least(what: str, number: int, limit: int) -> None:
-    """Raise UsageError for a number below `limit`."""
-    if number < limit:
-        raise UsageError(f"{what} is {number}", f"it must be at least {limit}")
 
 
 def require_printable(what: str, text: str) -> None:

@@ -191,10 +191,8 @@ def _resources(job: Job, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _pod(container: dict[str, Any], claim: str | None) -> dict[str, Any]:
-    """The specification of a pod with one container, which gets shared memory and the claim.
-
-    NCCL needs a larger /dev/shm than the 64 MB that containers have by default.
-    """
+    """The specification of a pod with one container, which gets the claim and shared memory: NCCL
+    needs a larger /dev/shm than the 64 MB that containers have by default."""
     volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     if claim:

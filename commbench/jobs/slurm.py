@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from math import inf
 
 from commbench.errors import UsageError
-from commbench.jobs.job import Job, require_at_least, require_match, require_printable
+from commbench.jobs.job import Job, require_match, require_printable
+from commbench.validation import require_within
 
 _NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")
 _SLURM_TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d+(:\d{1,2}){0,2}", re.ASCII)
@@ -39,8 +41,7 @@ class SlurmOptions:
         for option, name in (("--partition", self.partition), ("--account", self.account)):
             if name is not None:
                 require_match(_NAME, option, name, "use letters, digits and any of _ . , : + @ / -")
-        if self.cpus_per_task is not None:
-            require_at_least("--cpus-per-task", self.cpus_per_task, 1)
+        require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
         if self.container is not None:
             require_printable("--container", self.container)
         for line in self.setup:

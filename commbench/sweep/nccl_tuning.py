@@ -114,10 +114,8 @@ def read_selections(settings: Sequence[Setting], folder: Path) -> Selections:
 
 
 def find_selection(point: SweepPoint, selections: Selections) -> NcclSelection | None:
-    """What NCCL selected for a case under its best setting; None where its log does not tell.
-
-    NCCL logs the bytes of one block for an operation with blocks.
-    """
+    """What NCCL, which logs bytes of one block, selected under a case's best setting; None if its
+    log does not tell."""
     function = OPERATIONS[point.case.operation].nccl_function
     return selections.get(point.best, {}).get((function, point.case.block_bytes))
 
@@ -137,10 +135,8 @@ class TunerRange(NamedTuple):
 def make_tuner_ranges(
     points: Sequence[SweepPoint], selections: Selections
 ) -> tuple[TunerRange, ...]:
-    """For each operation, ranges of sizes and what NCCL selected there under the best setting.
-
-    A range extends up to the next measured size, so that the plugin's own default holds nowhere.
-    """
+    """NCCL's selections under the best setting, by operation and range of sizes. A range extends to
+    the next measured size, so that the plugin's own default holds nowhere."""
     ranges: list[TunerRange] = []
     for point in sorted(points, key=lambda p: (p.case.operation, p.size_bytes)):
         operation, size = point.case.operation, point.size_bytes
@@ -182,11 +178,8 @@ def tuner_lines(ranges: Sequence[TunerRange], nodes: int, ranks: int) -> list[st
 def export_tuner(
     points: Sequence[SweepPoint], selections: Selections, folder: Path, nodes: int, ranks: int
 ) -> Path:
-    """Write the best selections for NCCL's example tuner plugin.
-
-    Raises UnavailableError where NCCL logged no selection: without the number of channels the
-    plugin would use one channel.
-    """
+    """Write the best selections for NCCL's example tuner plugin; UnavailableError where NCCL logged
+    none: without the number of channels the plugin would use one channel."""
     ranges = make_tuner_ranges(points, selections)
     if not ranges:
         raise UnavailableError(

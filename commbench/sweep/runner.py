@@ -142,11 +142,9 @@ def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
 def run_missing_rounds(
     sweep: Sweep, folder: Path, rounds: Rounds, print_status: Callable[[str], None]
 ) -> int:
-    """Run every round that has no complete run yet, add it to `rounds`, and return how many were
-    added.
+    """Run every round that has no complete run yet, add it to `rounds`, and return their number.
 
-    A round that fails is printed and kept as a failure; the others are run all the same. Raises
-    Interrupted.
+    A round that fails is kept as a failure, and the others are run. Raises Interrupted.
     """
     before = len(rounds)
     order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
@@ -187,13 +185,9 @@ def run_once(
         "--no-plots", "--output", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, errors="replace",
+    )  # fmt: skip
     try:
         _, stderr = process.communicate()
     except BaseException:
@@ -232,10 +226,7 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
 
 
 def merge_rounds(runs: Sequence[Run], name: str) -> Run:
-    """Runs of one plan as launches of one run of that name.
-
-    The status of a case is its worst of all rounds, so that one wrong round makes the case wrong.
-    """
+    """Runs of one plan as launches of one run of that name; a case has its worst round's status."""
     worst: dict[int, Measurement] = {}
     batches: dict[int, list[Batch]] = {}
     for launch, run in enumerate(runs):

@@ -39,9 +39,8 @@ class SweepOptions:
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
-            raise UsageError(
-                f"--rounds is {self.rounds}", "it must be at least 1; 3 or more compare"
-            )
+            hint = "it must be at least 1; 3 or more compare"
+            raise UsageError(f"--rounds is {self.rounds}", hint)
         if self.rounds > MOST_ROUNDS:
             raise UsageError(f"--rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
         if self.label is not None:

@@ -1,5 +1,4 @@
-"""Settings to compare: every combination of the requested values, and which backend reads which
-variable."""
+"""Settings to compare, every combination of values, and which backend reads which variable."""
 
 from __future__ import annotations
 
@@ -20,15 +19,10 @@ MOST_ROUNDS = 1000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("TORCH_NCCL_", ("nccl",)),
-    ("NCCL_", ("nccl",)),
-    ("RCCL_", ("nccl",)),
-    ("FI_", ("nccl", "mpi")),
-    ("TORCH_GLOO_", ("gloo",)),
-    ("GLOO_", ("gloo",)),
-    ("UCX_", ("ucc", "mpi")),
-    ("UCC_", ("ucc",)),
-)
+    ("TORCH_NCCL_", ("nccl",)), ("NCCL_", ("nccl",)), ("RCCL_", ("nccl",)),
+    ("TORCH_GLOO_", ("gloo",)), ("GLOO_", ("gloo",)), ("UCC_", ("ucc",)),
+    ("UCX_", ("ucc", "mpi")), ("FI_", ("nccl", "mpi")),
+)  # fmt: skip
 """Which backends read the variables with a prefix; the first that matches counts. A variable that
 matches none may be read by any backend."""
 
@@ -48,11 +42,8 @@ class Setting(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """Its name as a folder name of letters, digits, `.`, `_`, `=`, `+` and `-`.
-
-        A checksum follows where the name holds other characters or is long, so that no two settings
-        share a folder.
-        """
+        """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
+        checksum where the name is long or holds other characters."""
         parts = [f"{name}={value}" for name, value in self.variables + self.options]
         plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
         if plain != "+".join(parts) or any("+" in part for part in parts):
@@ -129,11 +120,8 @@ def find_unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:
 def order_rounds(
     settings: Sequence[Setting], rounds: int, seed: int
 ) -> tuple[tuple[int, Setting], ...]:
-    """Round numbers, from 1, and settings in the order of measuring.
-
-    Every round holds each setting once, in a random order of its own, so that a drift of the
-    machine affects all settings alike.
-    """
+    """Round numbers, from 1, and settings in the order of measuring: each round has each setting
+    once, in a random order, so that a drift of the machine affects all settings alike."""
     generator = Random(seed)
     order: list[tuple[int, Setting]] = []
     for number in range(1, rounds + 1):

@@ -25,10 +25,7 @@ def sweep_text(
     tolerance: float,
     selections: Selections | None = None,
 ) -> str:
-    """The results of a sweep in words and tables; the gain is over its first setting.
-
-    `selections` are NCCL's, where the sweep was one of NCCL.
-    """
+    """The results of a sweep in words and tables, with NCCL's `selections` for a sweep of NCCL."""
     first = results[0].setting.name
     introduction = (
         f"The gain is the time under {clean(first)} over that under the best setting. Settings "

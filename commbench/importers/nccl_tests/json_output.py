@@ -1,6 +1,6 @@
-"""nccl-tests' JSON output (option -J), versions 1 to 3. Source: nccl-tests' src/util.cu.
+"""nccl-tests' JSON output (option -J), versions 1 to 3: not always valid JSON, or cut off.
 
-The document is not always valid JSON, and a crash cuts it off.
+Source: nccl-tests' src/util.cu.
 """
 
 from __future__ import annotations
@@ -15,19 +15,12 @@ from commbench.host.environment import VARIABLE_PREFIXES
 from commbench.importers import cells
 from commbench.importers.base import ImportedFile, RowCollector, unique
 from commbench.importers.hints import ImportHints
+from commbench.importers.nccl_tests import rows
 from commbench.importers.nccl_tests.preamble import (
     Preamble,
     RankDevice,
     find_programs,
     parse_library_version,
-)
-from commbench.importers.nccl_tests.rows import (
-    CPU_TIME,
-    PlacementCells,
-    RowBuilder,
-    TableRun,
-    make_run,
-    parse_wrong,
 )
 from commbench.importers.text_source import SourceText
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
@@ -37,23 +30,16 @@ T = TypeVar("T")
 
 _PLACEMENTS = {"out_of_place": OUT_OF_PLACE, "in_place": IN_PLACE}
 _STATISTICS = {
-    "min_us": "minimum_s",
-    "max_us": "maximum_s",
-    "avg_us": "mean_s",
-    "p50_us": "p50_s",
-    "p95_us": "p95_s",
-    "p99_us": "p99_s",
-}
+    "min_us": "minimum_s", "max_us": "maximum_s", "avg_us": "mean_s",
+    "p50_us": "p50_s", "p95_us": "p95_s", "p99_us": "p99_s",
+}  # fmt: skip
 _MARKS = ('"nccl_version"', '"average_bus_bandwidth"', '"out_of_bounds"', '"out_of_place"')
 _NEWEST = 3
 _AVERAGES = {"0": "rank 0", "1": "mean over ranks", "2": "fastest rank", "3": "slowest rank"}
 _INTEGERS = {
-    "threads": "nthreads",
-    "gpus": "ngpus",
-    "iterations": "iterations",
-    "grouped": "aggregated_iterations",
-    "graphs": "graph",
-}
+    "threads": "nthreads", "gpus": "ngpus", "iterations": "iterations",
+    "grouped": "aggregated_iterations", "graphs": "graph",
+}  # fmt: skip
 """Preamble's names of keys in `config`."""
 _BLOCKING = "option -z: every operation is waited for; the time may hold a barrier"
 _MOST_DEVICES = 1024
@@ -71,7 +57,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     document, is_whole = _parse_document(source)
     collector = RowCollector(source, hints, unit="result")
-    rows = RowBuilder(collector)
+    builder = rows.RowBuilder(collector)
     number = 0
     try:
         preamble = _read_preamble(document, source)
@@ -79,10 +65,10 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         results = _get(document, "results", list, [])
         preamble.known_operation  # noqa: B018 - one that commbench lacks is the first reason
         ranks = hints.choose_ranks(source.path, [preamble.known_ranks])
-        run = make_run(collector, preamble, ranks, line=1)
+        run = rows.make_run(collector, preamble, ranks, line=1)
         for number, result in enumerate(results, start=1):
-            _add(rows, run, number, _require(result, dict, "it"))
-        _add_notes(document, preamble, is_whole, rows)
+            _add(builder, run, number, _require(result, dict, "it"))
+        _add_notes(document, preamble, is_whole, builder)
     except LookupError as reason:
         raise RecordsError(
             f"{source.path} cannot be imported: {reason}", "give a file of another operation"
@@ -106,7 +92,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     )
 
 
-def _add(rows: RowBuilder, run: TableRun, number: int, result: dict[str, Any]) -> None:
+def _add(builder: rows.RowBuilder, run: rows.TableRun, number: int, result: dict[str, Any]) -> None:
     key = {name: _get(result, name, str) for name in ("size", "count", "type")}
     for name in ("redop", "root"):
         key[name] = _get(result, name, str, "").strip()  # root is padded to six characters
@@ -114,25 +100,25 @@ def _add(rows: RowBuilder, run: TableRun, number: int, result: dict[str, Any]) -
     for name, placement in _PLACEMENTS.items():
         times = _get(result, name, dict, {})
         if "cpu_time" in times:
-            rows.collector.leave_out(CPU_TIME, number)
+            builder.collector.leave_out(rows.CPU_TIME, number)
         elif times:
             per_iteration = _get(result, f"{name}_per_iter", dict, {})
             placements.append(_make_cells(placement, times, per_iteration))
         else:
-            rows.collector.leave_out(f"it has no {name} times", number)
-    rows.add(run, number, key, placements)
+            builder.collector.leave_out(f"it has no {name} times", number)
+    builder.add(run, number, key, placements)
 
 
 def _make_cells(
     placement: str, times: dict[str, Any], per_iteration: dict[str, Any]
-) -> PlacementCells:
+) -> rows.PlacementCells:
     samples = _get(per_iteration, "times_us", list, [])
-    return PlacementCells(
+    return rows.PlacementCells(
         placement=placement,
         time=_get(times, "time", str),
         algbw=_get(times, "alg_bw", str, "nan"),
         busbw=_get(times, "bandwidith" if "bandwidith" in times else "bus_bw", str, "nan"),
-        wrong=parse_wrong(_get(times, "nwrong", str, "nan"), is_count=True),
+        wrong=rows.parse_wrong(_get(times, "nwrong", str, "nan"), is_count=True),
         statistics={
             field: _get(per_iteration, name, str)
             for name, field in _STATISTICS.items()
@@ -143,9 +129,9 @@ def _make_cells(
 
 
 def _add_notes(
-    document: dict[str, Any], preamble: Preamble, is_whole: bool, rows: RowBuilder
+    document: dict[str, Any], preamble: Preamble, is_whole: bool, builder: rows.RowBuilder
 ) -> None:
-    collector = rows.collector
+    collector = builder.collector
     if not is_whole:
         collector.note("the file was cut off: what follows its last whole result is missing")
     if skipped := _get_whole(_get(document, "config", dict, {}), "per_iter_skip"):
@@ -156,7 +142,7 @@ def _add_notes(
         collector.note("operations were launched by CUDA graphs (option -G)")
     for error in _get(document, "errors", list, [])[:1]:
         collector.note(f"nccl-tests reported: {error!s:.200}")
-    rows.add_notes()
+    builder.add_notes()
 
 
 def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
@@ -218,10 +204,9 @@ _DECODER = json.JSONDecoder(
 
 
 def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:
-    """The document with its numbers as JsonNumbers, and whether it is whole.
+    """The document with its numbers as JsonNumbers, and whether it is whole, not cut off.
 
-    A document that is cut off has the results before the cut. Raises RecordsError with the line
-    where it is damaged.
+    Raises RecordsError with the line where it is damaged.
     """
     text = _BARE.sub(lambda m: m[0] if m[0].startswith('"') else f'"{m[0]}"', source.text).strip()
     try:

@@ -84,10 +84,8 @@ class Preamble:
 
     @property
     def known_operation(self) -> str | None:
-        """commbench's operation of the program; LookupError where there is none.
-
-        None where the lines name no program, or several.
-        """
+        """commbench's operation, None where the lines name no program or several; LookupError for
+        a program without one."""
         program = self.program
         if program is None and len(self.commands) == 1:
             program = next(iter(self.commands))
@@ -97,10 +95,7 @@ class Preamble:
 
     @property
     def known_ranks(self) -> int | None:
-        """Ranks of the measured communicator; None where the lines do not say.
-
-        With NCCL_TESTS_SPLIT there are several, of which that of rank 0 reports.
-        """
+        """Ranks of the communicator, with NCCL_TESTS_SPLIT of rank 0's; None if unknown."""
         if not self.devices:
             return next(iter(self.communicators)) if len(self.communicators) == 1 else None
         each = self.integers.get("threads", 1) * self.integers.get("gpus", 1)

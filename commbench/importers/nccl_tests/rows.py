@@ -1,7 +1,6 @@
-"""Rows of nccl-tests, from the cells of its text table or of its JSON.
+"""Rows of nccl-tests from cells of its text or JSON, with size, count and bandwidth checked.
 
-Size, count and bandwidth of a row are checked against each other. Sources: nccl-tests'
-src/common.cu, src/util.cu and doc/PERFORMANCE.md.
+Sources: nccl-tests' src/common.cu, src/util.cu and doc/PERFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class PlacementCells(NamedTuple):
 
 
 class TableRun(NamedTuple):
-    """What all rows of a table share."""
+    """What all rows of a table share; the unit of time is 10 to the power of `exponent` seconds."""
 
     operation: str
     ranks: int
@@ -51,8 +50,7 @@ def make_run(
     collector: RowCollector, preamble: Preamble, ranks: int, line: int,
     exponent: int = cells.MICROSECONDS,
 ) -> TableRun:  # fmt: skip
-    """What the rows of the table that begins at `line` share; the unit of time is ten to the power
-    of `exponent` seconds. LookupError for an operation that commbench lacks."""
+    """The run of the table at `line`; LookupError for an operation that commbench lacks."""
     given = preamble.known_operation
     return TableRun(
         operation=collector.hints.choose_operation(collector.source.path, given, line),
@@ -75,11 +73,8 @@ class RowBuilder:
     def add(
         self, run: TableRun, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]
     ) -> None:
-        """Add the row of each placement, or note why not.
-
-        `key` are the cells that begin the row: `size`, `count`, `type`, and where there are such
-        columns `redop` and `root`.
-        """
+        """Add the row of each placement, or note why not; `key` are the cells that begin the row:
+        `size`, `count`, `type`, and where there are such columns `redop` and `root`."""
         operation = OPERATIONS[run.operation]
         if run.is_hinted:
             self._hinted = f"{run.operation} on {run.ranks} ranks"
@@ -161,14 +156,10 @@ def _parse_root(cell: str, ranks: int) -> int | None:
 
 
 def parse_wrong(cell: str, is_count: bool) -> int | None:
-    """The number of wrong elements in a cell; None where it holds none.
-
-    In older versions the column is `error`, the largest deviation, of which only 0 is a count.
-    """
+    """The number of wrong elements in a cell; None where it holds none. Older versions have the
+    largest deviation in a column `error`, of which only 0 is a count."""
     value = cells.parse_number(cell)
-    if value is None or (value and not is_count):
-        return None
-    return int(value)
+    return None if value is None or (value and not is_count) else int(value)
 
 
 def translate_dtype(name: str) -> str:

@@ -14,19 +14,12 @@ from commbench.errors import RecordsError
 from commbench.importers import cells
 from commbench.importers.base import ImportedFile, RowCollector, unique
 from commbench.importers.hints import ImportHints
+from commbench.importers.nccl_tests import rows
 from commbench.importers.nccl_tests.preamble import (
     BEGINS,
     Preamble,
     find_commands,
     parse_library_version,
-)
-from commbench.importers.nccl_tests.rows import (
-    CPU_TIME,
-    PlacementCells,
-    RowBuilder,
-    make_run,
-    parse_wrong,
-    translate_dtype,
 )
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
@@ -58,9 +51,9 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     sections = _find_sections(source)
     collector = RowCollector(source, hints)
     ranks = hints.choose_ranks(source.path, (each.preamble.known_ranks for each in sections))
-    rows = RowBuilder(collector)
+    builder = rows.RowBuilder(collector)
     for section in sections:
-        _read_section(section, ranks, rows)
+        _read_section(section, ranks, builder)
     timings = {section.preamble.timing for section in sections}
     if len(timings) > 1:
         raise RecordsError(
@@ -68,7 +61,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
             "make a file of each",
         )
     _add_notes(sections, collector)
-    rows.add_notes()
+    builder.add_notes()
     devices = [device for section in sections for device in section.preamble.devices]
     libraries = unique(section.preamble.library for section in sections)
     nccl = ", ".join(map(parse_library_version, libraries))
@@ -103,9 +96,8 @@ class NcclTestsTable(NamedTuple):
         """Whether a line is meant as a row, damaged or not."""
         return _looks_like_row(row) or (len(row) == len(self.columns) and cells.is_whole(row[0]))
 
-    def split(self, row: list[str]) -> tuple[dict[str, str], list[PlacementCells]]:
-        """The cells that begin a row, and those of each placement; ValueError where they are not as
-        many as the columns."""
+    def split(self, row: list[str]) -> tuple[dict[str, str], list[rows.PlacementCells]]:
+        """The cells that begin a row, and each placement's; ValueError if not one per column."""
         named = list(zip(self.columns, self._align(row), strict=True))
         starts = [0, *_find_groups(self.columns), len(self.columns)]
         key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
@@ -122,14 +114,14 @@ class NcclTestsTable(NamedTuple):
         return row
 
 
-def _make_cells(placement: str, group: dict[str, str]) -> PlacementCells:
+def _make_cells(placement: str, group: dict[str, str]) -> rows.PlacementCells:
     wrong = group.get("#wrong") or group.get("error") or group.get("res") or "N/A"
-    return PlacementCells(
+    return rows.PlacementCells(
         placement,
         group["time"],
         group["algbw"],
         group["busbw"],
-        parse_wrong(wrong, is_count="#wrong" in group),
+        rows.parse_wrong(wrong, is_count="#wrong" in group),
         {field: group[name] for name, field in _STATISTICS.items() if name in group},
     )
 
@@ -139,7 +131,7 @@ def _looks_like_row(row: list[str]) -> bool:
     if len(row) < 3 or (cells.is_whole(row[0]) and cells.is_whole(row[1])):
         return len(row) > 2
     try:
-        return bool(translate_dtype(row[2]))
+        return bool(rows.translate_dtype(row[2]))
     except LookupError:
         return False
 
@@ -160,11 +152,8 @@ def _is_title(text: str) -> bool:
 
 
 def _parse_header(text: str, title: str) -> NcclTestsTable:
-    """The table below a header, with the title line before it.
-
-    Raises ValueError for a header that lacks a necessary column, and LookupError for one whose
-    numbers commbench cannot use.
-    """
+    """The table below a header, with the title line before it; ValueError where a necessary column
+    is missing, LookupError for numbers that commbench cannot use."""
     printed = tuple(text.lstrip("# \t").split())
     columns = tuple(_OLD_NAMES.get(name, name) for name in printed)
     groups = _find_groups(columns)
@@ -172,7 +161,7 @@ def _parse_header(text: str, title: str) -> NcclTestsTable:
     if not placements and len(groups) == 2:
         placements = (OUT_OF_PLACE, IN_PLACE)  # the order of every version
     if "cputime" in columns:
-        raise LookupError(CPU_TIME)
+        raise LookupError(rows.CPU_TIME)
     if not groups or len(set(placements)) != len(groups) or len(placements) != len(groups):
         raise ValueError("the header does not tell which times are in place")
     for start, end in zip(groups, [*groups[1:], len(columns)], strict=True):
@@ -237,8 +226,8 @@ def _begin_section(
         raise source.damaged(line.number, error, sound) from None
 
 
-def _read_section(section: _Section, ranks: int, rows: RowBuilder) -> None:
-    collector, preamble, table = rows.collector, section.preamble, section.table
+def _read_section(section: _Section, ranks: int, builder: rows.RowBuilder) -> None:
+    collector, preamble, table = builder.collector, section.preamble, section.table
     if not section.rows:
         return
     first = section.rows[0][0].number
@@ -247,13 +236,13 @@ def _read_section(section: _Section, ranks: int, rows: RowBuilder) -> None:
             raise LookupError(section.unusable_because)
         if preamble.known_ranks not in (None, ranks):
             raise LookupError(f"measured on {preamble.known_ranks} ranks")
-        run = make_run(collector, preamble, ranks, first, table.exponent)
+        run = rows.make_run(collector, preamble, ranks, first, table.exponent)
     except LookupError as reason:
         for line, _ in section.rows:
             collector.leave_out(str(reason), line.number)
         return
     collector.read_rows(
-        section.rows, lambda line, row: rows.add(run, line.number, *table.split(row))
+        section.rows, lambda line, row: builder.add(run, line.number, *table.split(row))
     )
 
 
