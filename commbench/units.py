@@ -244,9 +244,7 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_percentage(text: str, option: str = "") -> float:
-    """Parse a fraction: `10%`, `0.1`, `150%`. A bare `10` is refused, because it could mean 10 or
-    10 %. `option` is named in the error.
-    """
+    """Parse a fraction: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or 10 %."""
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)

@@ -122,8 +122,7 @@ def _parse_lines(
 
 
 def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
-    """The values of a column. Raises ValueError for a text that no run writes, and names the text
-    where it is the only one."""
+    """The values of a column. Raises ValueError for a text that no run writes."""
     if name in _FILLED and not all(texts):
         raise ValueError(f"{name} is empty")
     if name in TEXTS:
@@ -163,12 +162,8 @@ def _unreadable(path: Path, why: object) -> RecordsError:
     return RecordsError(f"cannot read {path}: {why}", "give a run folder or its results.csv")
 
 
-def make_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV, with a first line of names; None is an empty field."""
-    return _format_lines([columns, *rows])
-
-
-def _format_lines(rows: Iterable[Iterable[Any]]) -> str:
+def make_csv(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as lines of CSV; None is an empty field."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -184,7 +179,7 @@ class ResultsCsv:
     def add(self, *rows: ResultRow) -> None:
         """Add rows, or put them in the place of those of the same cases, and replace the file."""
         for row in rows:
-            line = _format_lines([row_values(row).values()])
+            line = make_csv([row_values(row).values()])
             self._lines[row.measurement.case.index] = line
         self.write()
 

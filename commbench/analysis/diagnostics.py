@@ -179,8 +179,7 @@ def _launch_spread(row: ResultRow) -> float | None:
 
 
 def _above_link(row: ResultRow) -> float | None:
-    """The bandwidth over the most that the link named by --peak can carry, also where the network
-    reduces; None where no link was named."""
+    """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
     if not row.header.plan.peak:
         return None
     from commbench.analysis.peak import find_peak_fraction

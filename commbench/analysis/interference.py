@@ -54,8 +54,7 @@ def find_interference(batches: Sequence[Batch]) -> Interference:
 
 
 def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
-    """For each rank the mean over batches, weighted by iterations, of a field with a value per
-    rank; empty where a batch lacks the field."""
+    """For each rank the mean of a field, weighted by iterations; empty where a batch lacks it."""
     total = sum(len(batch.samples_s) for batch in batches)
     values = [(len(batch.samples_s), getattr(batch, field)) for batch in batches]
     if not total or not all(found for _, found in values):

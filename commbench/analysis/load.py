@@ -115,19 +115,11 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
 
     RecordsError where it cannot be read, UsageError where a hint is missing.
     """
-    if path.name == JOURNAL or not is_file(path) or _is_journal_opening(path):
+    if not is_file(path) or _is_journal(path, _head(path)):
         return read_run(path)
     from commbench.importers.registry import import_run
 
     return import_run(path, hints)
-
-
-def _is_journal_opening(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(64).startswith(b'{"kind": "header"')
-    except OSError:
-        return True  # read_run says why it cannot be read
 
 
 def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], int]:
@@ -157,8 +149,7 @@ def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
 def make_frame(
     rows: Iterable[Sequence[Any]], columns: Sequence[str], texts: Collection[str] = TEXTS
 ) -> DataFrame:
-    """A frame of these rows: INTEGERS as Int64, `texts` as string, other columns as Float64.
-    None becomes `pandas.NA`."""
+    """A frame of rows, with NA for None: Int64 for INTEGERS, string for `texts`, else Float64."""
     import pandas
 
     frame = pandas.DataFrame(list(rows), columns=list(columns), dtype="object")

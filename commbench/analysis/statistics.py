@@ -154,14 +154,12 @@ def median(ordered: Sequence[float]) -> float:
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The nearest-rank percentile of sorted samples: the smallest sample that at least `fraction`
-    of all samples do not exceed."""
+    """The nearest-rank percentile: the smallest sample that `fraction` of all do not exceed."""
     return ordered[max(0, ceil(fraction * len(ordered) - 1e-9) - 1)]
 
 
 def median_interval(ordered: Sequence[float]) -> tuple[float | None, float | None]:
-    """The 95 % confidence interval of the median of sorted, independent samples; (None, None) below
-    6 of them."""
+    """The 95 % interval of the median of sorted, independent samples; (None, None) below 6."""
     ranks = median_ranks(len(ordered))
     return (ordered[ranks[0] - 1], ordered[ranks[1] - 1]) if ranks else (None, None)
 

@@ -174,8 +174,7 @@ def _title(values: tuple[Any, ...]) -> str:
 
 
 def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
-    """Raise UsageError for a comparison whose sides differ in what must match, unless `force`; and
-    for one without rows."""
+    """Raise UsageError where no row is common, or, unless `force`, what must match differs."""
     for found in comparisons:
         if found.mismatches and not force:
             facts = "; ".join(f"{fact.name} is {fact.a} and {fact.b}" for fact in found.mismatches)
@@ -204,8 +203,7 @@ def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
 
 
 def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
-    """The rows of a comparison, then those that only one side has, as values of COLUMNS; numbers
-    have seven digits."""
+    """The rows of a comparison, then those of one side only, as values of COLUMNS; seven digits."""
     for row in found.rows:
         compared = (_rounded(getattr(row, name)) for name in _RATIO_COLUMNS)
         yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared

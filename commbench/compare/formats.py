@@ -22,7 +22,7 @@ SCHEMA = 1
 def comparisons_csv(comparisons: Sequence[Comparison]) -> str:
     """Every row of either side as CSV; the columns `a` and `b` name the sides."""
     rows = ((found.a.name, found.b.name, *row) for found in comparisons for row in flat_rows(found))
-    return make_csv(("a", "b", *COLUMNS), rows)
+    return make_csv([("a", "b", *COLUMNS), *rows])
 
 
 def comparisons_json(comparisons: Sequence[Comparison]) -> str:

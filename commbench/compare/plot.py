@@ -81,18 +81,22 @@ def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
     first, *others = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
     rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
     curve_of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
-    _paint(times, curve_of_a, _tag(f"A: {first}"), plot_style.COLOURS[0], plot_style.MARKERS[0])
+    name_of_a = plot_style.tag(f"A: {first}", 40)
+    _paint(times, curve_of_a, name_of_a, plot_style.COLOURS[0], plot_style.MARKERS[0])
     styles = zip(cycle(plot_style.COLOURS[1:]), cycle(plot_style.MARKERS[1:]), strict=False)
     drawn = [curve for curve in zip(others, comparisons, rows, strict=True) if curve[2]]
     for (name, found, same), (colour, marker) in zip(drawn, styles, strict=False):
-        b = _tag(f"B: {name}")
+        b = plot_style.tag(f"B: {name}", 40)
         _paint(times, {r.a.size_bytes: row_times(r.b) for r in same}, b, colour, marker)
         curve = {r.a.size_bytes: MedianCI(r.ratio, r.ratio_ci_low, r.ratio_ci_high) for r in same}
         _paint(ratios, curve, b, colour, marker)
         _mark_crossovers(ratios, found, kind, colour)
     times.set_title(plot_style.plain(kind), fontsize=10)
     _format_axes(times, ratios, comparisons[0].tolerance)
-    _write(canvas, path)
+    picture = BytesIO()
+    with plot_style.quiet_about_glyphs():
+        canvas.print_png(picture)
+    write_new(path, picture.getvalue())
 
 
 def _paint(axes: Axes, curve: Curve, name: str, colour: str, marker: str) -> None:
@@ -159,14 +163,3 @@ def _ticks(low: float, high: float) -> Any:
     step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2) if (high - low) / s <= 10)
     first = int(low / step) + 1
     return FixedLocator([number * step for number in range(first, int(high / step) + 1)])
-
-
-def _tag(name: str) -> str:
-    return plot_style.tag(name, 40)
-
-
-def _write(canvas: Any, path: Path) -> None:
-    picture = BytesIO()
-    with plot_style.quiet_about_glyphs():
-        canvas.print_png(picture)
-    write_new(path, picture.getvalue())

@@ -21,8 +21,7 @@ FEWEST = 4
 
 
 def rank_test(a: ResultRow, b: ResultRow) -> tuple[float | None, str]:
-    """The p-value of a pair of rows, and what was ranked; None and empty where a side has too few
-    launches and too few batches."""
+    """The p-value of a pair of rows, and what was ranked; None and empty where values are few."""
     for name, medians in UNITS.items():
         first, second = medians(a), medians(b)
         if min(len(first), len(second)) >= FEWEST:

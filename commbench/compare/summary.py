@@ -47,13 +47,12 @@ def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
     ]
 
 
-def sides(found: Comparison) -> tuple[SideSummary, SideSummary]:
+def sides(found: Comparison) -> list[SideSummary]:
     """A and B."""
-    a, b = (
+    return [
         SideSummary(letter, run.name, str(run.path), _extent(run))
         for letter, run in (("A", found.a), ("B", found.b))
-    )
-    return a, b
+    ]
 
 
 def verdict_line(found: Comparison) -> str:

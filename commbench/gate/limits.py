@@ -65,14 +65,6 @@ def _slowdown(row: ComparedRow) -> Estimate | None:
     return Estimate(row.ratio, row.ratio_ci_low, row.ratio_ci_high, is_significant)
 
 
-def _busbw(row: Any) -> Estimate | None:
-    return _scaled(row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps, GB)
-
-
-def _time(row: Any) -> Estimate | None:
-    return _scaled(row.time_us, row.time_ci_low_us, row.time_ci_high_us, MICRO)
-
-
 def _scaled(
     value: float | None, low: float | None, high: float | None, unit: float
 ) -> Estimate | None:
@@ -99,7 +91,9 @@ LIMITS: dict[str, Limit] = {
             parse=units.parse_bandwidth,
             words=lambda limit: f"bus bandwidth at least {units.format_GBps(limit)} GB/s",
             show=lambda busbw, _: f"{units.format_GBps(busbw)} GB/s",
-            estimate=_busbw,
+            estimate=lambda row: _scaled(
+                row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps, GB
+            ),
             is_least=True,
         ),
         Limit(
@@ -107,7 +101,9 @@ LIMITS: dict[str, Limit] = {
             parse=units.parse_time,
             words=lambda limit: f"time at most {units.format_time(limit)}",
             show=units.format_time,
-            estimate=_time,
+            estimate=lambda row: _scaled(
+                row.time_us, row.time_ci_low_us, row.time_ci_high_us, MICRO
+            ),
         ),
     )
 }

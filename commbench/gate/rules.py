@@ -135,8 +135,7 @@ _LARGEST_BYTES = 1 << 20
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The rules of a TOML file, a list of tables `[[rule]]`. Raises UsageError for a file that
-    cannot be read or holds something else."""
+    """The tables `[[rule]]` of a TOML file; UsageError where it cannot be read or holds others."""
     values = _toml(path)
     tables = values.get("rule")
     if unknown := [key for key in values if key != "rule"]:

@@ -37,15 +37,13 @@ def gate_text(gate: GateResult) -> str:
     if gate.incomplete:
         parts.append(style(_wrapped(f"FAIL  the run is not whole: {gate.incomplete}"), RED))
     parts += [_rule_text(result) for result in gate.results]
-    if gate.comparison and gate.comparison.mismatches:
-        title = "Not the same, checked all the same (--force):"
-        parts.append(facts_text(title, gate.comparison.mismatches))
-    if gate.comparison and gate.comparison.differences:
-        title = "What differs between baseline (A) and run (B):"
-        parts.append(facts_text(title, gate.comparison.differences))
-    if gate.comparison:
-        notes = launches_note(gate.comparison)
-        parts += [_wrapped(f"Baseline (A) and run (B): {note}.") for note in notes]
+    if found := gate.comparison:
+        for title, facts in (
+            ("Not the same, checked all the same (--force):", found.mismatches),
+            ("What differs between baseline (A) and run (B):", found.differences),
+        ):
+            parts += [facts_text(title, facts)] if facts else []
+        parts += [_wrapped(f"Baseline (A) and run (B): {note}.") for note in launches_note(found)]
     return "\n\n".join([*parts, gate_summary(gate)])
 
 
@@ -97,8 +95,7 @@ def rows_to_show(result: RuleResult) -> list[RowCheck]:
 
 
 def missing_note(result: RuleResult) -> str:
-    """How many rows of the baseline the run lacks. Empty for at most one, which is shown as a
-    row."""
+    """How many rows of the baseline the run lacks; empty for one, which is shown as a row."""
     number = sum(check.reason == MISSING for check in result.with_outcome(UNDECIDED))
     return f"{number} rows of the baseline are {MISSING}" if number > 1 else ""
 

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 
 from commbench.output.table import clean
 
-_ENTITIES = str.maketrans(
-    {character: f"&#{ord(character)};" for character in "&<>|`*[]\\~$"}
-    | {
-        "@": "@&#8203;",
-        "#": "#&#8203;",
-    }  # a zero-width space: GitHub mentions nobody and links nothing
-)
-
+_ESCAPES = {character: f"&#{ord(character)};" for character in "&<>|`*[]\\~$"}
+# With a zero-width space after them, GitHub mentions nobody and links nothing.
+_ENTITIES = str.maketrans(_ESCAPES | {"@": "@&#8203;", "#": "#&#8203;"})
 _LINK = re.compile(r"(?i)(://|www\.)")
 """GitHub turns bare addresses into links."""
 _LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -30,8 +25,7 @@ def escape(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
-    """Lines of a table. Columns are right-aligned, except those whose heading is in `left`
-    (comma-separated)."""
+    """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned."""
     marks = [":--" if heading in left.split(",") else "--:" for heading in headings]
     return [
         _line([escape(heading.replace("\n", " ")) for heading in headings]),

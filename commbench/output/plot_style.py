@@ -29,8 +29,7 @@ def plain(text: str, longest: int = LONGEST_TITLE) -> str:
 
 
 def tag(name: str, longest: int = LONGEST_TAG) -> str:
-    """A name for a legend. Matplotlib hides names that begin with an underscore, so these get a
-    blank in front."""
+    """A name for a legend; a blank precedes an underscore, for which matplotlib would hide it."""
     shown = plain(name, longest)
     return f" {shown}" if shown.startswith("_") else shown
 

@@ -32,15 +32,10 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
     to_left = [heading in left.split(",") for heading in headings]
 
     def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell + " " * gap if is_left else " " * gap + cell
-            for cell, gap, is_left in zip(
-                cells,
-                (wide - width(c) for wide, c in zip(widths, cells, strict=True)),
-                to_left,
-                strict=True,
-            )
-        )
+        padded = []
+        for cell, wide, is_left in zip(cells, widths, to_left, strict=True):
+            gap = " " * (wide - width(cell))
+            padded.append(cell + gap if is_left else gap + cell)
         return ("  " + "  ".join(padded)).rstrip()
 
     rule = "  " + "─" * (sum(widths) + 2 * len(widths) - 2)
@@ -66,8 +61,7 @@ def style(text: str, code: str) -> str:
 
 
 def format_facts(facts: Mapping[str, Any]) -> str:
-    """Facts, one per line, without empty ones; the facts of a mapping within come under their own
-    names."""
+    """Facts, one per line, without empty ones; those of a mapping within have their own names."""
     flat: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

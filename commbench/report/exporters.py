@@ -93,7 +93,7 @@ def nccl_tests_table(source: LoadedRun) -> str:
 EXPORTERS: dict[str, Exporter] = {
     exporter.name: exporter
     for exporter in (
-        Exporter("csv", lambda source: make_csv(source.columns, source.rows)),
+        Exporter("csv", lambda source: make_csv([source.columns, *source.rows])),
         Exporter("json", json_text),
         Exporter("markdown", markdown_text),
         Exporter("nccl-tests", nccl_tests_table, needs_run=True),

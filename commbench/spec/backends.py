@@ -23,13 +23,8 @@ class Backend(NamedTuple):
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend(
-            "gloo", ("cpu", "cuda"), refused_dtypes=("int16", "float8_e4m3fn", "float8_e5m2")
-        ),
-        Backend(
-            "nccl", ("cuda",), refused_dtypes=("int16",),
-            refused_reduce_ops=("band", "bor", "bxor"),
-        ),
+        Backend("gloo", ("cpu", "cuda"), refused_dtypes=("int16", "float8_e4m3fn", "float8_e5m2")),
+        Backend("nccl", ("cuda",), ("int16",), refused_reduce_ops=("band", "bor", "bxor")),
         Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor")),
         Backend("mpi", ("cpu",)),
         Backend("ucc", ("cpu", "cuda")),

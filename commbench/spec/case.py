@@ -81,8 +81,7 @@ class Case(NamedTuple):
         return f"{self.title} {format_bytes(self.size_bytes)}" if self.dtype else self.title
 
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
-        """Bytes of the send and the receive buffer on `rank`; in place, the smaller lies within
-        the larger."""
+        """Bytes of the send and receive buffer of `rank`; in place, one lies within the other."""
         bytes_of = {
             Extent.NOTHING: 0,
             Extent.BLOCK: self.block_bytes,

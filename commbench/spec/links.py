@@ -107,8 +107,7 @@ def _read(name: str) -> Iterator[dict[str, str]]:
 
 
 def find_link(text: str) -> Link:
-    """The link of that name or alias, upper or lower case; UsageError with the closest name for an
-    unknown one."""
+    """The link of that name or alias, in either case; UsageError with the closest name if none."""
     wanted = text.strip().lower().replace("_", "-")
     by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:

@@ -104,8 +104,7 @@ class Operation(NamedTuple):
         return self.blocks and self.send is self.receive is Extent.WHOLE
 
     def fewest_messages(self, ranks: int) -> int:
-        """The least number of messages that follow one another. Source: Chan et al. 2007, one port
-        per rank."""
+        """The fewest messages that follow one another (Chan et al. 2007, one port per rank)."""
         return (ranks - 1).bit_length() if self.log_depth else min(ranks - 1, 1)
 
     @property
