@@ -26,10 +26,12 @@ from commbench.analysis.columns import (
     row_type,
     row_values,
 )
-from commbench.analysis.rows import ResultRow
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
+from commbench.results.journal import write_run
 from commbench.results.run_folder import RESULTS_CSV
+from commbench.results.schema import Run
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
@@ -167,6 +169,12 @@ def make_csv(rows: Iterable[Iterable[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+def write_run_folder(folder: Path, run: Run) -> None:
+    """Write the journal and results.csv of a complete run into a folder that exists."""
+    write_run(folder, run)
+    ResultsCsv(folder).add(*make_rows(run))
 
 
 class ResultsCsv:

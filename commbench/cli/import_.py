@@ -32,13 +32,11 @@ def import_(
     commbench import nccl-tests.log --op all_reduce
     commbench import osu_allgather.txt --ranks 16 --label mpi
     """
-    from commbench.analysis.csv_file import ResultsCsv
-    from commbench.analysis.rows import make_rows
+    from commbench.analysis.csv_file import write_run_folder
     from commbench.importers.hints import ImportHints
     from commbench.importers.registry import import_run
     from commbench.output.console import print_result, print_status
     from commbench.report.run_table import run_text
-    from commbench.results.journal import write_run
     from commbench.results.run_folder import create_folder, new_folder
     from commbench.runner.option import require_label
 
@@ -47,8 +45,7 @@ def import_(
     run = import_run(file, ImportHints(ranks, op, dtype))
     run = run._replace(header=run.header._replace(label=label or run.header.label))
     folder = create_folder(output or new_folder(label or "imported"))
-    write_run(folder, run)
-    ResultsCsv(folder).add(*make_rows(run))
+    write_run_folder(folder, run)
     print_result(run_text(run))
     for note in run.header.environment["notes"]:
         print_status(f"note: {' '.join(note.split())}")

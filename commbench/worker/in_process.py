@@ -15,11 +15,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import make_row
+from commbench.analysis.csv_file import write_run_folder
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, first_line
 from commbench.host.environment import gather_facts
-from commbench.results.journal import encode_run, write_run
+from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.schema import Run
 from commbench.spec.plan import Plan
@@ -92,14 +91,8 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
     lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
     run = decode_run(lines)._replace(path=path)
     if path:
-        comm.agree(None, lambda _: _write(task.folder, run))
+        comm.agree(None, lambda _: write_run_folder(task.folder, run))
     return run
-
-
-def _write(folder: Path, run: Run) -> None:
-    """Write the folder of a run: its journal, and results.csv."""
-    write_run(folder, run)
-    ResultsCsv(folder).add(*(make_row(run.header, found) for found in run.measurements))
 
 
 @contextlib.contextmanager
