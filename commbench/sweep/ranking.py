@@ -98,7 +98,7 @@ def _make_point(
     tied = [
         setting
         for (setting, _), ratio in zip(ordered, ratios, strict=True)
-        if decide_verdict(ratio, None, tolerance) != SLOWER
+        if decide_verdict(ratio, tolerance) != SLOWER
     ]
     index = next((i for i, (setting, _) in enumerate(ordered) if setting == first), None)
     gains = MedianCI(None, None, None) if index is None else ratios[index]
