@@ -140,9 +140,8 @@ def _make_times(
         ratio = MedianCI(None, None, None)
         if first and setting != settings[0]:
             ratio = time_ratio(first, time)
-        is_tied = time is fastest or (
-            decide_verdict(time_ratio(fastest, time), None, tolerance) != SLOWER
-        )
+        behind = time_ratio(fastest, time)
+        is_tied = behind.low is None or decide_verdict(behind, tolerance) != SLOWER
         found.append(SettingTime(setting, rows[setting], time, ratio, is_tied))
     return tuple(found)
 
