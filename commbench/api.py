@@ -165,14 +165,21 @@ def compare(
     """Compare run `b` against run `a`, row by row: the ratio of times with its 95 % interval.
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
-    as the same. Raises UsageError for runs that have no row in common or, unless `force`, differ in
-    what must match.
+    as the same. Raises UsageError for one run that is named twice, for runs that have no row in
+    common and, unless `force`, for runs that differ in what must match.
     """
-    from commbench.compare.comparison import COMPARED, compare, require_comparable
+    from commbench.compare.comparison import (
+        COMPARED,
+        compare,
+        require_comparable,
+        require_two_runs,
+    )
     from commbench.units import parse_percentage
 
     within = parse_percentage(str(tolerance), "tolerance")
-    comparison = compare(_loaded(a, COMPARED), _loaded(b, COMPARED), within)
+    first, second = _loaded(a, COMPARED), _loaded(b, COMPARED)
+    require_two_runs(first, second)
+    comparison = compare(first, second, within)
     require_comparable([comparison], force)
     return comparison
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from math import prod
 from random import Random
@@ -36,15 +36,20 @@ class Setting(NamedTuple):
     """Options of `commbench run`, without dashes, and their values."""
 
     @property
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """Names and values, of variables first."""
+        return self.variables + self.options
+
+    @property
     def name(self) -> str:
         """Its values in words: `NCCL_ALGO=RING NCCL_PROTO=LL`."""
-        return " ".join(f"{name}={value}" for name, value in self.variables + self.options)
+        return " ".join(f"{name}={value}" for name, value in self.values)
 
     @property
     def slug(self) -> str:
         """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
         checksum where the name is long or holds other characters."""
-        parts = [f"{name}={value}" for name, value in self.variables + self.options]
+        parts = [f"{name}={value}" for name, value in self.values]
         plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
         if plain != "+".join(parts) or any("+" in part for part in parts):
             return f"{plain}-{zlib.crc32(self.name.encode('utf-8', 'surrogateescape')):08x}"
@@ -104,6 +109,41 @@ def _parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...
         known = found.setdefault(name, [])
         known += [value for value in several if value not in known]
     return {name: tuple(values) for name, values in found.items()}
+
+
+def make_axes(settings: Sequence[Setting]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What varies between settings: each name that has several values, with its values in order.
+    The settings are every combination of them."""
+    values: dict[str, dict[str, None]] = {}
+    for setting in settings:
+        for name, value in setting.values:
+            values.setdefault(name, {})[value] = None
+    return tuple((name, tuple(found)) for name, found in values.items() if len(found) > 1)
+
+
+def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
+    """A name for each setting that leaves out what all settings share: `RING`, `RING LL`.
+
+    A value that is no word of its own is preceded by its name: `NCCL_MIN_NCHANNELS=2`. The name
+    also stands where two variables have a value in common.
+    """
+    axes = dict(make_axes(settings))
+    named = {
+        name
+        for name, values in axes.items()
+        if not all(value[:1].isalpha() for value in values if value != UNSET)
+        or any(set(values) & set(others) for other, others in axes.items() if other != name)
+    }
+    return {setting: _short_name(setting, axes, named) for setting in settings}
+
+
+def _short_name(setting: Setting, axes: Collection[str], named: Collection[str]) -> str:
+    words = [
+        f"{name} unset" if value == UNSET else f"{name}={value}" if name in named else value
+        for name, value in setting.values
+        if name in axes
+    ]
+    return " ".join(words) or setting.name
 
 
 def find_unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:

@@ -273,12 +273,13 @@ JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
-     JOB, ["compare", "run", "run/results.csv"], ["check", "run", "--against", "run"],
+     JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "run"],
      ["export", "run", "--format", "openmetrics"]],
 )  # fmt: skip
 def test_what_only_reads_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     if "run" in arguments[1:]:
         synthetic_run(tmp_path / "run", "mine")
+        synthetic_run(tmp_path / "other", "other")
     program = (
         "import sys, json, commbench.cli.main\n"
         "try: commbench.cli.main.main()\n"

@@ -3,7 +3,14 @@
 import pytest
 
 from commbench.errors import UsageError
-from commbench.sweep.settings import Setting, find_unread, order_rounds, parse_settings
+from commbench.sweep.settings import (
+    Setting,
+    find_unread,
+    make_axes,
+    order_rounds,
+    parse_settings,
+    short_names,
+)
 
 
 def test_every_combination_is_a_setting_in_the_order_given() -> None:
@@ -79,3 +86,26 @@ def test_a_variable_that_the_backend_does_not_read_is_called_out(
 ) -> None:
     settings = parse_settings([f"{variable}=1,2"], [])
     assert find_unread(settings, backend) == ((variable,) if idle else ())
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "names"),
+    [
+        ([], ["cpu-mode=quiet,plain"], ["quiet", "plain"]),
+        (["NCCL_PROTO=LL,-"], [], ["LL", "NCCL_PROTO unset"]),
+        (["A=1,2"], ["cpu-mode=quiet"], ["A=1", "A=2"]),
+        (["A=on,off", "B=on,no"], [], ["A=on B=on", "A=on B=no", "A=off B=on", "A=off B=no"]),
+        (["A=RING,TREE", "B=2,4"], [], ["RING B=2", "RING B=4", "TREE B=2", "TREE B=4"]),
+    ],
+)
+def test_a_short_name_holds_what_differs(
+    variables: list[str], options: list[str], names: list[str]
+) -> None:
+    settings = parse_settings(variables, options)
+    assert list(short_names(settings).values()) == names
+    assert list(short_names(settings)) == list(settings)
+
+
+def test_the_axes_are_what_has_several_values() -> None:
+    settings = parse_settings(["A=1,2", "B=x"], ["dtype=int8,float32"])
+    assert make_axes(settings) == (("A", ("1", "2")), ("dtype", ("int8", "float32")))
