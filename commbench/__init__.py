@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commbench.api import compare as compare
     from commbench.api import load as load
     from commbench.api import measure as measure
+    from commbench.api import report as report
     from commbench.api import run as run
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
@@ -28,6 +29,7 @@ _MODULES = {
     "load": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
+    "report": "commbench.api",
     "Run": "commbench.api",
     "Plan": "commbench.spec.plan",
     "CommbenchError": "commbench.errors",

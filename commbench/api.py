@@ -46,6 +46,11 @@ class Run(schema.Run):
 
         return draw([self], Path(self.path if folder is None else folder))
 
+    def report(self, output: str | Path, format: str | None = None) -> Path:
+        """Write a report about this run into a new file: see `commbench.report`."""
+        report(self, output=output, format=format)
+        return Path(output)
+
 
 class _Recorder:
     """Keeps the run that a session reports."""
@@ -215,6 +220,42 @@ def check(
     if result.comparison:
         require_comparable([result.comparison], force)
     return result
+
+
+def report(
+    *what: AnyRun | Comparison | GateResult,
+    output: str | Path | None = None,
+    format: str | None = None,
+) -> str:
+    """A report about one run, about the result of `check`, about the sweep in a folder, or about
+    several runs or results of `compare` with the same first run.
+
+    Returns the text, and writes it into the new file `output` if that is given. `format` is "html"
+    or "markdown"; by default Markdown for a file that ends in .md, else HTML. Raises UsageError for
+    runs that cannot be compared, RecordsError if the file exists.
+    """
+    from commbench.document.contents import find_contents, make_document
+    from commbench.document.formats import choose_format
+    from commbench.results.files import write_new
+
+    write = choose_format(format, output)
+    text = write(make_document(find_contents([_reported(each) for each in what])))
+    if output is not None:
+        write_new(Path(output), text)
+    return text
+
+
+def _reported(what: AnyRun | Comparison | GateResult) -> LoadedRun | Comparison | GateResult | Path:
+    """What a report is about, with its rows; a sweep by its folder."""
+    from commbench.analysis.columns import COLUMNS
+    from commbench.analysis.load import LoadedRun, as_loaded_run
+    from commbench.results.run_folder import find_sweep
+
+    if isinstance(what, (str, Path)) and (folder := find_sweep(str(what))):
+        return folder
+    if isinstance(what, (str, Path, schema.Run, LoadedRun)):
+        return as_loaded_run(_loaded(what, COLUMNS))
+    return what
 
 
 def _loaded(run: AnyRun, columns: Collection[str]) -> schema.Run | LoadedRun:
