@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,17 +68,11 @@ def report(
     commbench report before after --format markdown      for a ticket
     """
     from commbench import api
-    from commbench.analysis.load import load
+    from commbench.api.reports import find_reported
     from commbench.errors import UsageError
-    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
-    from commbench.results.run_folder import find_run, find_sweep
 
-    hints = ImportHints(ranks, op, dtype)
-
-    def find(name: str) -> api.AnyRun:
-        return name if find_sweep(name) else load(find_run(name, print_status), hints=hints)
-
+    find = partial(find_reported, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     first, *others = map(find, runs)
     if against or rules or max_slowdown or min_busbw or max_time:
         if others:
