@@ -1,4 +1,4 @@
-"""Settings to compare, every combination of values, and which backend reads which variable."""
+"""Settings to compare: every combination of values, their names and the order of the rounds."""
 
 from __future__ import annotations
 
@@ -11,20 +11,13 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError
+from commbench.spec.variables import find_unread, suggest_variable
 
 UNSET = "-"
 """The value that stands for a variable that is not set."""
 MOST_SETTINGS = 256
 MOST_ROUNDS = 1000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("TORCH_NCCL_", ("nccl",)), ("NCCL_", ("nccl",)), ("RCCL_", ("nccl",)),
-    ("TORCH_GLOO_", ("gloo",)), ("GLOO_", ("gloo",)), ("UCC_", ("ucc",)),
-    ("UCX_", ("ucc", "mpi")), ("FI_", ("nccl", "mpi")),
-)  # fmt: skip
-"""Which backends read the variables with a prefix; the first that matches counts. A variable that
-matches none may be read by any backend."""
 
 
 class Setting(NamedTuple):
@@ -146,14 +139,21 @@ def _short_name(setting: Setting, axes: Collection[str], named: Collection[str])
     return " ".join(words) or setting.name
 
 
-def find_unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:
-    """Names of the variables that differ between settings and that the backend does not read."""
+def require_read(settings: Sequence[Setting], backend: str) -> None:
+    """Raise UsageError for a variable that nothing reads, or that this backend does not read: the
+    settings would not differ."""
     names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
-    readers = {
-        name: next((found for prefix, found in READERS if name.startswith(prefix)), (backend,))
-        for name in names
-    }
-    return tuple(name for name in names if backend not in readers[name])
+    for name in names:
+        if (suggestion := suggest_variable(name, backend)) is not None:
+            raise UsageError(
+                f"--env {name}: nothing in torch or its backends is known to read {name}",
+                (f"did you mean {suggestion}? " if suggestion else "") + "--force sweeps it anyway",
+            )
+    if unread := find_unread(names, backend):
+        raise UsageError(
+            f"{backend} does not read {', '.join(unread)}: the settings would not differ",
+            "choose the --backend that reads it; --force sweeps it anyway",
+        )
 
 
 def order_rounds(

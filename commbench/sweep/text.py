@@ -32,7 +32,7 @@ def sweep_text(
         "than can be told, share the place."
     )
     kinds: dict[str, list[SweepPoint]] = {}
-    for point in points:
+    for point in filter(lambda point: point.is_compared, points):
         kinds.setdefault(point.kind, []).append(point)
     ranges = make_ranges(points)
     parts = [

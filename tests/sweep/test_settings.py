@@ -5,10 +5,10 @@ import pytest
 from commbench.errors import UsageError
 from commbench.sweep.settings import (
     Setting,
-    find_unread,
     make_axes,
     order_rounds,
     parse_settings,
+    require_read,
     short_names,
 )
 
@@ -70,22 +70,27 @@ def test_every_round_holds_every_setting_once_in_an_order_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "backend", "idle"),
+    ("variable", "backend", "message", "hint"),
     [
-        ("NCCL_ALGO", "gloo", True),
-        ("NCCL_ALGO", "nccl", False),
-        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "gloo", True),
-        ("GLOO_SOCKET_IFNAME", "gloo", False),
-        ("GLOO_SOCKET_IFNAME", "nccl", True),
-        ("OMP_NUM_THREADS", "gloo", False),
-        ("UCX_TLS", "ucc", False),
+        ("NCCL_ALGO", "gloo", "gloo does not read NCCL_ALGO", "choose the --backend"),
+        ("GLOO_SOCKET_IFNAME", "nccl", "nccl does not read GLOO_SOCKET_IFNAME", "choose"),
+        ("NCCL_AGLO", "nccl", "--env NCCL_AGLO: nothing in torch", "did you mean NCCL_ALGO?"),
+        ("FOO", "gloo", "--env FOO: nothing in torch", "--force sweeps it anyway"),
     ],
 )
-def test_a_variable_that_the_backend_does_not_read_is_called_out(
-    variable: str, backend: str, idle: bool
+def test_a_variable_that_is_not_read_is_refused(
+    variable: str, backend: str, message: str, hint: str
 ) -> None:
     settings = parse_settings([f"{variable}=1,2"], [])
-    assert find_unread(settings, backend) == ((variable,) if idle else ())
+    with pytest.raises(UsageError) as refused:
+        require_read(settings, backend)
+    assert refused.value.message.startswith(message)
+    assert refused.value.hint.startswith(hint)
+
+
+def test_a_variable_that_is_read_is_accepted() -> None:
+    require_read(parse_settings(["NCCL_ALGO=RING,TREE"], []), "nccl")
+    require_read(parse_settings(["OMP_NUM_THREADS=1,2"], []), "gloo")
 
 
 @pytest.mark.parametrize(
