@@ -14,12 +14,15 @@ from math import log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import design_effect, median
+from commbench.output.paragraphs import list_some
+from commbench.spec.backends import BACKENDS
 from commbench.spec.timing_modes import PIPELINED, describe_timing
+from commbench.spec.variables import find_unread
 from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.results.schema import RankInfo
+    from commbench.results.schema import RankInfo, RunHeader
     from commbench.spec.plan import Plan
 
 FEWEST_FOR_SHAPE = 20
@@ -41,7 +44,8 @@ class Diagnostic(NamedTuple):
     """The diagnostic applies where the figure is above it."""
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
-    the same in percent; `{precision}` and `{target}` say how well that row's median is known."""
+    the same in percent; `{precision}` and `{target}` say how well that row's median is known;
+    `{variables}` and `{backend}` are unread_variables() and the backend of its run."""
     advice: Callable[[Plan], str]
     """What to do about it, in a few words; it names an option that the plan has not used yet."""
     explanation: str
@@ -57,7 +61,9 @@ class Diagnostic(NamedTuple):
             worst,
             percent=format_share(worst),
             precision=format_share((row.time and row.time.precision) or 0),
-            target=format_share(plan.precision),
+            target=f"{100 * plan.precision:.2g} %",
+            variables=list_some(unread_variables(row.header), 1),
+            backend=plan.backend,
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
@@ -195,6 +201,17 @@ def _launch_spread(row: ResultRow) -> float | None:
     return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
 
 
+def unread_variables(header: RunHeader) -> tuple[str, ...]:
+    """The NCCL_* variables that are set although the backend is another, which does not read them.
+
+    Only these: commbench and torch use gloo beside NCCL, and torchrun sets TORCH_NCCL_* itself."""
+    variables = header.environment.get("variables")
+    if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
+        return ()
+    names = [name for name in variables if name.startswith("NCCL_")]
+    return find_unread(names, header.plan.backend)
+
+
 def _above_link(row: ResultRow) -> float | None:
     """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
     if not row.header.plan.peak:
@@ -232,6 +249,12 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "busbw is {percent} of --peak, impossible", _always("check the peak"),
         "The bus bandwidth is higher than the link that --peak names can carry. Perhaps that is the"
         " speed of one link of several, or of another link: `commbench links` lists speeds.",
+    ),
+    Diagnostic(
+        "unread_variables", lambda row: len(unread_variables(row.header)), 0,
+        "{backend} does not read {variables}", _always("unset it"),
+        "The environment of the run sets variables of NCCL, and this backend does not use NCCL."
+        " They have no effect on these times. Unset them, or measure with --backend nccl.",
     ),
     Diagnostic(
         "too_few_cores", ranks_per_core, 1.0,

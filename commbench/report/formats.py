@@ -56,12 +56,19 @@ def require_format(format_: str, peak: str | None) -> None:
         parse_peak(peak)
 
 
-def format_run(run: Run, format_: str, peak: str | None, **view: bool) -> str:
-    """The run in that format, with the given peak or else the one that the run was given; `view`
-    has other fields of View."""
+def format_run(
+    run: Run,
+    format_: str,
+    peak: str | None,
+    *,
+    is_condensed: bool = False,
+    has_explanations: bool = False,
+) -> str:
+    """The run in that format, with the given peak or else the one that the run was given."""
     peak = peak or run.header.plan.peak
-    if not peak:
-        return FORMATS[format_](run, View(**view))
-    from commbench.spec.links import parse_peak
+    parsed = None
+    if peak:
+        from commbench.spec.links import parse_peak
 
-    return FORMATS[format_](run, View(parse_peak(peak), **view))
+        parsed = parse_peak(peak)
+    return FORMATS[format_](run, View(parsed, is_condensed, has_explanations))
