@@ -14,12 +14,15 @@ from math import log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import design_effect, median
+from commbench.output.paragraphs import list_some
+from commbench.spec.backends import BACKENDS
 from commbench.spec.timing_modes import PIPELINED, describe_timing
+from commbench.spec.variables import find_unread
 from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.results.schema import RankInfo
+    from commbench.results.schema import RankInfo, RunHeader
 
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
@@ -39,7 +42,8 @@ class Diagnostic(NamedTuple):
     threshold: float
     """The diagnostic applies where the figure is above it."""
     message: str
-    """`{}` stands for the largest figure of the rows concerned, `{percent}` for it in percent."""
+    """`{}` stands for the largest figure of the rows concerned, `{percent}` for it in percent;
+    `{variables}` and `{backend}` for unread_variables() and the backend of the run."""
     advice: str
     """What to do about it."""
     advice_if_quiet: str = ""
@@ -50,7 +54,14 @@ class Diagnostic(NamedTuple):
         worst = max(figure for _, figure in concerned)
         is_quiet = all(row.header.plan.cpu_mode == "quiet" for row, _ in concerned)
         advice = (self.advice_if_quiet if is_quiet else "") or self.advice
-        return f"{self.message.format(worst, percent=format_share(worst))}; {advice}"
+        header = concerned[0][0].header
+        message = self.message.format(
+            worst,
+            percent=format_share(worst),
+            variables=list_some(unread_variables(header), 3),
+            backend=header.plan.backend,
+        )
+        return f"{message}; {advice}"
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
@@ -178,6 +189,17 @@ def _launch_spread(row: ResultRow) -> float | None:
     return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
 
 
+def unread_variables(header: RunHeader) -> tuple[str, ...]:
+    """The NCCL_* variables that are set although the backend is another, which does not read them.
+
+    Only these: commbench and torch use gloo beside NCCL, and torchrun sets TORCH_NCCL_* itself."""
+    variables = header.environment.get("variables")
+    if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
+        return ()
+    names = [name for name in variables if name.startswith("NCCL_")]
+    return find_unread(names, header.plan.backend)
+
+
 def _above_link(row: ResultRow) -> float | None:
     """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
     if not row.header.plan.peak:
@@ -260,5 +282,10 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "launches", _launch_spread, 0.10,
         "medians of separate launches lie up to {percent} apart",
         "compare over several launches (--launches 6, of a sweep --rounds), never single ones",
+    ),
+    Diagnostic(
+        "unread_variables", lambda row: len(unread_variables(row.header)), 0,
+        "{backend} does not read {variables}: what is set there has no effect",
+        "unset them, or measure with --backend nccl",
     ),
 )  # fmt: skip

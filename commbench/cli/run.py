@@ -65,13 +65,11 @@ class RunPrinter:
 
 def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
-    from commbench.launch.torchrun_command import torchrun_line
+    from commbench import api
     from commbench.report.plan_table import plan_text
-    from commbench.runner.planning import plan_run
     from commbench.spec.plan import require_ready_case
 
-    planned = plan_run(options)
+    planned = api.plan_options(options)
     print_result(planned.summary)
-    line = [*torchrun_line(planned.nodes), *options.arguments()]
-    print_result(plan_text(planned.plan, shlex.join(line)))
+    print_result(plan_text(planned.plan, shlex.join(planned.torchrun_line)))
     require_ready_case(planned.plan)

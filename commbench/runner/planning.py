@@ -60,6 +60,13 @@ class PlannedRun:
             line += "; ranks share a GPU: functional only, times are no measure of performance"
         return line
 
+    @property
+    def torchrun_line(self) -> list[str]:
+        """The torchrun command that measures the same on the same ranks."""
+        from commbench.launch.torchrun_command import torchrun_line
+
+        return [*torchrun_line(self.nodes), *self.options.arguments(for_user=True)]
+
 
 def find_rank_context(options: RunOptions) -> RankContext | None:
     """This process among ranks that an external launcher started; None where there is none."""

@@ -94,6 +94,13 @@ def launched(apart: float) -> ResultRow:
     return clean(*batches(*[[MS] * 100] * 5), *later, precision=0.9)
 
 
+def with_variables(number: float) -> ResultRow:
+    """This many NCCL_* variables are set, and others that gloo or torch read."""
+    read = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    idle = {f"NCCL_NAME_{i}": "1" for i in range(round(number))}
+    return clean(environment={"variables": read | idle})
+
+
 EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "too_few_cores": (crowded, 1.0, 1.01),
     "stalls": (stalled, 0.050, 0.052),
@@ -108,6 +115,7 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "coarse_clock": (lambda times: clean(resolution_s=times * 0.1 * MS), 0.999, 1.001),
     "imprecise": (imprecise, 0.999, 1.001),
     "launches": (launched, 0.099, 0.101),
+    "unread_variables": (with_variables, 0, 1),
 }
 """For each warning a row that is made so that the warning's figure is a given number, and two
 numbers on either side of its threshold."""
@@ -117,7 +125,7 @@ def test_every_warning_is_tried_on_both_sides_of_its_threshold() -> None:
     assert list(EDGES) == [diagnostic.name for diagnostic in DIAGNOSTICS]
     for name, (_, below, above) in EDGES.items():
         assert below <= BY_NAME[name].threshold < above
-        assert above - below <= 0.05 * above
+        assert above - below <= max(0.05 * above, 1 if name == "unread_variables" else 0)
 
 
 @pytest.mark.parametrize("name", EDGES)
@@ -159,6 +167,16 @@ def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
     assert described("queued", *plain).endswith(
         "; other work runs on these cores, or too few are allowed; see `commbench doctor`"
     )
+
+
+def test_variables_that_the_backend_does_not_read_are_named() -> None:
+    assert described("unread_variables", with_variables(2)) == (
+        "gloo does not read NCCL_NAME_0, NCCL_NAME_1: what is set there has no effect; "
+        "unset them, or measure with --backend nccl"
+    )
+    with_nccl = {"environment": {"variables": {"NCCL_ALGO": "RING"}}}
+    assert names(clean(backend="nccl", device="cuda", **with_nccl)) == []
+    assert names(clean(backend="of_another_vendor", **with_nccl)) == []
 
 
 def test_quiet_mode_is_only_advised_where_it_was_not_used() -> None:

@@ -1,4 +1,4 @@
-"""`commbench check`: outcomes, exit codes, JUnit, and what GitHub Actions gets."""
+"""`commbench check`: whole outputs, outcomes, exit codes, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 from commands import Commbench
-from synthetic import header, plan, steady, synthetic_run
+from synthetic import header, plan, steady, synthetic_run, two_runs
 
 from commbench.results.journal import Journal
 from commbench.results.schema import RunEnd
-from commbench.spec.case import Case
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
-FACTORS = dict(zip(SIZES, (1.0, 1.0, 1.3, 1.1), strict=True))
 
 TEXT = """\
 FAIL: new against old: all_reduce float32 sum in_place 256 KiB takes 1.300 times as long as in the
@@ -47,15 +45,9 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def durations(case: Case) -> list[list[float]]:
-    return [list(v) for v in steady(100e-6 * FACTORS[case.size_bytes])]
-
-
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    synthetic_run(tmp_path / "old", "old", lambda _: steady(100e-6))
-    synthetic_run(tmp_path / "new", "new", durations, environment={"torch": "2.14.0"})
-    return tmp_path
+    return two_runs(tmp_path)
 
 
 def test_the_whole_text_and_exit_code_one(commbench: Commbench, runs: Path) -> None:  # noqa: ARG001
@@ -192,6 +184,9 @@ REFUSED = {
     "check new --max-time 80": "error: time '80' has no unit\nhint: write 80us, 80ms or 80s\n",
     "check new --max-time 1s --undecided maybe": (
         "error: unknown --undecided 'maybe'\nhint: known: pass, fail\n"
+    ),
+    "check new --against ./new": (
+        "error: new and new are the same run: new\nhint: name two different runs\n"
     ),
     "check new --against big": (
         "error: big and new should not be compared: world_size is 4 and 2\n"
