@@ -13,6 +13,7 @@ from commbench.gate.text import (
     rule_counts,
     rule_notes,
     verdict,
+    worst_first,
 )
 from commbench.output.github import ERROR, NOTICE, WARNING, annotation
 from commbench.output.markdown import details, escape
@@ -31,14 +32,14 @@ def gate_markdown(gate: GateResult) -> str:
     lines = [f"### {MARKS[gate.outcome]} {escape(verdict(gate))}", ""]
     rules = [
         (f"{MARKS[result.outcome]} {WORDS[result.outcome]}", result.rule.title, rule_counts(result))
-        for result in gate.results
+        for result in worst_first(gate)
     ]
     lines += [*markdown_table(("outcome", "rule", "rows"), rules, left="outcome,rule,rows"), ""]
-    notes = [note for result in gate.results for note in rule_notes(gate, result)]
+    notes = [note for result in worst_first(gate) for note in rule_notes(gate, result)]
     lines += [f"* {escape(note)}" for note in dict.fromkeys([*notes, *advice(gate)])]
     rows = [
         (result.rule.title, check.case.name, *row_cells(result, check)[1:])
-        for result in gate.results
+        for result in worst_first(gate)
         for check in rows_to_show(result)[:MOST_ROWS]
     ]
     if rows:

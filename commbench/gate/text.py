@@ -28,7 +28,7 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
     Passing rows are counted only, unless `verbose`.
     """
     parts = [style(fill(verdict(gate)), _STYLES[gate.outcome])]
-    parts += [_rule_text(gate, result, verbose) for result in gate.results]
+    parts += [_rule_text(gate, result, verbose) for result in worst_first(gate)]
     if hints := advice(gate):
         parts.append("\n".join(_fill(hint) for hint in hints))
     if found := gate.comparison:
@@ -52,6 +52,12 @@ def gate_title(gate: GateResult) -> str:
     return " against ".join(distinct_names((gate.run, gate.baseline)))
 
 
+def worst_first(gate: GateResult) -> list[RuleResult]:
+    """The rules: those that fail, those without a verdict, the others."""
+    order = (FAIL, NO_VERDICT, PASS, NOT_MEASURED)
+    return sorted(gate.results, key=lambda result: order.index(result.outcome))
+
+
 def verdict(gate: GateResult) -> str:
     """The outcome in one sentence, with the row that is furthest beyond its limit."""
     reasons = {PASS: _why_pass, FAIL: _why_fail, NO_VERDICT: _why_no_verdict}
@@ -59,10 +65,20 @@ def verdict(gate: GateResult) -> str:
 
 
 def _why_pass(gate: GateResult) -> str:
+    rows = sum(len(result.checks) for result in gate.results)
     passing = sum(len(result.with_outcome(PASS)) for result in gate.results)
-    undecided = sum(len(result.with_outcome(UNDECIDED)) for result in gate.results)
-    text = f"{_count(passing, 'row')} within {_limits(len(gate.results))}"
-    return f"{text}, {undecided} undecided" if undecided else text
+    undecided = [c for result in gate.results for c in result.with_outcome(UNDECIDED)]
+    parts = [f"{_of(passing, rows)} within {_limits(len(gate.results))}"]
+    beyond = sum(check.is_beyond for check in undecided)
+    if undecided:
+        parts.append(f"{len(undecided)} undecided")
+    if beyond:
+        parts.append(f"{beyond} of these beyond the limit, which --undecided pass allows")
+    return ", ".join(parts)
+
+
+def _of(number: int, rows: int) -> str:
+    return f"{number} of {rows} rows {'is' if number == 1 else 'are'}"
 
 
 def _limits(number: int) -> str:
@@ -94,11 +110,15 @@ def _why_no_verdict(gate: GateResult) -> str:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
     undecided = sum(c.outcome == UNDECIDED for r in found for c in r.preventing())
     unmatched = sum(c.outcome == NOT_MEASURED for r in found for c in r.preventing())
+    rows = sum(len(result.checks) for result in gate.results)
     parts = []
     if undecided:
-        parts.append(f"{_count(undecided, 'row is', 'rows are')} undecided beyond the limit")
+        parts.append(
+            f"{_of(undecided, rows)} undecided: the value is beyond the limit, but part of the "
+            "interval is within it"
+        )
     if unmatched:
-        parts.append(f"{_count(unmatched, 'row is', 'rows are')} in one of the two runs only")
+        parts.append(f"{_of(unmatched, rows)} in one of the two runs only")
     without = [result.rule.title for result in found if not result.preventing()]
     if without:
         parts.append(f"no row passes {list_some([repr(title) for title in without], _MOST_NAMES)}")
@@ -111,8 +131,12 @@ def rule_counts(result: RuleResult) -> str:
     for outcome in OUTCOMES:
         found = result.with_outcome(outcome)
         beyond = sum(check.is_beyond for check in found)
-        where = f" ({beyond} of them beyond the limit)" if outcome == UNDECIDED and beyond else ""
-        parts += [f"{len(found)} {outcome}{where}"] if found else []
+        if outcome == UNDECIDED:
+            parts += [f"{beyond} undecided beyond the limit"] if beyond else []
+            within = len(found) - beyond
+            parts += [f"{within} undecided within the limit"] if within else []
+        else:
+            parts += [f"{len(found)} {outcome}"] if found else []
     return ", ".join(parts) or "no row"
 
 
@@ -126,8 +150,8 @@ def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, str, str, str]:
         show = result.rule.limit.show
         low, high = (show(end, found.value) for end in (found.low, found.high))
         interval = f"{low.split(' ')[0]} … {high}"
-    where = ", beyond" if check.outcome == UNDECIDED and check.is_beyond else ""
-    return size, _value(result, check), interval, check.outcome + where
+    side = (" within", " beyond")[check.is_beyond] if check.outcome == UNDECIDED else ""
+    return size, _value(result, check), interval, check.outcome + side
 
 
 def rows_to_show(result: RuleResult, verbose: bool = False) -> list[RowCheck]:
@@ -211,8 +235,9 @@ def _more_precisely(run: LoadedRun) -> str:
 
 
 def _rule_text(gate: GateResult, result: RuleResult, verbose: bool) -> str:
-    line = f"{WORDS[result.outcome]}  {result.rule.title} ({rule_counts(result)})"
-    lines = [style(fill(line, rest="    "), _STYLES.get(result.outcome, BOLD))]
+    line = f"{WORDS[result.outcome]}  {result.rule.title}"
+    lines = [style(fill(line, rest="  "), _STYLES.get(result.outcome, BOLD))]
+    lines += [f"  {rule_counts(result)}"] if result.checks else []
     rows = rows_to_show(result, verbose)
     shown = rows if verbose else rows[:MOST_ROWS]
     lines += _table(result, shown) if shown else []

@@ -64,9 +64,9 @@ def test_junit_holds_every_row(
 
 COMMAND = (
     "::error title=commbench check%3A new against old::FAIL: all_reduce: at most 10 %25 slower "
-    "than the baseline (1 fail, 1 undecided, 2 pass)"
+    "than the baseline (1 fail, 1 undecided within the limit, 2 pass)"
     "%0Aall_reduce float32 sum in_place 256 KiB 1.300 1.294 … 1.306 fail"
-    "%0Aall_reduce float32 sum in_place 1 MiB 1.100 1.095 … 1.105 undecided\n"
+    "%0Aall_reduce float32 sum in_place 1 MiB 1.100 1.095 … 1.105 undecided within\n"
 )
 
 
@@ -79,7 +79,7 @@ def test_github_gets_annotations_and_a_summary(commbench: Commbench, runs: Path)
     assert (runs / "summary.md").read_text() == SUMMARY
     passed = commbench("check", "new", "--max-time", "1s", **here)
     assert passed.out.splitlines()[-1] == (
-        "::notice title=commbench check%3A new::PASS: new: 4 rows within the limit."
+        "::notice title=commbench check%3A new::PASS: new: 4 of 4 rows are within the limit."
     )
     for arguments, level in (
         ("--max-slowdown 1M:10%", "error"),
@@ -97,7 +97,8 @@ as in the baseline (rule: at most 10 % slower than the baseline).
 
 | outcome | rule | rows |
 | :-- | :-- | :-- |
-| 🔴 FAIL | all_reduce: at most 10 % slower than the baseline | 1 fail, 1 undecided, 2 pass |
+| 🔴 FAIL | all_reduce: at most 10 % slower than the baseline | 1 fail, \
+1 undecided within the limit, 2 pass |
 | 🟢 PASS | all_reduce 1M-: bus bandwidth at least 2.00 GB/s | 1 pass |
 
 * Closest to the limit: all_reduce float32 sum in_place 1 MiB, 9.53 GB/s (9.50 … 9.56 GB/s).
@@ -109,7 +110,7 @@ as in the baseline (rule: at most 10 % slower than the baseline).
 | all_reduce: at most 10 % slower than the baseline | all_reduce float32 sum in_place 256 KiB \
 | 1.300 | 1.294 … 1.306 | fail |
 | all_reduce: at most 10 % slower than the baseline | all_reduce float32 sum in_place 1 MiB \
-| 1.100 | 1.095 … 1.105 | undecided |
+| 1.100 | 1.095 … 1.105 | undecided within |
 
 </details>
 """
