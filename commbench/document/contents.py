@@ -27,7 +27,8 @@ from commbench.document.blocks import (
 )
 from commbench.errors import UsageError
 from commbench.gate import text as gate_text
-from commbench.gate.gate import GateResult
+from commbench.gate.gate import GateResult, RuleResult
+from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.paragraphs import list_some
 from commbench.report import run_notes, run_table
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
@@ -195,19 +196,28 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
 def check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
     runs = [run for run in (gate.run, gate.baseline) if run]
-    blocks: list[Block] = []
-    for result in gate.results:
-        rows = [gate_text.row_cells(result, check) for check in result.checks]
-        table = Table(
-            gate_text.rule_line(result), gate_text.HEADINGS, rows, left=("row", "outcome")
-        )
-        blocks.append(table)
+    blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
+    sections = [Section("Rules", blocks)]
+    if hints := gate_text.advice(gate):
+        sections.append(Section("What to do", [Items(hints)]))
     return Contents(
-        title=gate_text.gate_title(gate),
-        verdict=[f"{gate.outcome}: {gate_text.gate_summary(gate)}"],
+        title=f"Check of {gate_text.gate_title(gate)}",
+        verdict=[gate_text.verdict(gate)],
         runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
-        results=[Section("Rules", blocks)],
+        results=sections,
     )
+
+
+def _rule_section(gate: GateResult, result: RuleResult) -> Section:
+    blocks: list[Block] = [Text(f"{gate_text.rule_counts(result)}.")]
+    if checks := gate_text.rows_to_show(result, verbose=True):
+        headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
+        rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
+        bad = sorted({check.outcome for check in checks} - {PASS, NOT_MEASURED})
+        blocks.append(Table(result.rule.title, headings, rows, ("row", "outcome"), bad))
+    if notes := gate_text.rule_notes(gate, result):
+        blocks.append(Items(notes))
+    return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
 
 
 def sweep_contents(folder: Path) -> Contents:
