@@ -18,6 +18,7 @@ from commbench.document.blocks import Block, Document, Items, Section, Table, Te
 from commbench.errors import UsageError
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult
+from commbench.gate.limits import FAIL, UNDECIDED
 from commbench.report import run_table
 from commbench.report.run_notes import run_end_text
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
@@ -160,15 +161,23 @@ def check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
     runs = [run for run in (gate.run, gate.baseline) if run]
     blocks: list[Block] = []
-    for result in gate.results:
-        rows = [gate_text.row_cells(result, check) for check in result.checks]
-        table = Table(
-            gate_text.rule_line(result), gate_text.HEADINGS, rows, left=("row", "outcome")
-        )
-        blocks.append(table)
+    for result in gate_text.worst_first(gate):
+        title = f"{gate_text.WORDS[result.outcome]}: {result.rule.title}"
+        headings = ("row", result.rule.limit.heading, "95 % interval", "outcome")
+        rows = [
+            (check.case.name, *gate_text.row_cells(result, check)[1:]) for check in result.checks
+        ]
+        bad = (FAIL, f"{UNDECIDED} beyond")
+        counts = gate_text.rule_counts(result)
+        table = Table(counts, headings, rows, left=("row", "outcome"), marked=bad)
+        notes = gate_text.rule_notes(gate, result)
+        inner: list[Block] = [*([table] if rows else []), *([Items(notes)] if notes else [])]
+        blocks.append(Section(title, inner))
+    if advice := gate_text.advice(gate):
+        blocks.append(Items(advice))
     return Contents(
         title=gate_text.gate_title(gate),
-        verdict=[f"{gate.outcome}: {gate_text.gate_summary(gate)}"],
+        verdict=[gate_text.verdict(gate)],
         runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
         results=[Section("Rules", blocks)],
     )
