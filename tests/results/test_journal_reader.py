@@ -99,7 +99,10 @@ def test_text_that_is_no_json_is_named_by_one_line_and_one_column(
 ) -> None:
     path = tmp_path / JOURNAL
     for damaged, where in (
-        (lines[2][:40] + "\n", "line 3, column 39, is damaged: Unterminated string starting at"),
+        (
+            lines[2][:40] + "\n",
+            "line 3, column 41, is damaged: Expecting property name enclosed in double quotes",
+        ),
         ('{"kind": }\n', "line 3, column 10, is damaged: Expecting value"),
     ):
         path.write_text("".join([*lines[:2], damaged, *lines[3:]]), encoding="utf-8")
