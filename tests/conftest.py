@@ -1,5 +1,6 @@
 """Fixtures of all tests: commbench in the folder of a test; and the order of tests."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from commands import Commbench, end_fork_server, run_commbench, run_program
 
 pytest_plugins = ["retries"]
+os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 
 SHARED = ("tests/test_ranks.py", "tests/worker/test_in_process.py", "tests/cli/test_sweep.py")
 """Files whose tests take long and share what they read: one worker runs all tests of such a file."""

@@ -289,7 +289,7 @@ def commands(number: int) -> list[list[str]]:
         ["show", "x", "--peak", "nvlink4"],
         ["compare", "a", "x", "--force"],
         ["compare", "x", "a", "--force", "--format", "markdown"],
-        ["compare", "x", "x", "--format", "csv"],
+        ["compare", "b", "x", "--format", "csv"],
         ["compare", "b", "x", "a", "--force", "--format", "json"],
         ["check", "x", "--against", "a", "--max-time", "1s", "--min-busbw", "1GB/s",
          "--allow-unmatched", "--force", "--junit", f"{new}.xml"],

@@ -9,7 +9,7 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
 from commbench.spec.plan import Plan
 
-HEADER_FIELDS = ("ranks", "overhead_s", "resolution_s")
+HEADER_FIELDS = ("ranks", "overhead_s", "resolution_s", "environment")
 MEASUREMENT_FIELDS = ("stop_reason", "wrong", "first_wrong", "status", "reason", "reported")
 
 

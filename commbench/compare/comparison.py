@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS, TIMES
@@ -19,6 +20,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.compare import ratio
 from commbench.compare.rank_test import rank_test
 from commbench.errors import UsageError
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Run
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
@@ -61,13 +63,13 @@ class ComparedRow(NamedTuple):
     ratio_ci_high: float | None
     """The ends of its 95 % interval."""
     p_value: float | None
-    """The p-value of the rank test; None where there is none."""
+    """The p-value of the rank test, which does not decide; None where there is none."""
     units: str
     """What the rank test ranked: `launches` or `batches`; empty where there is none."""
     verdict: str
     """One of VERDICTS."""
     reason: str
-    """Why the verdict is `undecided` or `not compared`; empty for other verdicts."""
+    """Why it is `undecided` or `not compared`, or that no interval is known; empty for others."""
 
 
 class Crossover(NamedTuple):
@@ -148,11 +150,11 @@ def _compare_rows(
     p_value, units = None, ""
     if a.run and b.run:
         p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))
-    verdict = ratio.decide_verdict(found, p_value, tolerance)
+    verdict = ratio.decide_verdict(found, tolerance)
     if reason := ratio.why_not_compared(first, second, found):
         verdict = ratio.NOT_COMPARED
-    elif verdict == ratio.UNDECIDED:
-        reason = ratio.why_undecided(first, second, found, tolerance)
+    else:
+        reason = ratio.remark(first, second, verdict)
     return ComparedRow(row_kind(first), first, second, *found, p_value, units, verdict, reason)
 
 
@@ -171,6 +173,21 @@ def row_kind(row: Any) -> str:
 @lru_cache(maxsize=1 << 12)
 def _title(values: tuple[Any, ...]) -> str:
     return Case(index=0, size_bytes=0, count=0, **dict(zip(_KIND, values, strict=True))).title
+
+
+def require_two_runs(a: Run | LoadedRun, b: Run | LoadedRun) -> None:
+    """Raise UsageError where both are the same run: the same object, folder or file."""
+    first, second = _source(a), _source(b)
+    if a is b or (first == second and first.exists()):
+        raise UsageError(
+            f"{a.name} and {b.name} are the same run: {a.path}", "name two different runs"
+        )
+
+
+def _source(run: Run | LoadedRun) -> Path:
+    """The folder of a run, or the file of another tool."""
+    path = Path(run.path).resolve()
+    return path.parent if path.name in (JOURNAL, RESULTS_CSV) else path
 
 
 def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:

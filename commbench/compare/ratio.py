@@ -22,7 +22,7 @@ TOLERANCE = 0.05
 """Ratios from 1/(1 + tolerance) to 1 + tolerance count as the same."""
 SIGNIFICANCE = 0.05
 OVERLAP = "the interval reaches over the tolerance"
-CHANCE = "the rank test does not rule out chance"
+NO_INTERVAL = "decided by the two times alone, because no interval is known"
 _LARGEST_EXPONENT = 709.0
 """exp() of more than about 709.78 is no float."""
 
@@ -66,18 +66,20 @@ def _exp(value: float) -> float:
     return exp(value) if value < _LARGEST_EXPONENT else inf
 
 
-def decide_verdict(ratio: MedianCI, p_value: float | None, tolerance: float) -> str:
-    """The verdict on a ratio. It is `slower` or `faster` only where the whole interval lies on one
-    side of the tolerance, and the rank test, where there is one, rejects chance."""
-    if ratio.low is None or ratio.high is None:
+def decide_verdict(ratio: MedianCI, tolerance: float) -> str:
+    """The verdict on a ratio. It is `slower` or `faster` where the whole interval lies on one side
+    of the tolerance, and `same` where the whole interval lies within. A ratio without an interval
+    is decided by itself."""
+    low = ratio.median if ratio.low is None or ratio.high is None else ratio.low
+    high = ratio.median if ratio.low is None or ratio.high is None else ratio.high
+    if low is None or high is None:
         return UNDECIDED
-    differs = p_value is None or p_value < SIGNIFICANCE
     upper, lower = 1 + tolerance, 1 / (1 + tolerance)
-    if ratio.low > upper and differs:
+    if low > upper:
         return SLOWER
-    if ratio.high < lower and differs:
+    if high < lower:
         return FASTER
-    return SAME if ratio.low >= lower and ratio.high <= upper else UNDECIDED
+    return SAME if low >= lower and high <= upper else UNDECIDED
 
 
 def why_not_compared(a: Any, b: Any, ratio: MedianCI) -> str:
@@ -90,11 +92,14 @@ def why_not_compared(a: Any, b: Any, ratio: MedianCI) -> str:
     return "" if ratio.median else "the ratio is out of range"
 
 
-def why_undecided(a: Any, b: Any, ratio: MedianCI, tolerance: float) -> str:
-    """Why the verdict on two rows of results is `undecided`."""
-    for letter, row in (("A", a), ("B", b)):
-        if row.time_ci_low_us is None or row.time_ci_high_us is None:
-            return f"no interval in {letter}"
-    assert ratio.low is not None and ratio.high is not None
-    beyond = ratio.low > 1 + tolerance or ratio.high < 1 / (1 + tolerance)
-    return CHANCE if beyond else OVERLAP
+def remark(a: Any, b: Any, verdict: str) -> str:
+    """What the reader of a verdict on two rows of results should know: that no interval is known,
+    and of which side; or why the verdict is `undecided`."""
+    lacking = [
+        letter
+        for letter, row in (("A", a), ("B", b))
+        if row.time_ci_low_us is None or row.time_ci_high_us is None
+    ]
+    if lacking:
+        return f"{NO_INTERVAL} of {' and '.join(lacking)}"
+    return OVERLAP if verdict == UNDECIDED else ""

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 from commbench import units
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
-from commbench.compare.ratio import CHANCE, FASTER, NOT_COMPARED, OVERLAP, SAME, SLOWER, UNDECIDED
+from commbench.compare.ratio import (
+    FASTER,
+    NOT_COMPARED,
+    OVERLAP,
+    SAME,
+    SIGNIFICANCE,
+    SLOWER,
+    UNDECIDED,
+)
 from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "A busbw\nGB/s", "B busbw\nGB/s", "B/A", "95 % interval",
@@ -158,8 +166,16 @@ def notes(found: Comparison) -> list[str]:
             "reaches over the tolerance: narrow it (--precision 2% --budget 2, or more "
             "--launches), or allow more (--tolerance)"
         )
-    if any(row.reason == CHANCE for row in found.rows):
-        texts.append("the rank test has few values: more launches or batches give it more to say")
+    weak = [
+        row
+        for row in found.rows
+        if row.verdict in (SLOWER, FASTER) and (row.p_value or 0) >= SIGNIFICANCE
+    ]
+    if weak:
+        texts.append(
+            f"{len(weak)} slower or faster {'row' if len(weak) == 1 else 'rows'} may be noise "
+            f"(Mann-Whitney p up to {max(row.p_value or 0 for row in weak):.2g})"
+        )
     if not found.has_rank_tests and counts[SLOWER] + counts[FASTER]:
         texts.append(
             "decided by intervals alone: without samples, or with fewer than four batches a side, "

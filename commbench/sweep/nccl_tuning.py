@@ -114,7 +114,7 @@ def find_selection(point: SweepPoint, selections: Selections) -> NcclSelection |
     """What NCCL, which logs bytes of one block, selected under a case's best setting; None if its
     log does not tell."""
     function = OPERATIONS[point.case.operation].nccl_function
-    return selections.get(point.best, {}).get((function, point.case.block_bytes))
+    return selections.get(point.best.setting, {}).get((function, point.case.block_bytes))
 
 
 class TunerRange(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, nan
+from math import exp, log
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
@@ -15,47 +15,84 @@ from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
 
+class SettingTime(NamedTuple):
+    """The time of one case under one setting, over all its rounds."""
+
+    setting: Setting
+    row: ResultRow
+    time: MedianCI
+    """Median and 95 % interval, in seconds."""
+    ratio: MedianCI
+    """Its time over that under the first setting; no ratio for the first setting itself, and where
+    the first setting has no time."""
+    is_tied: bool
+    """Whether it is the fastest, or not slower than the fastest by more than the tolerance with its
+    whole interval."""
+
+
 class SweepPoint(NamedTuple):
     """One case under all settings."""
 
     kind: str
     """The title of the case without the fields that are varied."""
     size_bytes: int
-    rows: tuple[tuple[Setting, ResultRow], ...]
-    """The rows that were timed and are not wrong, fastest first."""
-    tied: tuple[Setting, ...]
-    """The fastest setting, and those that are not slower than it beyond the tolerance."""
-    gain: float
-    """Time under the first setting of the sweep over time under the fastest."""
-    gain_low: float
-    gain_high: float
-    """The 95 % interval of the gain; NaN where there is none."""
+    """0 for an operation without data."""
+    times: tuple[SettingTime | None, ...]
+    """One for each setting, in the order of the sweep; None where a setting has no valid time."""
 
     @property
-    def best(self) -> Setting:
+    def by_time(self) -> list[SettingTime]:
+        """The settings that have a time, fastest first."""
+        return sorted(filter(None, self.times), key=lambda each: each.time.median or 0.0)
+
+    @property
+    def best(self) -> SettingTime:
         """The fastest setting."""
-        return self.rows[0][0]
+        return self.by_time[0]
 
     @property
-    def best_row(self) -> ResultRow:
-        """The row of the fastest setting."""
-        return self.rows[0][1]
+    def tied(self) -> tuple[Setting, ...]:
+        """The fastest setting, then those that are tied with it."""
+        return tuple(each.setting for each in self.by_time if each.is_tied)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether at least two settings have a time."""
+        return len(self.by_time) > 1
+
+    @property
+    def gain(self) -> MedianCI:
+        """Time under the first setting over the time under the fastest."""
+        first = self.times[0]
+        return time_ratio(self.best.time, first.time) if first else MedianCI(None, None, None)
 
     @property
     def case(self) -> Case:
         """The case under the fastest setting."""
-        return self.best_row.measurement.case
+        return self.best.row.measurement.case
 
 
 class SizeRange(NamedTuple):
     """Neighbouring sizes of one kind at which the same settings are best."""
 
     kind: str
-    low_bytes: int
-    high_bytes: int
-    best: tuple[Setting, ...]
-    gains: tuple[float, float]
-    """The least and the largest gain over the first setting."""
+    points: tuple[SweepPoint, ...]
+    """By ascending size; at least one."""
+
+    @property
+    def best(self) -> tuple[Setting, ...]:
+        """The settings that are best at these sizes."""
+        return self.points[0].tied
+
+    @property
+    def low_bytes(self) -> int:
+        """The smallest size."""
+        return self.points[0].size_bytes
+
+    @property
+    def high_bytes(self) -> int:
+        """The largest size."""
+        return self.points[-1].size_bytes
 
 
 class SettingRank(NamedTuple):
@@ -71,40 +108,42 @@ class SettingRank(NamedTuple):
 
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
-    """Every case that at least two settings have a valid time for, in the order of the plan."""
+    """Every case that at least one setting has a valid time for, in the order of the plan."""
     options = {f"--{name}" for result in results for name, _ in result.setting.options}
     varied = [dimension.field for dimension in DIMENSIONS if dimension.option in options]
-    found: dict[tuple[str, int], list[tuple[Setting, ResultRow]]] = {}
+    found: dict[tuple[str, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
-            if row.time and row.measurement.status == OK:
+            if row.time and row.time.median and row.measurement.status == OK:
                 case = row.measurement.case
                 key = (case.title_without(*varied), case.size_bytes)
-                found.setdefault(key, []).append((result.setting, row))
-    first = results[0].setting
+                found.setdefault(key, {})[result.setting] = row
+    settings = [result.setting for result in results]
     return tuple(
-        _make_point(kind, size, rows, first, tolerance)
+        SweepPoint(kind, size, _make_times(settings, rows, tolerance))
         for (kind, size), rows in found.items()
-        if len(rows) > 1
     )
 
 
-def _make_point(
-    kind: str, size: int, rows: list[tuple[Setting, ResultRow]], first: Setting, tolerance: float
-) -> SweepPoint:
-    ordered = sorted(rows, key=lambda item: _median(item[1]))
-    fastest = _median_ci(ordered[0][1])
-    ratios = [time_ratio(fastest, _median_ci(row)) for _, row in ordered]
-    tied = [
-        setting
-        for (setting, _), ratio in zip(ordered, ratios, strict=True)
-        if decide_verdict(ratio, None, tolerance) != SLOWER
-    ]
-    index = next((i for i, (setting, _) in enumerate(ordered) if setting == first), None)
-    gains = MedianCI(None, None, None) if index is None else ratios[index]
-    return SweepPoint(
-        kind, size, tuple(ordered), tuple(tied), *(nan if gain is None else gain for gain in gains)
-    )
+def _make_times(
+    settings: Sequence[Setting], rows: dict[Setting, ResultRow], tolerance: float
+) -> tuple[SettingTime | None, ...]:
+    times = {setting: _median_ci(row) for setting, row in rows.items()}
+    fastest = min(times.values(), key=lambda time: time.median or 0.0)
+    first = times.get(settings[0])
+    found: list[SettingTime | None] = []
+    for setting in settings:
+        time = times.get(setting)
+        if time is None:
+            found.append(None)
+            continue
+        ratio = MedianCI(None, None, None)
+        if first and setting != settings[0]:
+            ratio = time_ratio(first, time)
+        behind = time_ratio(fastest, time)
+        is_tied = behind.low is None or decide_verdict(behind, tolerance) != SLOWER
+        found.append(SettingTime(setting, rows[setting], time, ratio, is_tied))
+    return tuple(found)
 
 
 def _median_ci(row: ResultRow) -> MedianCI:
@@ -112,37 +151,33 @@ def _median_ci(row: ResultRow) -> MedianCI:
     return MedianCI(row.time.median, row.time.low, row.time.high)
 
 
-def _median(row: ResultRow) -> float:
-    assert row.time
-    return row.time.median
-
-
 def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
     """Join neighbouring sizes of a kind where the same settings are best."""
     ranges: list[SizeRange] = []
-    for point in sorted(points, key=lambda p: (p.kind, p.size_bytes)):
+    compared = [point for point in points if point.is_compared]
+    for point in sorted(compared, key=lambda p: (p.kind, p.size_bytes)):
         last = ranges[-1] if ranges else None
         if last and last.kind == point.kind and set(last.best) == set(point.tied):
-            gains = min(last.gains[0], point.gain), max(last.gains[1], point.gain)
-            ranges[-1] = last._replace(high_bytes=point.size_bytes, gains=gains)
+            ranges[-1] = last._replace(points=(*last.points, point))
         else:
-            size, gains = point.size_bytes, (point.gain, point.gain)
-            ranges.append(SizeRange(point.kind, size, size, point.tied, gains))
+            ranges.append(SizeRange(point.kind, (point,)))
     return tuple(ranges)
 
 
 def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
-    """The settings that have a time for some case, best first."""
+    """The settings that have a time for some case that was compared, best first."""
     ratios: dict[Setting, list[float]] = {}
-    for point in points:
-        best = _median(point.best_row)
-        for setting, row in point.rows if best else ():
-            ratios.setdefault(setting, []).append(_median(row) / best)
+    compared = [point for point in points if point.is_compared]
+    for point in compared:
+        for each in point.by_time:
+            assert each.time.median and point.best.time.median
+            times_best = each.time.median / point.best.time.median
+            ratios.setdefault(each.setting, []).append(times_best)
     ranks = [
         SettingRank(
             setting,
-            won=sum(point.tied == (setting,) for point in points),
-            tied=sum(setting in point.tied for point in points),
+            won=sum(point.tied == (setting,) for point in compared),
+            tied=sum(setting in point.tied for point in compared),
             times_best=exp(sum(map(log, of_setting)) / len(of_setting)),
         )
         for setting, of_setting in ratios.items()

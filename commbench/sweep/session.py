@@ -12,7 +12,7 @@ from commbench.output.console import print_result, print_status
 from commbench.results.run_folder import empty_folder, new_folder
 from commbench.results.schema import WRONG
 from commbench.sweep import nccl_tuning, ranking, runner
-from commbench.sweep.settings import MOST_ROUNDS, Setting, find_unread, parse_settings
+from commbench.sweep.settings import MOST_ROUNDS, Setting, parse_settings, require_read
 from commbench.sweep.text import sweep_text
 from commbench.units import parse_percentage
 
@@ -126,12 +126,8 @@ def _make_sweep(
     arguments, environments = [], []
     for setting, run in zip(settings, runs, strict=True):
         target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
-        unread = find_unread(settings, target.backend)
-        if unread and not options.force:
-            raise UsageError(
-                f"{', '.join(unread)} is not read by {target.backend}: settings would not differ",
-                "name the --backend that reads it, or say --force to sweep it all the same",
-            )
+        if not options.force:
+            require_read(settings, target.backend)
         variables, operations = [], run.op
         for name, value in setting.variables:
             if name == nccl_tuning.ALGORITHM and target.backend == "nccl":

@@ -1,30 +1,23 @@
-"""Settings to compare, every combination of values, and which backend reads which variable."""
+"""Settings to compare: every combination of values, their names and the order of the rounds."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from math import prod
 from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError
+from commbench.spec.variables import find_unread, suggest_variable
 
 UNSET = "-"
 """The value that stands for a variable that is not set."""
 MOST_SETTINGS = 256
 MOST_ROUNDS = 1000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("TORCH_NCCL_", ("nccl",)), ("NCCL_", ("nccl",)), ("RCCL_", ("nccl",)),
-    ("TORCH_GLOO_", ("gloo",)), ("GLOO_", ("gloo",)), ("UCC_", ("ucc",)),
-    ("UCX_", ("ucc", "mpi")), ("FI_", ("nccl", "mpi")),
-)  # fmt: skip
-"""Which backends read the variables with a prefix; the first that matches counts. A variable that
-matches none may be read by any backend."""
 
 
 class Setting(NamedTuple):
@@ -36,15 +29,20 @@ class Setting(NamedTuple):
     """Options of `commbench run`, without dashes, and their values."""
 
     @property
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """Names and values, of variables first."""
+        return self.variables + self.options
+
+    @property
     def name(self) -> str:
         """Its values in words: `NCCL_ALGO=RING NCCL_PROTO=LL`."""
-        return " ".join(f"{name}={value}" for name, value in self.variables + self.options)
+        return " ".join(f"{name}={value}" for name, value in self.values)
 
     @property
     def slug(self) -> str:
         """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
         checksum where the name is long or holds other characters."""
-        parts = [f"{name}={value}" for name, value in self.variables + self.options]
+        parts = [f"{name}={value}" for name, value in self.values]
         plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
         if plain != "+".join(parts) or any("+" in part for part in parts):
             return f"{plain}-{zlib.crc32(self.name.encode('utf-8', 'surrogateescape')):08x}"
@@ -106,14 +104,56 @@ def _parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...
     return {name: tuple(values) for name, values in found.items()}
 
 
-def find_unread(settings: Sequence[Setting], backend: str) -> tuple[str, ...]:
-    """Names of the variables that differ between settings and that the backend does not read."""
-    names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
-    readers = {
-        name: next((found for prefix, found in READERS if name.startswith(prefix)), (backend,))
-        for name in names
+def make_axes(settings: Sequence[Setting]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What varies between settings: each name that has several values, with its values in order.
+    The settings are every combination of them."""
+    values: dict[str, dict[str, None]] = {}
+    for setting in settings:
+        for name, value in setting.values:
+            values.setdefault(name, {})[value] = None
+    return tuple((name, tuple(found)) for name, found in values.items() if len(found) > 1)
+
+
+def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
+    """A name for each setting that leaves out what all settings share: `RING`, `RING LL`.
+
+    A value that is no word of its own is preceded by its name: `NCCL_MIN_NCHANNELS=2`. The name
+    also stands where two variables have a value in common.
+    """
+    axes = dict(make_axes(settings))
+    named = {
+        name
+        for name, values in axes.items()
+        if not all(value[:1].isalpha() for value in values if value != UNSET)
+        or any(set(values) & set(others) for other, others in axes.items() if other != name)
     }
-    return tuple(name for name in names if backend not in readers[name])
+    return {setting: _short_name(setting, axes, named) for setting in settings}
+
+
+def _short_name(setting: Setting, axes: Collection[str], named: Collection[str]) -> str:
+    words = [
+        f"{name} unset" if value == UNSET else f"{name}={value}" if name in named else value
+        for name, value in setting.values
+        if name in axes
+    ]
+    return " ".join(words) or setting.name
+
+
+def require_read(settings: Sequence[Setting], backend: str) -> None:
+    """Raise UsageError for a variable that nothing reads, or that this backend does not read: the
+    settings would not differ."""
+    names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
+    for name in names:
+        if (suggestion := suggest_variable(name, backend)) is not None:
+            raise UsageError(
+                f"--env {name}: nothing in torch or its backends is known to read {name}",
+                (f"did you mean {suggestion}? " if suggestion else "") + "--force sweeps it anyway",
+            )
+    if unread := find_unread(names, backend):
+        raise UsageError(
+            f"{backend} does not read {', '.join(unread)}: the settings would not differ",
+            "choose the --backend that reads it; --force sweeps it anyway",
+        )
 
 
 def order_rounds(

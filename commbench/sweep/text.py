@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isnan
 
 from commbench.analysis.rows import ResultRow
 from commbench.output.paragraphs import fill, list_some
@@ -33,7 +32,7 @@ def sweep_text(
         "than can be told, share the place."
     )
     kinds: dict[str, list[SweepPoint]] = {}
-    for point in points:
+    for point in filter(lambda point: point.is_compared, points):
         kinds.setdefault(point.kind, []).append(point)
     ranges = make_ranges(points)
     parts = [
@@ -53,9 +52,9 @@ def _kind_text(kind: str, points: Sequence[SweepPoint], selections: Selections |
         (
             format_bytes(point.size_bytes) if point.size_bytes else "",
             join_names(point.tied),
-            format_time(point.best_row.time.median) if point.best_row.time else "",
-            "" if isnan(point.gain) else f"{point.gain:.2f}",
-            "" if isnan(point.gain_low) else f"{point.gain_low:.2f} … {point.gain_high:.2f}",
+            format_time(point.best.time.median or 0.0),
+            "" if point.gain.median is None else f"{point.gain.median:.2f}",
+            "" if point.gain.low is None else f"{point.gain.low:.2f} … {point.gain.high:.2f}",
         )
         for point in points
     ]
@@ -80,10 +79,11 @@ def _ranges_text(ranges: Sequence[SizeRange]) -> str:
     for found in ranges:
         low, high = format_bytes(found.low_bytes), format_bytes(found.high_bytes)
         sizes = low if low == high else f"{low} … {high}"
-        least, most = (f"{gain:.2f}" for gain in found.gains)
-        gain = least if least == most else f"{least} to {most}"
-        gain = "" if isnan(found.gains[0]) else f", gain {gain}"
-        lines.append(_indented(f"{found.kind} {sizes}: {join_names(found.best)}{gain}"))
+        gains = [g for point in found.points if (g := point.gain.median)]
+        least, most = (f"{each(gains, default=1):.2f}" for each in (min, max))
+        text = least if least == most else f"{least} to {most}"
+        text = f", gain {text}" if gains else ""
+        lines.append(_indented(f"{found.kind} {sizes}: {join_names(found.best)}{text}"))
     return "\n".join(lines) if ranges else "No case was timed under two settings."
 
 

@@ -140,9 +140,24 @@ def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> Non
     assert first["rows"][0]["size_bytes"] == 1024
 
 
-def test_a_run_against_itself_shows_no_difference(commbench: Commbench, tmp_path: Path) -> None:
-    synthetic_run(tmp_path / "a", "a", lambda case: noisy(1e-4, case.index, 0.6))
-    ended = commbench("compare", "a", "a", "--fail-if-slower", "--tolerance", "0")
+@pytest.mark.parametrize("other", ["ring", "results/20261121-060000-ring/results.csv"])
+def test_a_run_is_not_compared_with_itself(
+    commbench: Commbench,
+    results: Path,  # noqa: ARG001
+    other: str,
+) -> None:
+    ended = commbench("compare", "ring", other)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error: ring and ring are the same run: results/20261121-060000-ring\n"
+        "hint: name two different runs\n"
+    )
+
+
+def test_a_copy_of_a_run_shows_no_difference(commbench: Commbench, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        synthetic_run(tmp_path / name, name, lambda case: noisy(1e-4, case.index, 0.6))
+    ended = commbench("compare", "a", "b", "--fail-if-slower", "--tolerance", "0")
     assert ended.code == 0
     assert "4 rows in common: 0 slower, 0 faster, 0 the same, 4 undecided" in ended.out
     assert "4 rows are undecided because the interval reaches over the tolerance" in ended.out
@@ -183,14 +198,15 @@ def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Pa
 
 def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Path) -> None:
     asked = plan(operations=("all_reduce", "broadcast", "barrier"), sizes=(1024, 4096))
-    synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-4), asked)
-    ended = commbench("compare", "a", "a", "--plot", "one.png")
+    for name in ("a", "b"):
+        synthetic_run(tmp_path / name, name, lambda _: steady(1e-4), asked)
+    ended = commbench("compare", "a", "b", "--plot", "one.png")
     assert (ended.code, ended.err) == (
         2,
         "error: one.png can hold one kind of case, and here are 2\n"
         "hint: --output DIR draws a picture of each\n",
     )
-    assert commbench("compare", "a", "a", "--output", ".").err.splitlines() == [
+    assert commbench("compare", "a", "b", "--output", ".").err.splitlines() == [
         "compare-all-reduce-float32-sum-in-place.png",
         "compare-broadcast-float32-in-place-root-0.png",
     ]

@@ -55,11 +55,41 @@ def test_files_of_other_tools_compare_and_check_as_they_are(
     ended = commbench("compare", "old.log", "new.log", "--op", "all_reduce", "--format", "json")
     assert ended.code == 0, ended.err
     (found,) = json.loads(ended.out)["comparisons"]
-    assert {row["verdict"] for row in found["rows"]} <= {"same", "undecided"}
+    assert found["counts"]["same"] == len(found["rows"]) - found["counts"]["not compared"] > 30
     assert {row["ratio"] for row in found["rows"]} == {1.0}
     rule = "all_reduce:1G-8G:200GB/s"
     checked = commbench("check", "new.log", "--op", "all_reduce", "--min-busbw", rule)
     assert checked.code in (0, 1), checked.err
+
+
+def times_three(log: str) -> str:
+    """A log of nccl-tests in which every call takes three times as long."""
+    factors = {4: 3, 5: 1 / 3, 6: 1 / 3, 8: 3, 9: 1 / 3, 10: 1 / 3}
+
+    def slower(line: str) -> str:
+        cells = line.split()
+        if not cells or not cells[0].isdigit() or len(cells) != 12:
+            return line
+        return " ".join(
+            f"{factors[i] * float(cell):.2f}" if i in factors else cell
+            for i, cell in enumerate(cells)
+        )
+
+    return "".join(f"{slower(line)}\n" for line in log.splitlines())
+
+
+def test_a_log_that_is_three_times_slower_is_slower(commbench: Commbench, tmp_path: Path) -> None:
+    log = (DATA / "nccl_allreduce.log").read_text()
+    (tmp_path / "old.log").write_text(log)
+    (tmp_path / "new.log").write_text(times_three(log))
+    asked = ("compare", "old.log", "new.log", "--op", "all_reduce", "--fail-if-slower")
+    ended = commbench(*asked, "--format", "json")
+    assert ended.code == 1, ended.err
+    (found,) = json.loads(ended.out)["comparisons"]
+    assert found["counts"]["slower"] == len(found["rows"]) - found["counts"]["not compared"] > 30
+    assert {row["reason"] for row in found["rows"] if row["verdict"] == "slower"} == {
+        "decided by the two times alone, because no interval is known of A and B"
+    }
 
 
 def test_a_file_that_is_none_of_a_known_tool_is_refused(

@@ -142,7 +142,9 @@ def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
     ("line", "code", "error"),
     [
         ("--env NCCL_ALGO=RING,TREE --sizes 1K", 2,
-         "NCCL_ALGO is not read by gloo: settings would not differ"),
+         "gloo does not read NCCL_ALGO: the settings would not differ"),
+        ("--env NCCL_AGLO=RING,TREE --sizes 1K", 2,
+         "--env NCCL_AGLO: nothing in torch or its backends is known to read NCCL_AGLO"),
         ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
          "--launches does not go with a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),

@@ -95,7 +95,7 @@ def test_launches_are_ranked_where_there_are_four(tmp_path: Path) -> None:
     assert column(rows, "p_value") == [pytest.approx(2 / 70)] * 4
 
 
-def test_the_rank_test_can_object() -> None:
+def test_a_rank_test_overrules_no_interval() -> None:
     # Intervals of 121 samples, nearly all alike, are far apart. But of four batches a side one
     # overlaps: 2 of the 70 ways to choose four ranks are as extreme, on either side.
     a = as_loaded_run(in_memory("a", [[*[[1e-3] * 40] * 3, [1.15e-3]]]))
@@ -103,9 +103,7 @@ def test_the_rank_test_can_object() -> None:
     (row,) = compare(a, b).rows
     assert row.ratio_ci_low == pytest.approx(1.2)
     assert row.p_value == pytest.approx(4 / 70)
-    assert (row.verdict, row.reason) == (
-        "undecided", "the rank test does not rule out chance"
-    )  # fmt: skip
+    assert (row.verdict, row.reason) == ("slower", "")
 
 
 def test_a_bare_results_csv_is_decided_by_intervals_alone(tmp_path: Path) -> None:
@@ -179,13 +177,17 @@ def test_what_went_wrong_is_not_compared(tmp_path: Path) -> None:
     assert column(rows, "reason") == ["wrong results in A", "unsupported in A", "", ""]
 
 
-def test_without_an_interval_a_row_is_undecided_and_says_so(tmp_path: Path) -> None:
+def test_without_an_interval_a_row_is_decided_by_its_medians_and_says_so(tmp_path: Path) -> None:
     a = load(synthetic_run(tmp_path / "a", "a", lambda _: [[1e-3, 1.1e-3]]))
     b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(9e-3)))
     rows = compare(a, b).rows
-    assert set(column(rows, "verdict")) == {"undecided"}
-    assert set(column(rows, "reason")) == {"no interval in A"}
-    assert set(column(compare(b, a).rows, "reason")) == {"no interval in B"}
+    assert set(column(rows, "verdict")) == {"slower"}
+    why = "decided by the two times alone, because no interval is known of"
+    assert set(column(rows, "reason")) == {f"{why} A"}
+    assert set(column(compare(b, a).rows, "verdict")) == {"faster"}
+    assert set(column(compare(b, a).rows, "reason")) == {f"{why} B"}
+    assert set(column(compare(a, a).rows, "verdict")) == {"same"}
+    assert set(column(compare(a, a).rows, "reason")) == {f"{why} A and B"}
 
 
 def test_nothing_timed_is_not_compared(tmp_path: Path) -> None:
@@ -262,7 +264,10 @@ def test_figures_of_other_tools_are_said_to_be_other_figures() -> None:
         None,
     )  # fmt: skip
     found = compare(as_loaded_run(ours), as_loaded_run(theirs))
-    assert set(column(found.rows, "reason")) == {"no interval in B"}
+    assert set(column(found.rows, "verdict")) == {"same"}
+    assert set(column(found.rows, "reason")) == {
+        "decided by the two times alone, because no interval is known of B"
+    }
     assert found.differences == (
         Difference("what a time is", "median over iterations, slowest rank", "mean of 20"),
     )

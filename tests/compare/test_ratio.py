@@ -56,32 +56,31 @@ def test_a_ratio_or_an_end_that_is_no_float_raises_nothing() -> None:
 
 # Tolerance 5 %: the same is 0.95238 to 1.05.
 VERDICTS = [
-    ((1.06, 1.10), 0.01, "slower"),
-    ((1.05, 1.10), 0.01, "undecided"),
-    ((0.90, 0.95), 0.01, "faster"),
-    ((0.90, 0.96), 0.01, "undecided"),
-    ((0.96, 1.04), 0.80, "same"),
-    ((0.96, 1.04), 0.01, "same"),
-    ((0.9524, 1.05), 0.80, "same"),
-    ((0.95, 1.04), 0.80, "undecided"),
-    ((1.00, 1.06), 0.01, "undecided"),
-    ((0.50, 2.00), 0.50, "undecided"),
-    ((1.06, 1.10), 0.05, "undecided"),
-    ((0.80, 0.90), 0.20, "undecided"),
-    ((1.06, 1.10), None, "slower"),
-    ((0.80, 0.90), None, "faster"),
-    ((None, None), None, "undecided"),
+    ((1.08, 1.06, 1.10), "slower"),
+    ((1.07, 1.05, 1.10), "undecided"),
+    ((0.93, 0.90, 0.95), "faster"),
+    ((0.93, 0.90, 0.96), "undecided"),
+    ((1.00, 0.96, 1.04), "same"),
+    ((1.00, 0.9524, 1.05), "same"),
+    ((1.00, 0.95, 1.04), "undecided"),
+    ((1.03, 1.00, 1.06), "undecided"),
+    ((1.00, 0.50, 2.00), "undecided"),
+    ((39.0, 28.8, 51.8), "slower"),
+    # Without an interval the ratio decides.
+    ((1.06, None, None), "slower"),
+    ((0.95, None, None), "faster"),
+    ((1.05, None, None), "same"),
+    ((1.00, None, None), "same"),
+    ((None, None, None), "undecided"),
 ]
 
 
-@pytest.mark.parametrize(("interval", "p_value", "verdict"), VERDICTS)
-def test_verdicts(
-    interval: tuple[float | None, float | None], p_value: float | None, verdict: str
-) -> None:
-    assert decide_verdict(MedianCI(1.0, *interval), p_value, 0.05) == verdict
+@pytest.mark.parametrize(("ratio", "verdict"), VERDICTS)
+def test_verdicts(ratio: tuple[float | None, float | None, float | None], verdict: str) -> None:
+    assert decide_verdict(MedianCI(*ratio), 0.05) == verdict
 
 
 def test_without_tolerance_any_difference_counts() -> None:
     ratios = MedianCI(1.01, 1.001, 1.02), MedianCI(1, 1, 1), MedianCI(1, 0.99, 1.01)
-    verdicts = [decide_verdict(ratio, None, 0.0) for ratio in ratios]
+    verdicts = [decide_verdict(ratio, 0.0) for ratio in ratios]
     assert verdicts == ["slower", "same", "undecided"]

@@ -88,7 +88,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
     interrupted = cut_off(tmp_path, signal.SIGINT, ("header", 2), "--resume", "run/run.jsonl")
     assert interrupted.startswith(killed)
     assert len(finished(journal)) < 6
-    code = run_commbench(tmp_path, "compare", "run", "run").code
+    code = run_commbench(tmp_path, "show", "run").code
     assert code == 0  # what there is can be read at any time
 
     ended = resume(tmp_path, *ASCENDING[:4])

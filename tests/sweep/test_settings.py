@@ -3,7 +3,14 @@
 import pytest
 
 from commbench.errors import UsageError
-from commbench.sweep.settings import Setting, find_unread, order_rounds, parse_settings
+from commbench.sweep.settings import (
+    Setting,
+    make_axes,
+    order_rounds,
+    parse_settings,
+    require_read,
+    short_names,
+)
 
 
 def test_every_combination_is_a_setting_in_the_order_given() -> None:
@@ -63,19 +70,47 @@ def test_every_round_holds_every_setting_once_in_an_order_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "backend", "idle"),
+    ("variable", "backend", "message", "hint"),
     [
-        ("NCCL_ALGO", "gloo", True),
-        ("NCCL_ALGO", "nccl", False),
-        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "gloo", True),
-        ("GLOO_SOCKET_IFNAME", "gloo", False),
-        ("GLOO_SOCKET_IFNAME", "nccl", True),
-        ("OMP_NUM_THREADS", "gloo", False),
-        ("UCX_TLS", "ucc", False),
+        ("NCCL_ALGO", "gloo", "gloo does not read NCCL_ALGO", "choose the --backend"),
+        ("GLOO_SOCKET_IFNAME", "nccl", "nccl does not read GLOO_SOCKET_IFNAME", "choose"),
+        ("NCCL_AGLO", "nccl", "--env NCCL_AGLO: nothing in torch", "did you mean NCCL_ALGO?"),
+        ("FOO", "gloo", "--env FOO: nothing in torch", "--force sweeps it anyway"),
     ],
 )
-def test_a_variable_that_the_backend_does_not_read_is_called_out(
-    variable: str, backend: str, idle: bool
+def test_a_variable_that_is_not_read_is_refused(
+    variable: str, backend: str, message: str, hint: str
 ) -> None:
     settings = parse_settings([f"{variable}=1,2"], [])
-    assert find_unread(settings, backend) == ((variable,) if idle else ())
+    with pytest.raises(UsageError) as refused:
+        require_read(settings, backend)
+    assert refused.value.message.startswith(message)
+    assert refused.value.hint.startswith(hint)
+
+
+def test_a_variable_that_is_read_is_accepted() -> None:
+    require_read(parse_settings(["NCCL_ALGO=RING,TREE"], []), "nccl")
+    require_read(parse_settings(["OMP_NUM_THREADS=1,2"], []), "gloo")
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "names"),
+    [
+        ([], ["cpu-mode=quiet,plain"], ["quiet", "plain"]),
+        (["NCCL_PROTO=LL,-"], [], ["LL", "NCCL_PROTO unset"]),
+        (["A=1,2"], ["cpu-mode=quiet"], ["A=1", "A=2"]),
+        (["A=on,off", "B=on,no"], [], ["A=on B=on", "A=on B=no", "A=off B=on", "A=off B=no"]),
+        (["A=RING,TREE", "B=2,4"], [], ["RING B=2", "RING B=4", "TREE B=2", "TREE B=4"]),
+    ],
+)
+def test_a_short_name_holds_what_differs(
+    variables: list[str], options: list[str], names: list[str]
+) -> None:
+    settings = parse_settings(variables, options)
+    assert list(short_names(settings).values()) == names
+    assert list(short_names(settings)) == list(settings)
+
+
+def test_the_axes_are_what_has_several_values() -> None:
+    settings = parse_settings(["A=1,2", "B=x"], ["dtype=int8,float32"])
+    assert make_axes(settings) == (("A", ("1", "2")), ("dtype", ("int8", "float32")))

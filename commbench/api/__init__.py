@@ -7,44 +7,57 @@ error.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from commbench.api.reports import report
+from commbench.api.runs import (
+    Run,
+    as_results,
+    explain,
+    export,
+    frame,
+    ignore,
+    import_results,
+    load,
+    plot,
+)
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
-from commbench.runner.planning import RunListener
+from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from commbench.analysis.load import LoadedRun
+    from commbench.api.runs import AnyRun
     from commbench.compare.comparison import Comparison
+    from commbench.doctor.checkup import DoctorReport
     from commbench.gate.gate import GateResult
     from commbench.gate.rules import Rule
+    from commbench.jobs.kubernetes import KubernetesOptions
+    from commbench.jobs.slurm import SlurmOptions
 
-    AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
-    """A run, or the path or label of one."""
-
-
-class Run(schema.Run):
-    """A recorded run: its header, with the plan, and its measurements, with every sample."""
-
-    __slots__ = ()
-
-    def frame(self) -> DataFrame:
-        """A row per case, with the columns of results.csv."""
-        from commbench.analysis.load import as_loaded_run
-
-        return as_loaded_run(self).frame()
-
-    def plot(self, folder: str | Path | None = None) -> list[Path]:
-        """Draw bus bandwidth and time against size; the files, by default in the run's folder."""
-        from commbench.report.plots import draw
-
-        return draw([self], Path(self.path if folder is None else folder))
+__all__ = [
+    "Run",
+    "check",
+    "compare",
+    "doctor",
+    "environment",
+    "explain",
+    "export",
+    "frame",
+    "import_results",
+    "job_script",
+    "load",
+    "measure",
+    "plan_options",
+    "plot",
+    "report",
+    "run",
+    "run_options",
+]
 
 
 class _Recorder:
@@ -144,19 +157,63 @@ measure.__signature__ = _make_signature(  # type: ignore[attr-defined]
 )
 
 
-def load(
-    run: str | Path, *, ranks: int | None = None, op: str | None = None, dtype: str | None = None
-) -> Run:
-    """Load a run by its folder, journal or label under results/, or from another tool's file.
+def plan_options(options: RunOptions) -> PlannedRun:
+    """What a run with these options would measure, and on which ranks. Starts nothing."""
+    from commbench.runner.planning import plan_run
 
-    `ranks`, `op` and `dtype` are for other tools' files that do not tell them. Raises RecordsError
-    where there is no such run, UsageError where one of those is missing.
+    return plan_run(options)
+
+
+def doctor(
+    *,
+    seconds: float = 60.0,
+    rounds: int = 3,
+    nproc_per_node: int = 2,
+    notify: Callable[[str], None] = ignore,
+) -> DoctorReport:
+    """Look for what disturbs measurements with CPU ranks on this host; takes about `seconds`.
+
+    Every CPU mode is tried `rounds` times. `notify` gets lines about progress. An error that ends
+    the check early is in the `trouble` of the report.
     """
-    from commbench.analysis.load import open_run
-    from commbench.importers.hints import ImportHints
-    from commbench.results.run_folder import find_run
+    start = time.monotonic()
+    from commbench.doctor.checkup import DoctorOptions, examine
+    from commbench.launch.process_setup import import_torch
 
-    return Run(*open_run(find_run(str(run)), ImportHints(ranks, op, dtype)))
+    options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
+    import_torch()
+    return examine(options, start, notify)
+
+
+def environment() -> dict[str, Any]:
+    """What this machine offers: versions, devices, backends, host facts and environment variables,
+    without those that may hold secrets."""
+    from commbench.host.environment import device_names, gather_facts
+    from commbench.launch.devices import detect_capabilities
+
+    devices = detect_capabilities().devices
+    gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
+    gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
+    return gather_facts() | {"devices": gpus or "no GPU"}
+
+
+def job_script(
+    run: RunOptions,
+    words: Sequence[str],
+    options: SlurmOptions | KubernetesOptions,
+    *,
+    nodes: int,
+    nproc_per_node: int,
+    gpus_per_node: int | None = None,
+    env: Sequence[str] = (),
+) -> str:
+    """A script for Slurm or a manifest for Kubernetes that runs `commbench run WORDS`.
+
+    `run` are the options that `words` hold. Raises the error that every rank would raise.
+    """
+    from commbench.jobs.job import make_job
+
+    return options.script(make_job(run, words, nodes, nproc_per_node, gpus_per_node, env))
 
 
 def compare(
@@ -165,14 +222,21 @@ def compare(
     """Compare run `b` against run `a`, row by row: the ratio of times with its 95 % interval.
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
-    as the same. Raises UsageError for runs that have no row in common or, unless `force`, differ in
-    what must match.
+    as the same. Raises UsageError for one run that is named twice, for runs that have no row in
+    common and, unless `force`, for runs that differ in what must match.
     """
-    from commbench.compare.comparison import COMPARED, compare, require_comparable
+    from commbench.compare.comparison import (
+        COMPARED,
+        compare,
+        require_comparable,
+        require_two_runs,
+    )
     from commbench.units import parse_percentage
 
     within = parse_percentage(str(tolerance), "tolerance")
-    comparison = compare(_loaded(a, COMPARED), _loaded(b, COMPARED), within)
+    first, second = as_results(a, COMPARED), as_results(b, COMPARED)
+    require_two_runs(first, second)
+    comparison = compare(first, second, within)
     require_comparable([comparison], force)
     return comparison
 
@@ -185,36 +249,34 @@ def check(
     max_slowdown: str | Sequence[str] = (),
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
+    undecided: str | None = None,
     allow_unmatched: bool = False,
     force: bool = False,
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
 
-    The `outcome` of the result is "pass", "fail" or "undecided". Raises UsageError where there is
-    no rule, or a rule matches no row.
+    The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
+    rows count as: "pass", "fail", or None (docs/comparing.md). Raises UsageError where there is no
+    rule, or run and baseline cannot be compared.
     """
-    from commbench.compare.comparison import COMPARED, require_comparable
+    from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
     from commbench.gate.gate import CHECKED, check
+    from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
+    from commbench.validation import choose
 
+    if undecided is not None:
+        choose("--undecided", undecided, {PASS: None, FAIL: None})
     if rules is None or isinstance(rules, (str, Path)):
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         rules = select_rules(texts, Path(rules) if rules else None, against is not None)
-    checked = _loaded(run, CHECKED)
-    baseline = None if against is None else _loaded(against, COMPARED)
-    result = check(checked, rules, baseline, allow_unmatched)
+    checked = as_results(run, CHECKED)
+    baseline = None if against is None else as_results(against, COMPARED)
+    if baseline is not None:
+        require_two_runs(checked, baseline)
+    result = check(checked, rules, baseline, allow_unmatched, undecided or "")
     if result.comparison:
         require_comparable([result.comparison], force)
     return result
-
-
-def _loaded(run: AnyRun, columns: Collection[str]) -> schema.Run | LoadedRun:
-    """A run that may be given by its path or label."""
-    if not isinstance(run, (str, Path)):
-        return run
-    from commbench.analysis.load import load
-    from commbench.results.run_folder import find_run
-
-    return load(find_run(str(run)), columns)
