@@ -21,8 +21,8 @@ from commbench.results.run_folder import JOURNAL
 def start(
     where: Path, node: int, port: int, *arguments: str, program: str | None = None
 ) -> Command:
-    """The launcher of a node of two, in a folder of its own. The ranks of several nodes are spawned;
-    those that need no program are forked instead, which is faster."""
+    """The launcher of a node of two, in a folder of its own. Without a program its ranks, which are
+    spawned as there are several nodes, are forked instead: that is faster."""
     own = where / f"node{node}"
     own.mkdir(exist_ok=True)
     return start_command(
