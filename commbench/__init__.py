@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from commbench.api import check as check
     from commbench.api import compare as compare
     from commbench.api import load as load
+    from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
     from commbench.api import run as run
+    from commbench.api import sweep as sweep
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
 
@@ -28,6 +30,8 @@ _MODULES = {
     "load": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
+    "sweep": "commbench.api",
+    "load_sweep": "commbench.api",
     "Run": "commbench.api",
     "Plan": "commbench.spec.plan",
     "CommbenchError": "commbench.errors",
