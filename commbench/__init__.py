@@ -1,7 +1,7 @@
 """commbench measures the collectives of torch.distributed.
 
-`commbench.run`, `measure`, `load`, `compare` and `check` are described in docs/python.md. They are
-imported when they are first used: `import commbench` and `commbench --help` start at once.
+The names are described in docs/python.md. Each is imported at its first use, so that
+`import commbench` and `commbench --help` are fast.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ if TYPE_CHECKING:
     from commbench.api import Run as Run
     from commbench.api import check as check
     from commbench.api import compare as compare
+    from commbench.api import doctor as doctor
+    from commbench.api import environment as environment
+    from commbench.api import explain as explain
+    from commbench.api import export as export
+    from commbench.api import frame as frame
+    from commbench.api import import_results as import_results
     from commbench.api import load as load
     from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
+    from commbench.api import plot as plot
+    from commbench.api import report as report
     from commbench.api import run as run
     from commbench.api import sweep as sweep
     from commbench.errors import CommbenchError as CommbenchError
@@ -28,10 +36,18 @@ _MODULES = {
     "run": "commbench.api",
     "measure": "commbench.api",
     "load": "commbench.api",
+    "frame": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
     "sweep": "commbench.api",
     "load_sweep": "commbench.api",
+    "report": "commbench.api",
+    "plot": "commbench.api",
+    "export": "commbench.api",
+    "import_results": "commbench.api",
+    "explain": "commbench.api",
+    "doctor": "commbench.api",
+    "environment": "commbench.api",
     "Run": "commbench.api",
     "Plan": "commbench.spec.plan",
     "CommbenchError": "commbench.errors",

@@ -161,6 +161,99 @@ def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
     assert all(file.read_bytes()[:4] == b"\x89PNG" for file in files)
 
 
+def test_a_run_is_given_by_itself_its_folder_its_journal_or_its_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = synthetic_run(Path("results/20261122-120000-mine"), "mine")
+    older = synthetic_run(
+        Path("results/20261122-110000-mine"), "mine", started="2026-01-01T11:00:00"
+    )
+    run = commbench.load(folder)
+    journal = folder / "run.jsonl"
+    for given in (run, folder, str(folder), journal, str(journal), folder.name, "mine"):
+        assert commbench.load(given) == run
+        assert set(commbench.frame(given)["run"]) == {"mine"}
+        assert commbench.compare(older, given).counts["same"] == 4
+        assert commbench.check(given, against=older).outcome == "pass"
+        assert commbench.export(given) == (folder / "results.csv").read_text()
+        assert commbench.explain(given).startswith("mine\n")
+    lines: list[str] = []
+    commbench.load("mine", notify=lines.append)
+    assert lines == [f"mine: the newest of 2 runs is {folder}"]
+
+
+def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
+    one, two = (synthetic_run(tmp_path / name, name) for name in ("one", "two"))
+    log = DATA / "nccl-tests" / "nccl_allreduce.log"
+    frame = commbench.frame(one, commbench.load(two), two / "results.csv")
+    assert tuple(frame.columns) == ("run", *COLUMNS)
+    assert frame["run"].tolist() == ["one"] * 4 + ["two"] * 8
+    files = commbench.plot(one, commbench.load(log, op="all_reduce"), output=tmp_path / "plots")
+    assert [file.name for file in files] == ["busbw.png", "time.png"]
+    assert [file.name for file in commbench.plot(one)] == ["busbw.png", "time.png"]
+    assert [file.name for file in commbench.load(one).plot()] == ["busbw-2.png", "time-2.png"]
+    with pytest.raises(UsageError, match="there is no run to plot"):
+        commbench.plot()
+
+
+def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
+    run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
+    assert repr(run) == f"<commbench.Run 'mine', 4 rows, {tmp_path}/run>"
+    assert str(run) == run.text()
+    assert "10 GB/s" in run.text(peak="10GB/s")
+    assert "10 GB/s" not in run.text()
+    assert run.text("nccl-tests").startswith("# commbench ")
+    with pytest.raises(UsageError, match="unknown format 'tabel'"):
+        run.text("tabel")
+
+
+def test_a_run_is_exported_as_a_text_and_into_a_new_file(tmp_path: Path) -> None:
+    run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
+    assert (
+        json.loads(run.export("json"))["rows"] == json.loads(commbench.export(run, "json"))["rows"]
+    )
+    written = tmp_path / "new" / "mine.md"
+    assert run.export("markdown", written) == written.read_text()
+    with pytest.raises(RecordsError, match=r"mine\.md exists"):
+        run.export("markdown", written)
+    with pytest.raises(UsageError, match="nccl-tests needs the samples of the run"):
+        commbench.export(tmp_path / "run" / "results.csv", "nccl-tests")
+
+
+def test_another_tools_results_become_a_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = DATA / "nccl-tests" / "nccl_allreduce.log"
+    run = commbench.import_results(log, op="all_reduce", label="theirs")
+    assert run == commbench.load("theirs")
+    assert run.path.startswith("results/") and run.path.endswith("-theirs")
+    again = commbench.import_results(log, op="all_reduce", output=tmp_path / "here")
+    assert (again.name, again.path) == ("nccl_allreduce", str(tmp_path / "here"))
+    assert commbench.compare(run, again).counts["not compared"] == 0
+
+
+def test_a_results_csv_alone_has_no_samples_to_load(tmp_path: Path) -> None:
+    table = synthetic_run(tmp_path / "run", "mine") / "results.csv"
+    (table.parent / "run.jsonl").unlink()
+    for given in (table, table.parent):
+        with pytest.raises(RecordsError, match="has the rows of a run, but not its samples") as no:
+            commbench.load(given)
+        assert no.value.hint == (
+            "give the run folder with its run.jsonl; compare, check and export read results.csv too"
+        )
+        assert len(commbench.frame(given)) == 4
+
+
+def test_a_call_of_an_operation_and_this_machine_are_described() -> None:
+    text = commbench.explain("all_reduce", ranks=8, size="1G", time="4.2ms", peak="nvlink4")
+    assert "447.39 GB/s" in text
+    with pytest.raises(UsageError, match="all_reduce cannot be explained without --time"):
+        commbench.explain("all_reduce", ranks=8, size="1G")
+    assert "gloo" in commbench.environment()["backends"]
+
+
 def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
     old = synthetic_run(tmp_path / "old", "old", lambda case: steady(case.size_bytes * 1e-9 + 1e-5))
     new = synthetic_run(tmp_path / "new", "new", lambda case: steady(case.size_bytes * 2e-9 + 2e-5))

@@ -121,6 +121,25 @@ def test_no_import_runs_upwards_or_sideways() -> None:
     assert wrong == []
 
 
+MAKES_DATA = re.compile(
+    r"commbench\.(analysis|worker|launch|importers|runner\.(session|smoke|planning)|jobs\.job"
+    r"|explain\.query|doctor\.checkup|report\.plots|results\.(journal|journal_reader))\b"
+)
+"""What a command gets by the Python functions, so that there is no second way to the same data."""
+
+
+def test_a_command_gets_its_data_from_the_python_functions() -> None:
+    by_hand = {"compare.py", "check.py", "smoke.py"}
+    wrong = [
+        str(found)
+        for found in imports()
+        if found.path.startswith("cli/")
+        and MAKES_DATA.match(found.target)
+        and found.path.removeprefix("cli/") not in by_hand
+    ]
+    assert wrong == []
+
+
 def test_no_module_needs_itself_to_be_imported() -> None:
     graph: dict[str, set[str]] = {name: set() for name in modules()}
     for found in imports():

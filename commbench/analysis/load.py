@@ -113,13 +113,33 @@ def _head(path: Path) -> bytes:
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
     """The run in a folder or journal, or in another tool's file.
 
-    RecordsError where it cannot be read, UsageError where a hint is missing.
+    RecordsError where it cannot be read or is a results.csv, UsageError where a hint is missing.
     """
-    if not is_file(path) or _is_journal(path, _head(path)):
+    head = _head(path) if is_file(path) else b""
+    is_journal = _is_journal(path, head)
+    if not is_journal and _is_results(path, head):
+        raise _no_samples_error(path)
+    if is_journal or not is_file(path):
         return read_run(path)
     from commbench.importers.registry import import_run
 
     return import_run(path, hints)
+
+
+def require_samples(run: Run | LoadedRun) -> Run:
+    """The run with every sample; RecordsError where it was read from a results.csv."""
+    if isinstance(run, Run):
+        return run
+    if run.run is None:
+        raise _no_samples_error(run.path)
+    return run.run
+
+
+def _no_samples_error(path: Path) -> RecordsError:
+    return RecordsError(
+        f"{path} has the rows of a run, but not its samples",
+        f"give the run folder with its {JOURNAL}; compare, check and export read {RESULTS_CSV} too",
+    )
 
 
 def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], int]:
@@ -160,12 +180,8 @@ def make_frame(
     return typed
 
 
-def frame(*paths: Path | str) -> DataFrame:
-    """The rows of one or several runs: columns as in results.csv, and `run`, the run's name.
-
-    Each path is a run folder or its run.jsonl. Values that were not measured are `pandas.NA`.
-    Raises RecordsError for what is no run.
-    """
-    runs = [read_run(Path(path)) for path in paths]
-    rows = [(run.name, *row_values(row).values()) for run in runs for row in make_rows(run)]
+def join_frames(runs: Sequence[LoadedRun]) -> DataFrame:
+    """The rows of several runs, with all COLUMNS, in one frame: `run`, the run's name, comes first.
+    Values that were not measured are `pandas.NA`."""
+    rows = [(run.name, *row) for run in runs for row in run.rows]
     return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 from typer import Option
 
@@ -21,16 +20,14 @@ def doctor(
     commbench doctor --seconds 180 --rounds 6 --nproc-per-node 4
     commbench doctor --json > doctor.json
     """
-    start = time.monotonic()
-    from commbench.doctor.checkup import DoctorOptions, examine
+    from commbench import api
     from commbench.doctor.json_output import doctor_json
     from commbench.doctor.text import doctor_text
-    from commbench.launch.process_setup import import_torch
     from commbench.output.console import print_result, print_status
 
-    options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
-    import_torch()
-    report = examine(options, start, print_status)
+    report = api.doctor(
+        seconds=seconds, rounds=rounds, nproc_per_node=nproc_per_node, notify=print_status
+    )
     text = json.dumps(doctor_json(report), indent=1) if as_json else doctor_text(report)
     if text:
         print_result(text)

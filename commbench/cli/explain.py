@@ -41,8 +41,11 @@ def explain(
     commbench explain results/reference
     commbench explain results/reference --op all_reduce --size 1M
     """
-    from commbench.explain.query import QuotedCall, answer
+    from commbench import api
     from commbench.output.console import print_result, print_status
 
-    call = QuotedCall(ranks, size, time, dtype, timing, nodes)
-    print_result(answer(what, call, op, peak, print_status))
+    text = api.explain(
+        what, op=op, size=size, peak=peak, ranks=ranks, time=time, dtype=dtype, timing=timing,
+        nodes=nodes, notify=print_status,
+    )  # fmt: skip
+    print_result(text)

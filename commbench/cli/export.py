@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer import Argument, Option
 
-from commbench.cli.options import Output, print_or_write
+from commbench.cli.options import Output
 
 
 def export(
@@ -23,20 +23,14 @@ def export(
     commbench export results/mine --format json --output mine.json
     commbench export mine --format openmetrics --output commbench.prom
     """
-    from commbench.analysis.load import load
+    from commbench import api
     from commbench.errors import UsageError
-    from commbench.output.console import print_status
-    from commbench.report.exporters import EXPORTERS
-    from commbench.results.run_folder import find_run
-    from commbench.validation import choose
+    from commbench.output.console import print_result, print_status
 
-    exporter = choose("format", format_, EXPORTERS)
-    source = load(find_run(run, print_status))
-    if exporter.needs_run and source.run is None:
-        raise UsageError(
-            f"{format_} needs more than {source.path} holds", "give the run folder or its run.jsonl"
-        )
-    content = exporter.export(source)
-    if output is None and isinstance(content, bytes):
-        raise UsageError(f"{format_} is no text", "name a file: --output FILE")
-    print_or_write(content, output)
+    content = api.export(run, format_, output, notify=print_status)
+    if output is not None:
+        print_result(output)
+    elif isinstance(content, bytes):
+        raise UsageError(f"{format_} is not text", "write it to a file: --output FILE")
+    else:
+        print_result(content, end="")

@@ -32,21 +32,11 @@ def import_(
     commbench import nccl-tests.log --op all_reduce
     commbench import osu_allgather.txt --ranks 16 --label mpi
     """
-    from commbench.analysis.csv_file import write_run_folder
-    from commbench.importers.hints import ImportHints
-    from commbench.importers.registry import import_run
+    from commbench import api
     from commbench.output.console import print_result, print_status
-    from commbench.report.run_table import run_text
-    from commbench.results.run_folder import create_folder, new_folder
-    from commbench.runner.option import require_label
 
-    if label is not None:
-        require_label(label)
-    run = import_run(file, ImportHints(ranks, op, dtype))
-    run = run._replace(header=run.header._replace(label=label or run.header.label))
-    folder = create_folder(output or new_folder(label or "imported"))
-    write_run_folder(folder, run)
-    print_result(run_text(run))
+    run = api.import_results(file, ranks=ranks, op=op, dtype=dtype, label=label, output=output)
+    print_result(run.text())
     for note in run.header.environment["notes"]:
         print_status(f"note: {' '.join(note.split())}")
-    print_status(f"results are in {folder}")
+    print_status(f"results are in {run.path}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from typer import Option
 
 from commbench.cli.options import Output, print_or_write
-from commbench.jobs.job import Job, parse_variables
 
 job = typer.Typer(
     add_completion=False,
@@ -72,14 +70,19 @@ def slurm(
     commbench job slurm --nodes 2 --nproc-per-node 4 --setup 'source venv/bin/activate' \\
         --output job.sh -- --op all_gather
     """
-    from commbench.jobs.slurm import SlurmOptions, batch_script
+    from commbench import api
+    from commbench.cli.run_parameters import parse_words
+    from commbench.jobs.slurm import SlurmOptions
 
     options = SlurmOptions(
         partition=partition, account=account, time=time, cpus_per_task=cpus_per_task,
         exclusive=exclusive, container=container, setup=tuple(setup or ()),
     )  # fmt: skip
-    job = make_job(context.args, nodes, nproc_per_node, gpus_per_node, env or ())
-    print_or_write(batch_script(job, options), output)
+    script = api.job_script(
+        parse_words(context.args, "job"), context.args, options, nodes=nodes,
+        nproc_per_node=nproc_per_node, gpus_per_node=gpus_per_node, env=env or (),
+    )  # fmt: skip
+    print_or_write(script, output)
 
 
 @job.command(context_settings=AFTER_DASHES, options_metavar=METAVAR)
@@ -122,42 +125,16 @@ def kubernetes(
     commbench job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1 \\
         --kind pytorchjob --output job.yaml -- --backend gloo
     """
-    from commbench.jobs.kubernetes import KubernetesOptions, manifest, parse_resources
+    from commbench import api
+    from commbench.cli.run_parameters import parse_words
+    from commbench.jobs.kubernetes import KubernetesOptions, parse_resources
 
     options = KubernetesOptions(
         image=image, kind=kind, name=name, namespace=namespace, claim=claim, runtime=runtime,
         resources=parse_resources(resource or []),
     )  # fmt: skip
-    job = make_job(context.args, nodes, nproc_per_node, gpus_per_node, env or ())
-    print_or_write(manifest(job, options), output)
-
-
-def make_job(
-    words: Sequence[str], nodes: int, ranks_per_node: int, gpus: int | None, env: Sequence[str]
-) -> Job:
-    """The job that runs `commbench run WORDS`.
-
-    Raises the error that every rank would raise, and that of options which the job sets itself.
-    """
-    from commbench.cli.run_parameters import parse_words
-    from commbench.spec.backends import BACKENDS
-    from commbench.spec.plan import require_ready_case
-
-    options = parse_words(words, "job")
-    backend = BACKENDS.get(options.backend or "")
-    device = options.device or (backend.devices[0] if backend else "cpu")
-    if gpus is None:
-        gpus = 0 if device == "cpu" else ranks_per_node
-    job = Job(
-        title=options.name,
-        words=tuple(words),
-        output=None if options.output is None else str(options.output),
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        gpus_per_node=gpus,
-        variables=parse_variables(env),
-    )
-    plan = options.plan(options.backend or "gloo", device, nodes * ranks_per_node)
-    if options.backend:
-        require_ready_case(plan)
-    return job
+    script = api.job_script(
+        parse_words(context.args, "job"), context.args, options, nodes=nodes,
+        nproc_per_node=nproc_per_node, gpus_per_node=gpus_per_node, env=env or (),
+    )  # fmt: skip
+    print_or_write(script, output)

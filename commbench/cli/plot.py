@@ -26,15 +26,9 @@ def plot(
     commbench plot results/ring results/tree --output plots
     commbench plot ring tree --output plots             runs by label, under results/
     """
-    from commbench.analysis.load import open_run
-    from commbench.importers.hints import ImportHints
+    from commbench import api
     from commbench.output.console import print_result, print_status
-    from commbench.report.plots import draw
-    from commbench.results.files import is_folder
-    from commbench.results.run_folder import find_run
 
-    paths = [find_run(text, print_status) for text in runs]
-    found = [open_run(path, ImportHints(ranks, op, dtype)) for path in paths]
-    first = Path(found[0].path)
-    for file in draw(found, output or (first if is_folder(first) else first.parent)):
+    found = [api.load(run, ranks=ranks, op=op, dtype=dtype, notify=print_status) for run in runs]
+    for file in api.plot(*found, output=output):
         print_result(file)

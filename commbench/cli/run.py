@@ -52,12 +52,22 @@ class RunPrinter:
         if error is None:
             from commbench.report.formats import format_run
 
-            print_result(format_run(run, self._options.format, self._options.peak))
+            verbose = self._options.verbose
+            print_result(
+                format_run(
+                    run,
+                    self._options.format,
+                    self._options.peak,
+                    is_condensed=not verbose,
+                    has_explanations=verbose,
+                )
+            )
         elif run.measurements:
             from commbench.report.run_table import run_text
 
-            # The error that follows tells the reason.
-            print_result(run_text(run._replace(end=run.end and run.end._replace(reason=""))))
+            # The error that follows gives the reason.
+            ended = run._replace(end=run.end and run.end._replace(reason=""))
+            print_result(run_text(ended, is_condensed=not self._options.verbose))
 
     def hung(self, error: CommbenchError) -> None:
         print_error(error.message, error.hint, error.details)
@@ -65,13 +75,11 @@ class RunPrinter:
 
 def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
-    from commbench.launch.torchrun_command import torchrun_line
+    from commbench import api
     from commbench.report.plan_table import plan_text
-    from commbench.runner.planning import plan_run
     from commbench.spec.plan import require_ready_case
 
-    planned = plan_run(options)
+    planned = api.plan_options(options)
     print_result(planned.summary)
-    line = [*torchrun_line(planned.nodes), *options.arguments()]
-    print_result(plan_text(planned.plan, shlex.join(line)))
+    print_result(plan_text(planned.plan, shlex.join(planned.torchrun_line)))
     require_ready_case(planned.plan)

@@ -25,12 +25,11 @@ def show(
     commbench show mine --peak nvlink4                   the newest of that label, under results/
     commbench show results/20261121-120000-sweep
     """
-    from commbench.analysis.load import open_run
+    from commbench import api
     from commbench.errors import UsageError
-    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
-    from commbench.report.formats import TABLE, format_run, require_format
-    from commbench.results.run_folder import find_run, find_sweep
+    from commbench.report.formats import TABLE, require_format
+    from commbench.results.run_folder import find_sweep
     from commbench.results.schema import COMPLETE
 
     require_format(format_, peak)
@@ -43,9 +42,8 @@ def show(
             )
         show_sweep(folder)
         return
-    path = find_run(run, print_status)
-    opened = open_run(path, ImportHints(ranks, op, dtype))
-    print_result(format_run(opened, format_, peak))
-    if (ended := opened.end) is None or ended.status != COMPLETE:
-        if_cut_off = "" if ended else "if it was cut off, "
-        print_status(f"{if_cut_off}`commbench run --resume {opened.path}` goes on with it")
+    loaded = api.load(run, ranks=ranks, op=op, dtype=dtype, notify=print_status)
+    print_result(loaded.text(format_, peak))
+    if (end := loaded.end) is None or end.status != COMPLETE:
+        if_cut_off = "" if end else "if it was cut off, "
+        print_status(f"{if_cut_off}`commbench run --resume {loaded.path}` goes on with it")

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
 from commbench.explain.row_text import explain_row
 from commbench.explain.run_text import explain_run
+from commbench.importers.hints import ImportHints
 from commbench.results.files import path_exists
-from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import find_run
-from commbench.results.schema import OK, Batch, Measurement, RunHeader
+from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader
 from commbench.spec.case import READY
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.links import Peak, parse_peak
@@ -36,7 +37,7 @@ class QuotedCall(NamedTuple):
 
 
 def answer(
-    what: str,
+    what: str | Run,
     quoted_call: QuotedCall,
     op: str | None,
     peak: str | None,
@@ -44,14 +45,17 @@ def answer(
 ) -> str:
     """The explanation of a run, or of an operation's call.
 
-    `what` is a path, else an operation, else a run's label. `notify` gets a message where the
-    newest of several runs of a label was chosen.
+    A text `what` is a path, else an operation, else a run's label. `notify` gets a message where
+    the newest of several runs of a label was chosen.
     """
     parsed_peak = parse_peak(peak) if peak is not None else None
+    if not isinstance(what, str):
+        return _explain_run(what, quoted_call, op, parsed_peak)
     found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
     if isinstance(found, Operation):
         return _explain_call(found, quoted_call, op, parsed_peak)
-    return _explain_run(found or Path(what), quoted_call, op, parsed_peak)
+    run = open_run(found or find_run(what, notify), ImportHints(operation=op))
+    return _explain_run(run, quoted_call, op, parsed_peak)
 
 
 def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
@@ -116,13 +120,12 @@ def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
             )
 
 
-def _explain_run(path: Path, quoted_call: QuotedCall, op: str | None, peak: Peak | None) -> str:
-    run = read_run(path)
+def _explain_run(run: Run, quoted_call: QuotedCall, op: str | None, peak: Peak | None) -> str:
     for option, value in quoted_call._asdict().items():
         if value is not None and option != "size":
             raise UsageError(
-                f"--{option} {value} is for an operation, and {path} is a run, which knows it",
-                f"leave --{option} out",
+                f"--{option} {value} describes a call of an operation, but {run.name} is a run",
+                f"leave out --{option}",
             )
     operation = None if op is None else find_operation(op)
     size = None if quoted_call.size is None else parse_size(quoted_call.size)

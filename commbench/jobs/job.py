@@ -9,6 +9,9 @@ from math import inf
 
 from commbench import __version__
 from commbench.errors import UsageError
+from commbench.runner.run_options import RunOptions
+from commbench.spec.backends import BACKENDS
+from commbench.spec.plan import require_ready_case
 from commbench.validation import require_within
 
 _TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -47,6 +50,38 @@ class Job:
         ranks = "1 rank" if self.ranks_per_node == 1 else f"{self.ranks_per_node} ranks"
         gpus = "1 GPU" if self.gpus_per_node == 1 else f"{self.gpus_per_node or 'no'} GPUs"
         return f"commbench {__version__} measures {self.title} on {nodes}, {ranks} and {gpus} each."
+
+
+def make_job(
+    run: RunOptions,
+    words: Sequence[str],
+    nodes: int,
+    ranks_per_node: int,
+    gpus_per_node: int | None,
+    variables: Sequence[str],
+) -> Job:
+    """The job that runs `commbench run WORDS`, whose options are `run`.
+
+    By default a node has a GPU for each rank if the run needs GPUs. Raises the error that every
+    rank would raise.
+    """
+    backend = BACKENDS.get(run.backend or "")
+    device = run.device or (backend.devices[0] if backend else "cpu")
+    if gpus_per_node is None:
+        gpus_per_node = 0 if device == "cpu" else ranks_per_node
+    job = Job(
+        title=run.name,
+        words=tuple(words),
+        output=None if run.output is None else str(run.output),
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=gpus_per_node,
+        variables=parse_variables(variables),
+    )
+    plan = run.plan(run.backend or "gloo", device, nodes * ranks_per_node)
+    if run.backend:
+        require_ready_case(plan)
+    return job
 
 
 def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -63,6 +63,10 @@ class KubernetesOptions:
             if name is not None:
                 require_match(pattern, option, name, words)
 
+    def script(self, job: Job) -> str:
+        """The manifest of the job."""
+        return manifest(job, self)
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:

@@ -48,6 +48,10 @@ class SlurmOptions:
             require_printable("--setup", line)
         slurm_time(self.time)
 
+    def script(self, job: Job) -> str:
+        """The batch script of the job."""
+        return batch_script(job, self)
+
 
 def slurm_time(text: str) -> str:
     """A time limit in Slurm's notation: `30m` becomes `00:30:00`, Slurm's own forms stay."""

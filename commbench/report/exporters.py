@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from commbench import units
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun, make_case
-from commbench.errors import UnavailableError
+from commbench.errors import UnavailableError, UsageError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text
 from commbench.report.openmetrics import openmetrics
 from commbench.units import GB, MICRO
+from commbench.validation import choose
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -101,3 +102,19 @@ EXPORTERS: dict[str, Exporter] = {
         Exporter("openmetrics", openmetrics),
     )
 }
+
+
+def require_exporter(format_: str) -> None:
+    """Raise UsageError for an unknown format."""
+    choose("format", format_, EXPORTERS)
+
+
+def export_run(source: LoadedRun, format_: str) -> str | bytes:
+    """The run in that format; UsageError where the format needs data that `source` lacks."""
+    exporter = EXPORTERS[format_]
+    if exporter.needs_run and source.run is None:
+        raise UsageError(
+            f"{format_} needs the samples of the run, and {source.path} has none",
+            "give the run folder or its run.jsonl",
+        )
+    return exporter.export(source)

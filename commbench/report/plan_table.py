@@ -29,9 +29,13 @@ def plan_text(plan: Plan, torchrun_line: str) -> str:
                 )
             ),
             f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
-            f"The same with torchrun:\n{torchrun_line}",
+            f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
         )
     )
+
+
+def _times(launches: int) -> str:
+    return f", to be run {launches} times" if launches > 1 else ""
 
 
 def _plan_cells(case: Case) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
+from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
@@ -14,11 +15,20 @@ from commbench.output.table import BOLD, clean, style, table
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
-from commbench.units import format_bytes, format_GBps, format_time
+from commbench.units import format_bytes, format_GBps, format_size, format_time
+
+_TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
+TIMING_HEADINGS = (" over ".join(_TIMINGS), "size", *_TIMINGS, "ratio")
 
 
 def timing_modes_text(rows: Sequence[ResultRow]) -> str:
     """A table of times in two timing modes and their ratio; empty where no case has both."""
+    lines = compare_timing_modes(rows)
+    return "\n".join(table(TIMING_HEADINGS, lines, left=TIMING_HEADINGS[0])) if lines else ""
+
+
+def compare_timing_modes(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
+    """The cells under TIMING_HEADINGS for each case that was timed in both modes."""
     first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
     times: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows:
@@ -26,42 +36,95 @@ def timing_modes_text(rows: Sequence[ResultRow]) -> str:
             case = row.measurement.case
             found = times.setdefault((case.title_without("timing"), case.size_bytes), {})
             found[case.timing] = row.time.median
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for (title, size), found in times.items():
         if first.name in found and second.name in found:
             one, other = found[first.name], found[second.name]
             ratio = f"{one / other:.2f}" if other else ""
             shown = format_bytes(size) if size else ""
             lines.append((title, shown, format_time(one), format_time(other), ratio))
-    if not lines:
-        return ""
-    title = f"{first.heading} over {second.heading}"
-    headings = (title, "size", first.heading, second.heading, "ratio")
-    return "\n".join(table(headings, lines, left=title))
+    return lines
 
 
-def warnings_text(
+MOST_WARNINGS = 3
+"""Warnings that are printed by default."""
+
+
+class RowsWarning(NamedTuple):
+    """A diagnostic that applies to some rows of a run."""
+
+    name: str
+    which: str
+    """The rows in a few words: `all rows`, `1M-64M`."""
+    message: str
+    """What is wrong, and what to do."""
+    explanation: str
+    """What the message means, in sentences."""
+    rows: tuple[str, ...]
+    """The names of the rows; empty if they are all rows."""
+
+
+def find_warnings(
     rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
-) -> str:
-    """The warnings about these rows, with the rows concerned and advice; empty if there are none.
+) -> list[RowsWarning]:
+    """The warnings about these rows, the most important first.
 
-    `name_rows` describes some of the rows in a few words; by default their sizes or kinds do.
+    `name_rows` describes some of the rows in a few words; by default their sizes do.
     """
     concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
     for row in rows:
-        for diagnostic, figure in diagnose_row(row).items():
+        for diagnostic, figure in find_causes(row).items():
             concerned.setdefault(diagnostic, []).append((row, figure))
-    timed = sum(row.time is not None for row in rows)
-    texts = []
+    timed = [row for row in rows if row.time]
+    warnings = []
     for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
-        found = concerned[diagnostic]
-        which = "all rows"
-        if len(found) < timed:
-            which = (name_rows or _name_rows)([row for row, _ in found])
-        texts.append(
-            fill(f"{diagnostic.name} ({which}): {diagnostic.describe(found)}.", "  ", "    ")
-        )
-    return "\n".join([style("Be warned:", BOLD), *texts]) if texts else ""
+        own = [row for row, _ in concerned[diagnostic]]
+        is_all = len(own) == len(timed)
+        which = "all rows" if is_all else (name_rows or partial(_name_sizes, timed=timed))(own)
+        message = diagnostic.describe(concerned[diagnostic])
+        names = () if is_all else tuple(row.measurement.case.name for row in own)
+        found = RowsWarning(diagnostic.name, which, message, diagnostic.explanation, names)
+        warnings.append(found)
+    return warnings
+
+
+def warnings_text(
+    rows: Sequence[ResultRow],
+    name_rows: Callable[[Sequence[ResultRow]], str] | None = None,
+    most: int | None = MOST_WARNINGS,
+    name: str = "RUN",
+) -> str:
+    """The warnings about these rows, one line each; empty if there are none.
+
+    More than `most` warnings are only counted, with the command that prints them for the run called
+    `name`. None gives all of them, each with an explanation and the names of its rows.
+    """
+    found = find_warnings(rows, name_rows)
+    lines = []
+    for warning in found[:most]:
+        text = f"{warning.name} ({warning.which}): {warning.message}"
+        lines.append(fill(text, "  ", "    "))
+        if most is None:
+            names = f" Rows: {list_some(warning.rows, 8)}." if warning.rows else ""
+            lines.append(fill(f"{warning.explanation}{names}", "    ", "    "))
+    if most is not None and len(found) > most:
+        more = f"{len(found) - most} more: `commbench show {name} --warnings`"
+        lines.append(fill(more, "  ", "    "))
+    return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
+
+
+def _name_sizes(rows: Sequence[ResultRow], timed: Sequence[ResultRow]) -> str:
+    """Some of the timed rows in a few words: `1M`, `8M-64M`, or how many they are."""
+    if len({row.measurement.case.title for row in timed}) > 1 or not rows[0].measurement.case.dtype:
+        return f"{len(rows)} rows" if len(rows) > 1 else rows[0].measurement.case.name
+    every = sorted(row.measurement.case.size_bytes for row in timed)
+    sizes = sorted(row.measurement.case.size_bytes for row in rows)
+    if len(sizes) == 1:
+        return format_size(sizes[0])
+    first = every.index(sizes[0])
+    if every[first : first + len(sizes)] == sizes:
+        return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
+    return f"{len(rows)} sizes"
 
 
 SLOWER = 1.6
@@ -102,6 +165,12 @@ def find_slow_links(link_probes: Sequence[LinkProbe]) -> tuple[SlowLink, ...]:
 
 def slow_links_text(header: RunHeader) -> str:
     """The hosts whose links are slower than those of the others; empty if there are none."""
+    texts = [fill(text, "  ", "    ") for text in describe_slow_links(header)]
+    return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
+
+
+def describe_slow_links(header: RunHeader) -> list[str]:
+    """A sentence for each slow link, the slowest first."""
     hosts = {rank.rank: rank.host for rank in header.ranks}
     several = len(set(hosts.values())) > 1
 
@@ -118,8 +187,8 @@ def slow_links_text(header: RunHeader) -> str:
             f"{format_time(probe.seconds)} ({speed} GB/s), {slow.times:.1f} times as long as "
             "between the other hosts."
         )
-        texts.append(fill(text, "  ", "    "))
-    return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
+        texts.append(text)
+    return texts
 
 
 def interfaces_text(header: RunHeader) -> str:
@@ -135,20 +204,13 @@ def interfaces_text(header: RunHeader) -> str:
     return fill(f"Hosts talk through {'; '.join(parts)}.", rest="  ")
 
 
-def _name_rows(rows: Sequence[ResultRow]) -> str:
-    """The rows in a few words: their sizes, or their names where they are of several kinds."""
-    if len({row.measurement.case.title for row in rows}) > 1 or not rows[0].measurement.case.dtype:
-        return list_some([row.measurement.case.name for row in rows], 2)
-    return list_some([format_bytes(row.measurement.case.size_bytes) for row in rows], 6)
-
-
 _ENDED = {"failed": "This run failed", "interrupted": "This run was interrupted"}
 
 
 def run_end_text(run: Run) -> str:
     """How a run ended that is not complete; empty for a complete one."""
     if run.end is None:
-        return "This run has not ended: it still goes on, or was cut off."
+        return "This run has not ended: it is still running, or it was cut off."
     if run.end.status == "complete":
         return ""
     ended = _ENDED.get(run.end.status, f"This run ended as {run.end.status}")

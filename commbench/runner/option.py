@@ -14,8 +14,9 @@ from commbench.units import parse_size, parse_sizes, size_range
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
-ALWAYS, IF_CHANGED, NEVER = "always", "if changed", "never"
-"""When an option stands in RunOptions.arguments()."""
+ALWAYS, IF_CHANGED, IN_COMMAND, NEVER = "always", "if changed", "in a user's command", "never"
+"""When an option is one of RunOptions.arguments(). IN_COMMAND: only in a command for the user to
+run, and there if changed; it concerns the process that reports, not the measurement."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REFUSALS = {
     "resume": "{} does not go with --resume",

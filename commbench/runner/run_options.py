@@ -17,6 +17,7 @@ from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
 from commbench.runner.option import (
     ALWAYS,
     IF_CHANGED,
+    IN_COMMAND,
     NEVER,
     RunOption,
     parse_names,
@@ -172,7 +173,8 @@ class RunOptions:
     )  # fmt: skip
     output: Path | None = _option(  # noqa: RUF009 - it gives a field
         "DIR", "Folder of this run, new or empty.  [default: results/TIME-LABEL]", default=None,
-        parse=Path, refused_by={"resume": "leave it out: a run is resumed in its own folder"},
+        parse=Path, passed_on=IN_COMMAND,
+        refused_by={"resume": "leave it out: a run is resumed in its own folder"},
     )  # fmt: skip
     resume: str | None = _option(
         "RUN", "Go on with a run that was cut off, in its folder and under its plan: folder, or "
@@ -183,13 +185,14 @@ class RunOptions:
     )  # fmt: skip
     format: str = _option(
         "HOW", FORMAT_HELP, default="table", require=partial(require_format, peak=None),
+        passed_on=IN_COMMAND,
         refused_by={"api": "leave it out: nothing is printed"},
     )  # fmt: skip
     peak: str | None = _option(
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
     )
     plots: bool = _option(
-        "", "Draw no plots.", default=True, flags=("--no-plots",),
+        "", "Draw no plots.", default=True, flags=("--no-plots",), passed_on=IN_COMMAND,
         refused_by={"measure": "call plot() of the run"},
     )  # fmt: skip
     dry_run: bool = _option(
@@ -201,7 +204,7 @@ class RunOptions:
     )  # fmt: skip
     verbose: bool = _option(
         "", "Say how ranks are started, and why.", default=False, flags=("--verbose", "-v"),
-        refused_by={
+        passed_on=IN_COMMAND, refused_by={
             "sweep": "a sweep runs quietly", "api": "leave it out: nothing is printed",
         },
     )  # fmt: skip
@@ -241,17 +244,30 @@ class RunOptions:
         """The label, or one made of the operations."""
         return self.label or ("-".join(self.op) if len(self.op) <= 3 else "collectives")
 
-    def arguments(self) -> list[str]:
-        """The options after `commbench run` that give the same plan to ranks that join."""
+    def arguments(self, *, for_user: bool = False) -> list[str]:
+        """The options after `commbench run` that give the same plan to ranks that join; for a user
+        to run, also those about output."""
+        changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
         return [
             _argument(option, getattr(self, option.name))
             for option in _FIELDS.values()
             if option.passed_on == ALWAYS
-            or (option.passed_on == IF_CHANGED and getattr(self, option.name) != option.default)
+            or (option.passed_on in changed and getattr(self, option.name) != option.default)
+        ]
+
+    def command(self) -> list[str]:
+        """The `commbench run` command of these options, without those that have their default."""
+        told = ("op", "sizes")
+        return ["commbench", "run"] + [
+            _argument(option, value)
+            for option in _FIELDS.values()
+            if (value := getattr(self, option.name)) != option.default or option.name in told
         ]
 
 
 def _argument(option: RunOption, value: Any) -> str:
+    if option.is_switch:  # it is given only where its value is not the default
+        return option.flag
     if isinstance(value, bool):
         return option.flag if value else f"--no-{option.flag[2:]}"
     return f"{option.flag}={value_text(value)}"

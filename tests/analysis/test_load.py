@@ -1,8 +1,8 @@
 import pandas
 from commands import Commbench
 
+from commbench import frame
 from commbench.analysis.columns import COLUMNS
-from commbench.analysis.load import frame
 
 
 def test_runs_become_one_tidy_frame_that_agrees_with_results_csv(

@@ -204,6 +204,24 @@ def test_plot_draws_several_runs_and_overwrites_nothing(
     assert again.out == "one/busbw-2.png\none/time-2.png\n"
 
 
+def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
+    commbench: Commbench,
+) -> None:
+    """What torchrun itself takes is before `--module`; the options of output are at the end."""
+    ended = commbench(
+        "run", "--sizes", "1K", "--dry-run", "--nproc-per-node", "3", "--label", "ring", "--format",
+        "nccl-tests", "--no-plots", "-v", "--launches", "2", "--output", "here", "--no-check",
+        "--budget", "1", "--cpu-mode", "plain",
+    )  # fmt: skip
+    heading, line = ended.out.splitlines()[-2:]
+    assert heading == "The same with torchrun, to be run 2 times:"
+    assert line.startswith("torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
+    assert line.endswith(
+        "--budget=1 --timeout=120 --cpu-mode=plain --no-check --label=ring --output=here "
+        "--format=nccl-tests --no-plots --verbose"
+    )
+
+
 def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "gather,barrier", "--sizes", "10,1000", "--dry-run",
                       "--nproc-per-node", "3")  # fmt: skip
@@ -243,7 +261,8 @@ Cases: 3; a rank needs at most 1328 B for buffers.
 
 The same with torchrun:
 torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier \
---sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=120 --check
+--sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=120 \
+--check --output=run
 """
 
 
@@ -273,7 +292,7 @@ JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
-     JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "run"],
+     JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "other"],
      ["export", "run", "--format", "openmetrics"]],
 )  # fmt: skip
 def test_what_only_reads_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:

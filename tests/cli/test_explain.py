@@ -284,8 +284,8 @@ REFUSED = {
         "run.jsonl, or a label under results/",
     ),
     "run --ranks 2": (
-        "--ranks 2 is for an operation, and run is a run, which knows it",
-        "leave --ranks out",
+        "--ranks 2 describes a call of an operation, but all_reduce-barrier is a run",
+        "leave out --ranks",
     ),
     "run --op gather": (
         "all_reduce-barrier has no gather",

@@ -97,9 +97,7 @@ def test_several_variables_fold_to_the_fastest_setting_and_the_file_has_all(tmp_
     rows = table_of(tmp_path)
     assert [row[2:5] for row in rows] == [["TREE", "Simple", "unset"]] * 4
     result = load_sweep(tmp_path)
-    assert "sweep.csv has the times under all settings" in " ".join(
-        sweep_text(result).split()
-    )
+    assert "sweep.csv has the times under all settings" in " ".join(sweep_text(result).split())
     assert len(list(result.frame_rows())) == 12 * 4
     (sentence,) = kind_sentences(result)
     assert sentence.count("takes") == 2, "the extreme ones; the others lie between"
@@ -107,8 +105,8 @@ def test_several_variables_fold_to_the_fastest_setting_and_the_file_has_all(tmp_
 
 def test_operations_share_a_table_and_have_a_sentence_each(tmp_path: Path) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, operations=["broadcast", "barrier"])
-    lines = lines_of(tmp_path)
-    kinds = [line.partition(":")[0] for line in lines[1:3]]
+    lines, sentences = lines_of(tmp_path), kind_sentences(load_sweep(tmp_path))
+    kinds = [sentence.partition(":")[0] for sentence in sentences]
     assert kinds == ["broadcast float32 in_place root 0", "barrier"]
     assert sum(line.startswith("  ──") for line in lines) == 1
     assert lines.count("  barrier") == 1

@@ -7,47 +7,62 @@ error.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from commbench.api.reports import report
+from commbench.api.runs import (
+    Run,
+    as_results,
+    explain,
+    export,
+    frame,
+    ignore,
+    import_results,
+    load,
+    plot,
+)
+from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
-from commbench.runner.planning import RunListener
+from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from commbench.analysis.load import LoadedRun
+    from commbench.api.runs import AnyRun
     from commbench.compare.comparison import Comparison
+    from commbench.doctor.checkup import DoctorReport
     from commbench.gate.gate import GateResult
     from commbench.gate.rules import Rule
-    from commbench.sweep.result import SweepResult
-    from commbench.sweep.session import SweepListener, SweepOptions
-    from commbench.sweep.settings import Setting
+    from commbench.jobs.kubernetes import KubernetesOptions
+    from commbench.jobs.slurm import SlurmOptions
 
-    AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
-    """A run, or the path or label of one."""
-
-
-class Run(schema.Run):
-    """A recorded run: its header, with the plan, and its measurements, with every sample."""
-
-    __slots__ = ()
-
-    def frame(self) -> DataFrame:
-        """A row per case, with the columns of results.csv."""
-        from commbench.analysis.load import as_loaded_run
-
-        return as_loaded_run(self).frame()
-
-    def plot(self, folder: str | Path | None = None) -> list[Path]:
-        """Draw bus bandwidth and time against size; the files, by default in the run's folder."""
-        from commbench.report.plots import draw
-
-        return draw([self], Path(self.path if folder is None else folder))
+__all__ = [
+    "Run",
+    "check",
+    "compare",
+    "doctor",
+    "environment",
+    "explain",
+    "export",
+    "frame",
+    "import_results",
+    "job_script",
+    "load",
+    "load_sweep",
+    "measure",
+    "plan_options",
+    "plot",
+    "report",
+    "resume_sweep",
+    "run",
+    "run_options",
+    "run_sweep",
+    "sweep",
+]
 
 
 class _Recorder:
@@ -147,19 +162,63 @@ measure.__signature__ = _make_signature(  # type: ignore[attr-defined]
 )
 
 
-def load(
-    run: str | Path, *, ranks: int | None = None, op: str | None = None, dtype: str | None = None
-) -> Run:
-    """Load a run by its folder, journal or label under results/, or from another tool's file.
+def plan_options(options: RunOptions) -> PlannedRun:
+    """What a run with these options would measure, and on which ranks. Starts nothing."""
+    from commbench.runner.planning import plan_run
 
-    `ranks`, `op` and `dtype` are for other tools' files that do not tell them. Raises RecordsError
-    where there is no such run, UsageError where one of those is missing.
+    return plan_run(options)
+
+
+def doctor(
+    *,
+    seconds: float = 60.0,
+    rounds: int = 3,
+    nproc_per_node: int = 2,
+    notify: Callable[[str], None] = ignore,
+) -> DoctorReport:
+    """Look for what disturbs measurements with CPU ranks on this host; takes about `seconds`.
+
+    Every CPU mode is tried `rounds` times. `notify` gets lines about progress. An error that ends
+    the check early is in the `trouble` of the report.
     """
-    from commbench.analysis.load import open_run
-    from commbench.importers.hints import ImportHints
-    from commbench.results.run_folder import find_run
+    start = time.monotonic()
+    from commbench.doctor.checkup import DoctorOptions, examine
+    from commbench.launch.process_setup import import_torch
 
-    return Run(*open_run(find_run(str(run)), ImportHints(ranks, op, dtype)))
+    options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
+    import_torch()
+    return examine(options, start, notify)
+
+
+def environment() -> dict[str, Any]:
+    """What this machine offers: versions, devices, backends, host facts and environment variables,
+    without those that may hold secrets."""
+    from commbench.host.environment import device_names, gather_facts
+    from commbench.launch.devices import detect_capabilities
+
+    devices = detect_capabilities().devices
+    gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
+    gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
+    return gather_facts() | {"devices": gpus or "no GPU"}
+
+
+def job_script(
+    run: RunOptions,
+    words: Sequence[str],
+    options: SlurmOptions | KubernetesOptions,
+    *,
+    nodes: int,
+    nproc_per_node: int,
+    gpus_per_node: int | None = None,
+    env: Sequence[str] = (),
+) -> str:
+    """A script for Slurm or a manifest for Kubernetes that runs `commbench run WORDS`.
+
+    `run` are the options that `words` hold. Raises the error that every rank would raise.
+    """
+    from commbench.jobs.job import make_job
+
+    return options.script(make_job(run, words, nodes, nproc_per_node, gpus_per_node, env))
 
 
 def compare(
@@ -180,7 +239,7 @@ def compare(
     from commbench.units import parse_percentage
 
     within = parse_percentage(str(tolerance), "tolerance")
-    first, second = _loaded(a, COMPARED), _loaded(b, COMPARED)
+    first, second = as_results(a, COMPARED), as_results(b, COMPARED)
     require_two_runs(first, second)
     comparison = compare(first, second, within)
     require_comparable([comparison], force)
@@ -195,123 +254,34 @@ def check(
     max_slowdown: str | Sequence[str] = (),
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
+    undecided: str | None = None,
     allow_unmatched: bool = False,
     force: bool = False,
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
 
-    The `outcome` of the result is "pass", "fail" or "undecided". Raises UsageError where there is
-    no rule, or a rule matches no row.
+    The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
+    rows count as: "pass", "fail", or None (docs/comparing.md). Raises UsageError where there is no
+    rule, or run and baseline cannot be compared.
     """
-    from commbench.compare.comparison import COMPARED, require_comparable
+    from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
     from commbench.gate.gate import CHECKED, check
+    from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
+    from commbench.validation import choose
 
+    if undecided is not None:
+        choose("--undecided", undecided, {PASS: None, FAIL: None})
     if rules is None or isinstance(rules, (str, Path)):
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         rules = select_rules(texts, Path(rules) if rules else None, against is not None)
-    checked = _loaded(run, CHECKED)
-    baseline = None if against is None else _loaded(against, COMPARED)
-    result = check(checked, rules, baseline, allow_unmatched)
+    checked = as_results(run, CHECKED)
+    baseline = None if against is None else as_results(against, COMPARED)
+    if baseline is not None:
+        require_two_runs(checked, baseline)
+    result = check(checked, rules, baseline, allow_unmatched, undecided or "")
     if result.comparison:
         require_comparable([result.comparison], force)
     return result
-
-
-def sweep(
-    *,
-    env: Mapping[str, Sequence[str]] | None = None,
-    vary: Mapping[str, Sequence[Any]] | None = None,
-    rounds: int = 3,
-    tolerance: str | float = "5%",
-    label: str | None = None,
-    output: str | Path | None = None,
-    export: str | None = None,
-    force: bool = False,
-    **options: Any,
-) -> SweepResult:
-    """Measure the same cases under every combination of settings.
-
-    `env` has the values of environment variables ("-" leaves one unset), `vary` those of options of
-    `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
-    other keywords are the options of `commbench run`, as for `run`. Settings that could not be
-    measured are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
-    """
-    from commbench.sweep.session import SweepOptions
-    from commbench.sweep.settings import make_settings
-    from commbench.units import parse_percentage
-
-    varied = {name.replace("_", "-"): tuple(map(str, v)) for name, v in (vary or {}).items()}
-    settings = make_settings({name: tuple(v) for name, v in (env or {}).items()}, varied)
-
-    def parse(setting: Setting) -> RunOptions:
-        names = {name.replace("-", "_"): value for name, value in setting.options}
-        values = {n: int(v) if RUN_OPTIONS[n].type == int | None else v for n, v in names.items()}
-        return parse_options({"plots": False, **options, **values}, "api", "sweep")
-
-    return run_sweep(
-        SweepOptions(
-            settings=settings,
-            runs=tuple(map(parse, settings)),
-            rounds=rounds,
-            tolerance=parse_percentage(str(tolerance), "tolerance"),
-            label=label,
-            output=None if output is None else Path(output),
-            export=export,
-            force=force,
-        ),
-        _SilentListener(),
-    )
-
-
-class _SilentListener:
-    """Ignores what a sweep tells; its progress goes to standard error by itself."""
-
-    def status(self, line: str) -> None:
-        pass
-
-    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:
-        pass
-
-
-def run_sweep(options: SweepOptions, listener: SweepListener) -> SweepResult:
-    """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results."""
-    from commbench.runner.process_state import restored_process_state
-    from commbench.sweep import session
-
-    with restored_process_state():
-        return session.start(options, listener)
-
-
-def resume_sweep(
-    sweep: str | Path,
-    listener: SweepListener | None = None,
-    *,
-    tolerance: float | None = None,
-    export: str | None = None,
-) -> SweepResult:
-    """Measure what is missing of a sweep: its folder, or its name under results/."""
-    from commbench.runner.process_state import restored_process_state
-    from commbench.sweep import session
-
-    with restored_process_state():
-        return session.resume(str(sweep), listener or _SilentListener(), tolerance, export)
-
-
-def load_sweep(sweep: str | Path) -> SweepResult:
-    """Load a sweep by its folder, or by its name under results/; RecordsError if there is none."""
-    from commbench.sweep.result import load_sweep
-
-    return load_sweep(sweep)
-
-
-def _loaded(run: AnyRun, columns: Collection[str]) -> schema.Run | LoadedRun:
-    """A run that may be given by its path or label."""
-    if not isinstance(run, (str, Path)):
-        return run
-    from commbench.analysis.load import load
-    from commbench.results.run_folder import find_run
-
-    return load(find_run(str(run)), columns)

@@ -1,0 +1,217 @@
+"""Recorded runs: loading, tables, plots, other formats, and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from commbench.errors import UsageError
+from commbench.results import schema
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from commbench.analysis.load import LoadedRun
+
+    AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
+    """A run, or the path or label of one."""
+
+
+class Run(schema.Run):
+    """A recorded run: its header, with the plan, and its measurements, with every sample.
+
+    `print(run)` prints the table of `commbench show`.
+    """
+
+    __slots__ = ()
+
+    def frame(self) -> DataFrame:
+        """A pandas DataFrame with a row per case and the columns of results.csv."""
+        from commbench.analysis.load import as_loaded_run
+
+        return as_loaded_run(self).frame()
+
+    def text(
+        self, format: str = "table", peak: str | None = None, *, warnings: bool = False
+    ) -> str:
+        """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
+        the one that the run was given. With `warnings` every warning is explained."""
+        from commbench.report.formats import format_run, require_format
+
+        require_format(format, peak)
+        return format_run(self, format, peak, has_explanations=warnings)
+
+    def plot(self, output: str | Path | None = None) -> list[Path]:
+        """Draw bus bandwidth and time against size: see `plot`."""
+        return plot(self, output=output)
+
+    def export(self, format: str = "csv", output: str | Path | None = None) -> str | bytes:
+        """The rows in another format: see `export`."""
+        return export(self, format, output)
+
+    def report(self, output: str | Path, format: str | None = None) -> Path:
+        """Write a report about this run into the new file `output`: see `commbench.report`."""
+        from commbench.api.reports import report
+
+        report(self, output=output, format=format)
+        return Path(output)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<commbench.Run {self.name!r}, {len(self.measurements)} rows, {self.path}>"
+
+
+def ignore(line: str) -> None:
+    """Take no notice of a line."""
+
+
+def load(
+    run: AnyRun,
+    *,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> Run:
+    """Load a run by its folder, its journal or its label under results/, or from another tool's
+    file. A Run is returned as it is.
+
+    `ranks`, `op` and `dtype` describe another tool's file that does not contain them. `notify` gets
+    a line where the newest of several runs with one label was chosen.
+
+    Raises RecordsError where there is no such run, or only a results.csv, which has no samples.
+    Raises UsageError where `ranks`, `op` or `dtype` is missing.
+    """
+    from commbench.analysis.load import open_run, require_samples
+    from commbench.importers.hints import ImportHints
+    from commbench.results.run_folder import find_run
+
+    if isinstance(run, Run):
+        return run
+    if not isinstance(run, (str, Path)):
+        return Run(*require_samples(run))
+    return Run(*open_run(find_run(str(run), notify), ImportHints(ranks, op, dtype)))
+
+
+def frame(*runs: AnyRun) -> DataFrame:
+    """One pandas DataFrame of several runs: the columns of results.csv after `run`, the run's name.
+
+    Values that were not measured are `pandas.NA`. Raises RecordsError for what is no run.
+    """
+    from commbench.analysis.columns import COLUMNS
+    from commbench.analysis.load import as_loaded_run, join_frames
+
+    return join_frames([as_loaded_run(as_results(run, COLUMNS)) for run in runs])
+
+
+def plot(*runs: AnyRun, output: str | Path | None = None) -> list[Path]:
+    """Draw bus bandwidth and time against size, several runs in the same axes.
+
+    Returns the new files, busbw.png and time.png in the folder `output`; by default in the folder
+    of the first run. No file is overwritten: the next plot there is busbw-2.png. Raises
+    UnavailableError where no run has two sizes.
+    """
+    from commbench.report.plots import draw
+    from commbench.results.files import is_folder
+
+    if not runs:
+        raise UsageError("there is no run to plot", "name at least one run")
+    loaded = [load(run) for run in runs]
+    first = Path(loaded[0].path)
+    default = first if is_folder(first) else first.parent
+    return draw([*loaded], default if output is None else Path(output))
+
+
+def export(
+    run: AnyRun,
+    format: str = "csv",
+    output: str | Path | None = None,
+    *,
+    notify: Callable[[str], None] = ignore,
+) -> str | bytes:
+    """The rows of a run in another format: csv, json, markdown, nccl-tests, parquet, openmetrics.
+
+    Parquet is bytes, every other format is text. With `output` the content is also written to that
+    new file. Raises RecordsError where the file exists.
+    """
+    from commbench.analysis.columns import COLUMNS
+    from commbench.analysis.load import as_loaded_run
+    from commbench.report.exporters import export_run, require_exporter
+    from commbench.results.files import write_new
+
+    require_exporter(format)
+    content = export_run(as_loaded_run(as_results(run, COLUMNS, notify)), format)
+    if output is not None:
+        write_new(Path(output), content)
+    return content
+
+
+def import_results(
+    file: str | Path,
+    *,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    label: str | None = None,
+    output: str | Path | None = None,
+) -> Run:
+    """Make a run folder of the file of nccl-tests, OSU, IMB or PARAM, and return the run.
+
+    `ranks`, `op` and `dtype` describe a file that does not contain them. The label is by default
+    the name of the file, the folder `output` is by default results/TIME-LABEL.
+    """
+    from commbench.analysis.csv_file import write_run_folder
+    from commbench.importers.hints import ImportHints
+    from commbench.importers.registry import import_run
+    from commbench.results.run_folder import create_folder, new_folder
+    from commbench.runner.option import require_label
+
+    if label is not None:
+        require_label(label)
+    found = import_run(Path(file), ImportHints(ranks, op, dtype))
+    header = found.header._replace(label=label or found.header.label)
+    folder = create_folder(Path(output) if output else new_folder(label or "imported"))
+    imported = Run(*found._replace(path=str(folder), header=header))
+    write_run_folder(folder, imported)
+    return imported
+
+
+def explain(
+    what: AnyRun,
+    *,
+    op: str | None = None,
+    size: str | None = None,
+    peak: str | None = None,
+    ranks: int | None = None,
+    time: str | None = None,
+    dtype: str | None = None,
+    timing: str | None = None,
+    nodes: int | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> str:
+    """Explain a run, or one call of an operation, with the formulas of its figures.
+
+    `what` is a run, or the name of an operation. `op` and `size` choose rows of a run. A call of an
+    operation needs `ranks`, `size` and `time`, such as 8, "1G" and "4.2ms". Raises UsageError for
+    an option that is missing or has no meaning here.
+    """
+    from commbench.explain.query import QuotedCall, answer
+
+    call = QuotedCall(ranks, size, time, dtype, timing, nodes)
+    text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
+    return answer(text_or_run, call, op, peak, notify)
+
+
+def as_results(
+    run: AnyRun, columns: Collection[str], notify: Callable[[str], None] = ignore
+) -> schema.Run | LoadedRun:
+    """A run that may be given by its path or label."""
+    if not isinstance(run, (str, Path)):
+        return run
+    from commbench.analysis.load import load
+    from commbench.results.run_folder import find_run
+
+    return load(find_run(str(run), notify), columns)
