@@ -89,16 +89,11 @@ def _head(run: Run) -> str:
 
 def describe_run(run: Run) -> str:
     """One line: how many ranks of which backend, where, and how they were timed."""
-    plan, hosts = run.header.plan, run.header.hosts
-    launches = f"{plan.launches} launches" if plan.launches > 1 else ""
+    plan = run.header.plan
+    launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
-    ranks = " ".join(filter(None, (str(plan.world_size), plan.backend, "ranks")))
-    where = (
-        f"{ranks} on {list_some(hosts, 3) or 'unknown hosts'}", plan.device,
-        f"cpu mode {plan.cpu_mode}" if run.header.ranks else "",
-    )  # fmt: skip
-    return "; ".join(filter(None, (", ".join(filter(None, where)), how, launches)))
+    return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
