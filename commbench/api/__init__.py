@@ -21,6 +21,7 @@ from commbench.api.runs import (
     frame,
     ignore,
     import_results,
+    list_runs,
     load,
     plot,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "frame",
     "import_results",
     "job_script",
+    "list_runs",
     "load",
     "measure",
     "plan_options",

@@ -13,6 +13,7 @@ from commbench.sweep.settings import Setting
 
 _VARIED = ", ".join(VARIED_OPTIONS)
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
+RUN_OPTIONS_USER = "sweep"
 
 
 def sweep(

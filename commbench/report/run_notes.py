@@ -77,6 +77,8 @@ def warnings_text(
             lines.append(fill(f"{diagnostic.explanation}{names}", "    ", "    "))
     if (more := len(found) - len(lines)) > 0 and most is not None:
         lines.append(fill(f"{more} more: `commbench show {name} --warnings`", "  ", "    "))
+    if not lines and most is None and timed:
+        return "No problems found."
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
 
 from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.output.paragraphs import WIDTH, fill, list_some, wrapped
-from commbench.output.table import BOLD, RED, clean, style, table, width
+from commbench.output.paragraphs import fill, list_some, wrapped
+from commbench.output.table import BOLD, RED, TableColumn, clean, fitting_table, style, table
 from commbench.report import run_notes
+from commbench.report.plan_table import MOST_ROWS, not_measured_text
+from commbench.results.run_folder import RESULTS
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.links import Peak
@@ -22,20 +25,6 @@ from commbench.units import (
     format_known_time,
     format_percent,
 )
-
-MOST_ROWS = 60
-"""A run of several kinds with more rows is printed as one table, with a row for each kind."""
-
-
-class TableColumn(NamedTuple):
-    """A column of the table. It is left out where all its cells are empty."""
-
-    heading: str
-    cell: Callable[[ResultRow], str]
-    importance: int
-    """Where a table is too wide, its columns of the lowest importance are left out."""
-    is_decimal: bool = False
-    """Whether the numbers are aligned at their decimal point."""
 
 
 def run_text(
@@ -56,7 +45,7 @@ def run_text(
         kinds.setdefault(row.measurement.case.title, []).append(row)
     timed = {title: own for title, found in kinds.items() if (own := _timed(found))}
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
-        tables = [_condensed_text(list(timed.values()), run.name)]
+        tables = [_condensed_text(list(timed.values()), _typed_name(run))]
     else:
         tables = [_kind_text(title, found, peak) for title, found in timed.items()]
     times = "once" if run.resumed == 1 else f"{run.resumed} times"
@@ -65,16 +54,27 @@ def run_text(
         _head(run),
         shared if run.header.gpu_shared else "",
         *tables,
-        _not_measured_text(kinds),
+        not_measured_text(
+            {
+                title: [(row.measurement.case.name, _why_missing(row)) for row in found]
+                for title, found in kinds.items()
+            }
+        ),
         run_notes.timing_modes_text(rows),
-        run_notes.warnings_text(rows, most=most_warnings, name=run.name),
+        run_notes.warnings_text(rows, most=most_warnings, name=_typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
         run_notes.peak_text(rows, peak) if peak else "",
-        f"This run was interrupted and resumed {times}." if run.resumed else "",
+        f"This run was cut off and resumed {times}." if run.resumed else "",
         run_notes.run_end_text(run),
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _typed_name(run: Run) -> str:
+    """The run as a command takes it: its label where it lies under results/, else its path."""
+    path = Path(run.path)
+    return run.name if path.parent == RESULTS else quote(run.path or run.name)
 
 
 def _timed(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -106,29 +106,6 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     ]
     summary = wrapped(curve_text(summarise_curve(rows)), margin=2)
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary])
-
-
-def fitting_table(columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> list[str]:
-    """The lines of a table of at most WIDTH columns: without empty columns, and without the least
-    important ones where they do not fit."""
-    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
-    filled = [(column, cells) for column, cells in filled if any(cells)]
-    filled = [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
-    while sum(_columns_of(column, cells) for column, cells in filled) > WIDTH:
-        filled.remove(min(filled, key=lambda found: found[0].importance))
-    headings = [column.heading for column, _ in filled]
-    return table(headings, list(zip(*(cells for _, cells in filled), strict=True)))
-
-
-def _columns_of(column: TableColumn, cells: Sequence[str]) -> int:
-    return 2 + max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
-
-
-def _align_decimals(cells: Sequence[str]) -> list[str]:
-    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
-    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
-    most = max(places)
-    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
 
 
 def curve_text(curve: CurveSummary) -> str:
@@ -189,21 +166,9 @@ def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
     return "\n".join([*lines, fill(clean(note), "  ", "  ")])
 
 
-def _not_measured_text(kinds: dict[str, list[ResultRow]]) -> str:
-    """What was not measured, and why."""
-    reasons: dict[str, list[str]] = {}
-    for title, rows in kinds.items():
-        missing = [row.measurement for row in rows if row.time is None]
-        for measurement in missing:
-            is_whole = len({m.reason for m in missing}) == 1 and len(missing) == len(rows)
-            why = f"{measurement.status}: {measurement.reason}"
-            names = reasons.setdefault(why, [])
-            names.append(title if is_whole else measurement.case.name)
-    texts = [
-        fill(f"{list_some(list(dict.fromkeys(names)), 4)}: {why}", "  ", "    ")
-        for why, names in reasons.items()
-    ]
-    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+def _why_missing(row: ResultRow) -> str:
+    measurement = row.measurement
+    return "" if row.time else f"{measurement.status}: {measurement.reason}"
 
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:
