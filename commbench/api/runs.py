@@ -51,6 +51,13 @@ class Run(schema.Run):
         """The rows in another format: see `export`."""
         return export(self, format, output)
 
+    def report(self, output: str | Path, format: str | None = None) -> Path:
+        """Write a report about this run into the new file `output`: see `commbench.report`."""
+        from commbench.api.reports import report
+
+        report(self, output=output, format=format)
+        return Path(output)
+
     def __str__(self) -> str:
         return self.text()
 

@@ -24,6 +24,7 @@ COMMAND_GROUPS = {
         "list": "List the runs in the folder results.",
         "show": "Print the table of a run, or the result of a sweep.",
         "plot": "Draw curves of one or several runs.",
+        "report": "Write one file for a browser, for paper or for a ticket.",
         "explain": "Explain a number: the formulas with the figures put in.",
         "export": "Write a run in another format.",
         "import": "Make a run folder of another tool's results.",

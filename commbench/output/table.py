@@ -60,12 +60,19 @@ WIDTH = 80
 """Columns of a terminal that a table takes, at most."""
 
 
+def fill_columns(
+    columns: Sequence[TableColumn], things: Sequence[Any]
+) -> list[tuple[TableColumn, list[str]]]:
+    """The columns that are not empty, each with its cells."""
+    filled = [(column, [column.cell(thing) for thing in things]) for column in columns]
+    filled = [(column, cells) for column, cells in filled if any(cells)]
+    return [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+
+
 def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list[str]:
     """The lines of a table with a row for each thing. Columns whose cells are all empty are left
     out, and so are the least important ones where the table would be wider than WIDTH."""
-    filled = [(column, [column.cell(thing) for thing in things]) for column in columns]
-    filled = [(column, cells) for column, cells in filled if any(cells)]
-    filled = [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+    filled = fill_columns(columns, things)
     while sum(2 + _widest(column, cells) for column, cells in filled) > WIDTH and len(filled) > 1:
         filled.remove(min(filled, key=lambda found: found[0].importance))
     headings = [column.heading for column, _ in filled]

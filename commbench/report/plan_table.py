@@ -37,16 +37,22 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
     parts = (
         format_facts(facts),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
-        not_measured_text(not_ready),
+        not_measured_text(list_missing(not_ready)),
         f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
 
 
-def not_measured_text(kinds: dict[str, list[tuple[str, str]]]) -> str:
-    """What is not measured, by reason. For each kind, by its title: the name of each case, and why
-    it is not measured, which is empty if it is."""
+def not_measured_text(lines: Sequence[str]) -> str:
+    """The lines of list_missing under a heading; empty if there are none."""
+    texts = [fill(line, "  ", "    ") for line in lines]
+    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+
+
+def list_missing(kinds: dict[str, list[tuple[str, str]]]) -> list[str]:
+    """A line for each reason why cases are not measured. For each kind, by its title, `kinds` has
+    the name of each case and why it is not measured, which is empty if it is."""
     reasons: dict[str, list[str]] = {}
     for title, cases in kinds.items():
         whys = {why for _, why in cases}
@@ -54,11 +60,7 @@ def not_measured_text(kinds: dict[str, list[tuple[str, str]]]) -> str:
             if why:
                 names = reasons.setdefault(why, [])
                 names.append(title if len(whys) == 1 else name)
-    texts = [
-        fill(f"{list_some(list(dict.fromkeys(names)), 4)}: {why}", "  ", "    ")
-        for why, names in reasons.items()
-    ]
-    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+    return [f"{list_some(list(dict.fromkeys(names)), 4)}: {why}" for why, names in reasons.items()]
 
 
 def _why(case: Case) -> str:

@@ -12,7 +12,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, RED, TableColumn, clean, fitting_table, style, table
 from commbench.report import run_notes
-from commbench.report.plan_table import MOST_ROWS, not_measured_text
+from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
@@ -40,10 +40,7 @@ def run_text(
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
     rows = make_rows(run)
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        kinds.setdefault(row.measurement.case.title, []).append(row)
-    timed = {title: own for title, found in kinds.items() if (own := _timed(found))}
+    timed = timed_kinds(rows)
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), _typed_name(run))]
     else:
@@ -54,12 +51,7 @@ def run_text(
         _head(run),
         shared if run.header.gpu_shared else "",
         *tables,
-        not_measured_text(
-            {
-                title: [(row.measurement.case.name, _why_missing(row)) for row in found]
-                for title, found in kinds.items()
-            }
-        ),
+        _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
         run_notes.warnings_text(rows, most=most_warnings, name=_typed_name(run)),
         run_notes.slow_links_text(run.header),
@@ -77,8 +69,13 @@ def _typed_name(run: Run) -> str:
     return run.name if path.parent == RESULTS else quote(run.path or run.name)
 
 
-def _timed(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    return [row for row in rows if row.time]
+def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
+    """The rows that were timed, by the title of their case."""
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.time:
+            kinds.setdefault(row.measurement.case.title, []).append(row)
+    return kinds
 
 
 def _head(run: Run) -> str:
@@ -95,10 +92,7 @@ def _head(run: Run) -> str:
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
-    columns = [*COLUMNS]
-    if peak:
-        columns.insert(-1, TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6))
-    lines = fitting_table(columns, rows)
+    lines = fitting_table(table_columns(peak), rows)
     head = len(lines) - len(rows)
     body = [
         style(line, RED) if row.measurement.status != OK else line
@@ -106,6 +100,28 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     ]
     summary = wrapped(curve_text(summarise_curve(rows)), margin=2)
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary])
+
+
+def table_columns(peak: Peak | None) -> list[TableColumn]:
+    """The columns of the table of a run; with a peak, one for the fraction of it."""
+    if not peak:
+        return [*COLUMNS]
+    of_peak = TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6)
+    return [*COLUMNS[:-1], of_peak, COLUMNS[-1]]
+
+
+def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:
+    """The same figures as `curve_text`: for each its name, its value, and a note."""
+    figures = []
+    if curve.peak:
+        name, at = "peak bus bandwidth", f"at {_size(curve.peak)}"
+        figures.append((name, f"{_busbw(curve.peak)} GB/s", at))
+        if curve.half_bytes is not None:
+            half = _half_text(curve).removeprefix("at ")
+            figures.append(("half-bandwidth size", half, "half of that peak"))
+    if curve.smallest:
+        figures.append(("latency", _time(curve.smallest), _size(curve.smallest)))
+    return figures
 
 
 def curve_text(curve: CurveSummary) -> str:
@@ -129,7 +145,21 @@ def _half_text(curve: CurveSummary) -> str:
 
 
 def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
-    """One table with a row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
+    headings, cells, left = condensed_table(kinds)
+    sizes = sorted({row.measurement.case.size_bytes for rows in kinds for row in rows} - {0})
+    extent = f" from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
+    note = (
+        f"One row for each kind of call{extent}; latency is the time of the smallest size. "
+        f"`commbench show {name}` prints a table with every size for each kind."
+    )
+    return "\n".join([*table(headings, cells, ",".join(left)), fill(clean(note), "  ", "  ")])
+
+
+def condensed_table(
+    kinds: Sequence[Sequence[ResultRow]],
+) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """A table with a row for each kind: latency, peak bus bandwidth, half-bandwidth size. Returns
+    its headings, its rows, and the headings of its columns of text."""
     firsts = [rows[0].measurement.case for rows in kinds]
     # A dimension in which the kinds of no operation differ tells nothing here.
     shown = [
@@ -156,19 +186,21 @@ def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
                 str(sum(wrong)) if wrong else "",
             )
         )
-    lines = table(headings, cells, left=",".join(heading for heading in headings[: len(shown)]))
-    sizes = sorted({row.measurement.case.size_bytes for rows in kinds for row in rows} - {0})
-    extent = f" from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
-    note = (
-        f"One row for each kind of call{extent}; latency is the time of the smallest size. "
-        f"`commbench show {name}` prints a table with every size for each kind."
-    )
-    return "\n".join([*lines, fill(clean(note), "  ", "  ")])
+    return headings, cells, headings[: len(shown)]
 
 
-def _why_missing(row: ResultRow) -> str:
-    measurement = row.measurement
-    return "" if row.time else f"{measurement.status}: {measurement.reason}"
+def _not_measured_text(rows: Sequence[ResultRow]) -> str:
+    return not_measured_text(describe_missing(rows))
+
+
+def describe_missing(rows: Sequence[ResultRow]) -> list[str]:
+    """What was not measured, and why: a line for each reason."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        measurement = row.measurement
+        why = "" if row.time else f"{measurement.status}: {measurement.reason}"
+        kinds.setdefault(measurement.case.title, []).append((measurement.case.name, why))
+    return list_missing(kinds)
 
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:

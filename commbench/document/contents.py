@@ -1,0 +1,228 @@
+"""What a report says of a run, of comparisons, of a check, and of a sweep."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench import __version__
+from commbench.analysis.curve import summarise_curve
+from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.compare import summary
+from commbench.compare.comparison import Comparison, compare, require_comparable
+from commbench.document import about_runs
+from commbench.document.blocks import (
+    Block,
+    Document,
+    Figures,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+)
+from commbench.errors import UsageError
+from commbench.gate import text as gate_text
+from commbench.gate.gate import GateResult, RuleResult
+from commbench.gate.limits import NOT_MEASURED, PASS
+from commbench.output.paragraphs import list_some
+from commbench.output.table import TableColumn, fill_columns
+from commbench.report import run_notes, run_table
+from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
+from commbench.spec.links import parse_peak
+from commbench.sweep import runner
+
+MOST_ROWS = 1000
+"""Rows of one table; more make a page that is slow to open."""
+
+
+class Contents(NamedTuple):
+    """What is said before and after what is said of all runs."""
+
+    title: str
+    verdict: Sequence[str]
+    runs: about_runs.NamedRuns
+    results: Sequence[Section]
+    after: Sequence[Section] = ()
+
+
+def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | Path]) -> Contents:
+    """What a report says of these: one of each, or several runs or comparisons. A path is the
+    folder of a sweep."""
+    runs = [each for each in what if isinstance(each, LoadedRun)]
+    comparisons = [each for each in what if isinstance(each, Comparison)]
+    if len(what) > 1 and len(runs) == len(what):
+        comparisons = [compare(runs[0], other) for other in runs[1:]]
+        require_comparable(comparisons, force=False)
+        return comparison_contents(comparisons)
+    if comparisons and len(comparisons) == len(what):
+        return comparison_contents(comparisons)
+    if len(what) != 1:
+        raise UsageError(
+            "a report is about one run, several runs, one check or one sweep",
+            "make a report of each",
+        )
+    only = what[0]
+    if isinstance(only, Path):
+        return sweep_contents(only)
+    return check_contents(only) if isinstance(only, GateResult) else run_contents(runs[0])
+
+
+def make_document(contents: Contents) -> Document:
+    """The whole report."""
+    now = datetime.now(timezone.utc)
+    written = f"Written by commbench {__version__} on {now:%Y-%m-%d %H:%M} UTC."
+    return Document(
+        contents.title,
+        written,
+        contents.verdict,
+        (
+            about_runs.asked_section(contents.runs),
+            *contents.results,
+            about_runs.environment_section(contents.runs),
+            about_runs.reproduce_section(contents.runs),
+            about_runs.journals_section(contents.runs),
+        ),
+        written,
+    )
+
+
+def run_contents(loaded: LoadedRun) -> Contents:
+    """One run."""
+    run = require_run(loaded)
+    rows = make_rows(run)
+    kinds = run_table.timed_kinds(rows)
+    results: list[Block] = []
+    if len(kinds) == 1:
+        results.append(Figures(run_table.curve_figures(summarise_curve(rows))))
+    elif kinds:
+        headings, cells, left = run_table.condensed_table(list(kinds.values()))
+        results.append(Table("One row for each kind of call", headings, cells, left))
+    peak = run.header.plan.peak
+    columns = run_table.table_columns(parse_peak(peak) if peak else None)
+    results += [_kind_table(title, columns, found) for title, found in kinds.items()]
+    if lines := run_notes.compare_timing_modes(rows):
+        results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
+    sections = [Section("Results", results), warnings_section(rows)]
+    if missing := run_table.describe_missing(rows):
+        sections.append(Section("Not measured", [Items(missing)]))
+    if slow := run_notes.describe_slow_links(run.header):
+        sections.append(Section("Slow links", [Items(slow)]))
+    return Contents(run.name, _run_verdict(run), {run.name: loaded}, sections)
+
+
+def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
+    filled = fill_columns(columns, rows)
+    cells = list(zip(*(cells for _, cells in filled), strict=True))
+    notes = {row.measurement.status for row in rows} - {OK}
+    return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))
+
+
+def warnings_section(
+    rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
+) -> Section:
+    """Every warning about these rows, with what it means and what to do."""
+    found = run_notes.find_warnings(rows, name_rows)
+    if not found:
+        return Section("Warnings", [Text("None.")])
+    blocks: list[Block] = []
+    for warning in found:
+        blocks.append(Text(f"{warning.name} ({warning.which}): {warning.message}."))
+        names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
+        blocks.append(Folded("What this means", [Text(warning.explanation), *names]))
+    return Section("Warnings", blocks)
+
+
+def require_run(loaded: LoadedRun) -> Run:
+    """The run with its header and samples; UsageError for a file that holds rows only."""
+    if loaded.run is None:
+        raise UsageError(
+            f"{loaded.path} holds rows, and no record of the run",
+            "name the run's folder or its run.jsonl; two results.csv can be compared",
+        )
+    return loaded.run
+
+
+def _run_verdict(run: Run) -> list[str]:
+    """How many cases were measured, whether results are right, and how the run ended."""
+    found = run.measurements
+    cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
+    measured = [m for m in found if m.status == OK and m.stop_reason != CUT_OFF]
+    others = Counter(
+        CUT_OFF if m.status == OK else m.status
+        for m in found
+        if m.status != OK or m.stop_reason == CUT_OFF
+    )
+    parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
+    parts += [f"{number} {status}" for status, number in others.items()]
+    sentence = ", ".join(parts)
+    if any(m.wrong for m in found):
+        sentence += ". Results are wrong"
+    elif measured and all(m.wrong == 0 for m in measured):
+        sentence += ", and every result is correct"
+    elif measured:
+        sentence += ". Results were not checked"
+    complete = run.end is not None and run.end.status == COMPLETE
+    return [f"{sentence}.", *([] if complete else [run_notes.run_end_text(run)])]
+
+
+def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
+    """Several runs, each compared with the first."""
+    runs = [comparisons[0].a, *(found.b for found in comparisons)]
+    names = summary.distinct_names(runs)
+    blocks: list[Block] = []
+    for found, name in zip(comparisons, names[1:], strict=True):
+        inner: list[Block] = [Text(summary.verdict_line(found))]
+        for kind, rows in summary.by_kind(found.rows):
+            lines = summary.make_lines(rows)
+            inner.append(
+                Table(kind, summary.HEADINGS, [line.cells for line in lines], left=("verdict",))
+            )
+        inner.append(Items([*summary.explanations(found), *summary.notes(found)]))
+        blocks.append(Section(f"{name} compared with {names[0]}", inner))
+    return Contents(
+        title=" and ".join([", ".join(names[:-1]), names[-1]]),
+        verdict=[summary.verdict_line(found) for found in comparisons],
+        runs=dict(zip(names, runs, strict=True)),
+        results=[Section("Results", blocks)],
+    )
+
+
+def check_contents(gate: GateResult) -> Contents:
+    """A run, checked against rules."""
+    runs = [run for run in (gate.run, gate.baseline) if run]
+    blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
+    sections = [Section("Rules", blocks)]
+    if hints := gate_text.advice(gate):
+        sections.append(Section("What to do", [Items(hints)]))
+    return Contents(
+        title=f"Check of {gate_text.gate_title(gate)}",
+        verdict=[gate_text.verdict(gate)],
+        runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
+        results=sections,
+    )
+
+
+def _rule_section(gate: GateResult, result: RuleResult) -> Section:
+    blocks: list[Block] = [Text(f"{gate_text.rule_counts(result)}.")]
+    if checks := gate_text.rows_to_show(result, verbose=True):
+        headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
+        rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
+        bad = sorted({check.outcome for check in checks} - {PASS, NOT_MEASURED})
+        blocks.append(Table(result.rule.title, headings, rows, ("row", "outcome"), bad))
+    if notes := gate_text.rule_notes(gate, result):
+        blocks.append(Items(notes))
+    return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
+
+
+def sweep_contents(folder: Path) -> Contents:
+    """The sweep in a folder."""
+    sweep = runner.read_sweep(folder)
+    rounds = runner.read_rounds(sweep, folder)
+    results = runner.make_results(sweep, folder, rounds)
+    runs = {r.setting.name: as_loaded_run(r.run) for r in results if r.run}
+    return Contents(title=folder.name, verdict=[], runs=runs, results=[])
