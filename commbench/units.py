@@ -309,7 +309,9 @@ def parse_percentage(text: str, option: str = "") -> float:
         value = -1.0
     if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
         given = f"{option} {text!r}" if option else repr(text)
-        raise UsageError(f"{given} is not a fraction", "write 10% or 0.1")
+        meant = value if 1 <= value <= 100 and not percent else 10.0
+        hint = f"write {meant:.6g}% or {meant / 100:.6g}"
+        raise UsageError(f"{given} is not a fraction", hint)
     return round(value, 12)
 
 

@@ -40,7 +40,7 @@ def show(
     require_format(format_, peak)
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
-        from commbench.sweep.session import show as show_sweep
+        from commbench.cli.sweep import show_sweep
 
         given = (peak, ranks, op, dtype, warnings or None)
         if format_ != TABLE or any(option is not None for option in given):

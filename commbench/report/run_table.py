@@ -9,7 +9,7 @@ from shlex import quote
 from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.output.paragraphs import fill, list_some, wrapped
+from commbench.output.paragraphs import fill, wrapped
 from commbench.output.table import BOLD, RED, TableColumn, clean, fitting_table, style, table
 from commbench.report import run_notes
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
@@ -79,16 +79,11 @@ def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _head(run: Run) -> str:
-    plan, hosts = run.header.plan, run.header.hosts
-    where = list_some(hosts, 3) or "unknown hosts"
+    plan = run.header.plan
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
-    line = (
-        f"{plan.world_size} {plan.backend} ranks on {where}, {plan.device}, "
-        f"cpu mode {plan.cpu_mode}; {how}{launches}"
-    )
-    return f"{clean(run.name)}\n{fill(line)}"
+    return f"{clean(run.name)}\n{fill(f'{run.header.describe_ranks()}; {how}{launches}')}"
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
