@@ -79,11 +79,16 @@ def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _head(run: Run) -> str:
+    return f"{clean(run.name)}\n{fill(describe_run(run))}"
+
+
+def describe_run(run: Run) -> str:
+    """One line: how many ranks of which backend, where, and how they were timed."""
     plan = run.header.plan
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
-    return f"{clean(run.name)}\n{fill(f'{run.header.describe_ranks()}; {how}{launches}')}"
+    return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
