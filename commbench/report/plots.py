@@ -11,7 +11,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UnavailableError, unwritable_error
 from commbench.output import plot_style
 from commbench.output.plot_style import plain
-from commbench.results.files import new_file, unused_path
+from commbench.results.files import make_folder, new_file, unused_path
 from commbench.results.schema import Run
 from commbench.units import GB, MICRO
 
@@ -60,7 +60,7 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
         _format_axes(axes, titles, _statistic(runs), is_log)
         path = unused_path(folder, quantity, ".png")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             with new_file(path) as file, plot_style.quiet_about_glyphs():
                 canvas.print_png(file)  # draws once; savefig would draw twice
         except OSError as error:

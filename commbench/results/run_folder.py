@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest, unwritable_error
 from commbench.output.paragraphs import list_some
-from commbench.results.files import is_file, is_folder, path_exists, unused_path, why_unreadable
+from commbench.results.files import (
+    is_file,
+    is_folder,
+    make_folder,
+    path_exists,
+    unused_path,
+    why_unreadable,
+)
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
@@ -49,17 +56,15 @@ def create_folder(folder: Path) -> Path:
 def empty_folder(folder: Path) -> Path:
     """Make a folder, or accept an existing empty one; RecordsError where neither is possible."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise RecordsError(
-                f"{folder} exists and is not empty",
-                "choose another --output: nothing is overwritten",
-            )
+        is_empty = not any(make_folder(folder).iterdir())
     except OSError as error:
         raise RecordsError(
-            f"cannot make the run folder {folder}: {error.strerror}",
-            "choose a writable place with --output",
+            f"cannot read the folder {folder}: {error.strerror}", "choose another folder"
         ) from None
+    if not is_empty:
+        raise RecordsError(
+            f"{folder} exists and is not empty", "choose another folder: nothing is overwritten"
+        )
     return folder
 
 

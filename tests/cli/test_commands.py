@@ -177,7 +177,7 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
     (tmp_path / "run").write_text("a file where the folder should be")
     ended = commbench("run", "--sizes", "1K", "--verbose")
     assert ended.code == 6
-    assert "error: cannot make the run folder run: File exists\n" in ended.err
+    assert "error: run is not a folder\n" in ended.err
     assert "ranks are" not in ended.err
 
 

@@ -267,5 +267,5 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) ->
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RecordsError, match="cannot make the run folder"):
+        with pytest.raises(RecordsError, match="file is not a folder"):
             create_folder(folder)
