@@ -66,7 +66,9 @@ def choose_target(
         raise UnavailableError(
             f"there is no device {device!r} here", f"there are: {', '.join(capabilities.devices)}"
         )
-    chosen_device, why = (device, "as asked") if device else _choose_device(capabilities, backend)
+    chosen_device, why = (
+        (device, "as requested") if device else _choose_device(capabilities, backend)
+    )
     chosen_backend = backend or _choose_backend(capabilities, chosen_device)
     number = capabilities.devices[chosen_device]
     ranks = ranks_per_node or (CPU_RANKS if chosen_device == "cpu" else number)
@@ -86,9 +88,9 @@ def _choose_device(capabilities: Capabilities, backend: str | None) -> tuple[str
         if not served:
             raise UnavailableError(
                 f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
-                "use --backend gloo, which serves the CPU",
+                "use --backend gloo, which runs on the CPU",
             )
-        return served[0], f"the device that {backend} serves"
+        return served[0], f"{backend} runs on {served[0]}"
     for kind, number in capabilities.devices.items():
         if kind != "cpu" and number >= 2:
             return kind, f"there are {number} GPUs"

@@ -115,8 +115,8 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     labels = sorted({run.label for run in found})
     if len(labels) > 1:
         raise UsageError(
-            f"{text!r} is the beginning of several labels",
-            f"which one: {list_some(labels, _MOST_NAMED)}?",
+            f"{text!r} is the start of several labels",
+            f"give one of them: {list_some(labels, _MOST_NAMED)}",
         )
     newest = max(found)
     if len(found) > 1:
@@ -171,7 +171,7 @@ def _read_ends(folder: Path) -> StoredRun:
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
     if is_folder(path):
         return RecordsError(
-            f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
+            f"{text} is a folder without a run", f"a run folder contains {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
