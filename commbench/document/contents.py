@@ -185,7 +185,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     names = summary.distinct_names(runs)
     blocks: list[Block] = []
     for found, name in zip(comparisons, names[1:], strict=True):
-        inner: list[Block] = [Text(summary.verdict_line(found))]
+        inner: list[Block] = [Text(summary.count_line(found))]
         for kind, rows in summary.by_kind(found.rows):
             lines = summary.make_lines(rows)
             inner.append(
@@ -196,7 +196,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     return Contents(
         title=" and ".join([", ".join(names[:-1]), names[-1]]),
         subtitle=_describe(runs),
-        verdict=[summary.verdict_line(found) for found in comparisons],
+        verdict=[sentence for found in comparisons for sentence in found.sentences],
         runs=dict(zip(names, runs, strict=True)),
         results=[Section("Results", blocks)],
     )
