@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from commbench.api import load as load
     from commbench.api import measure as measure
     from commbench.api import plot as plot
+    from commbench.api import report as report
     from commbench.api import run as run
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
@@ -36,6 +37,7 @@ _MODULES = {
     "frame": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
+    "report": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",

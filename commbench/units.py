@@ -159,6 +159,14 @@ def _scale(size_bytes: int) -> tuple[str, str]:
     return str(size_bytes), ""
 
 
+def format_about(size_bytes: float) -> str:
+    """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`."""
+    units = (("GiB", 30), ("MiB", 20), ("KiB", 10))
+    unit, shift = next((u for u in units if size_bytes >= 1 << u[1]), ("B", 0))
+    value = size_bytes / (1 << shift)
+    return f"{value:.{1 if value < 10 else 0}f} {unit}"
+
+
 def format_memory(size_bytes: int) -> str:
     """An amount of memory, rounded: `512 MiB`, `1.75 GiB`, `1800 GiB`."""
     unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
@@ -173,15 +181,64 @@ def format_time(seconds: float, like: float | None = None) -> str:
     compared.
     """
     scale = like if like is not None else seconds
-    for limit, unit, factor in ((999.5e-6, "us", 1e6), (0.9995, "ms", 1e3)):
-        if scale < limit:
-            return f"{seconds * factor:.{_digits(scale * factor)}f} {unit}"
-    return f"{seconds:.{_digits(scale)}f} s"
+    unit, factor = _time_unit(scale)
+    return f"{seconds * factor:.{_digits(scale * factor)}f} {unit}"
 
 
 def format_interval(low: float, high: float, like: float | None = None) -> str:
     """An interval of times with one unit: `1.23 … 1.25 ms`; digits and unit are those of `like`."""
     return f"{format_time(low, like).split()[0]} … {format_time(high, like)}"
+
+
+def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """A time and its interval, both with the digits that the interval supports: `280 us` and
+    `230 … 340 us`. Where the interval is not known, it is empty, and the time is format_time's."""
+    if low is None or high is None:
+        return format_time(seconds), ""
+    unit, factor = _time_unit(seconds)
+    decimals = known_decimals(seconds * factor, low * factor, high * factor)
+    number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
+    return f"{number} {unit}", f"{first} … {last} {unit}"
+
+
+def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
+    """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
+    if value is None or low is None or high is None:
+        return format_GBps(value)
+    return format_decimals(value / GB, known_decimals(value / GB, low / GB, high / GB))
+
+
+def known_decimals(value: float, low: float, high: float) -> int:
+    """How many decimals of a value its interval supports; below 0 for tens, hundreds and so on.
+
+    Half the width of the interval keeps two digits if it begins with 1.0 to 3.54, else one: the
+    rule of the Particle Data Group (Review of Particle Physics, introduction, 5.3). The value has
+    at most four digits, and the lower end at least one.
+    """
+    most = 3 - _exponent(value)
+    half = (high - low) / 2
+    if not half:
+        return most
+    decimals = -_exponent(half) + int(half / 10.0 ** _exponent(half) < 3.55)
+    return min(most, max(decimals, -_exponent(low or half)))
+
+
+def format_decimals(value: float, decimals: int) -> str:
+    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on."""
+    return f"{round(value, decimals):.{max(0, decimals)}f}"
+
+
+def _exponent(value: float) -> int:
+    """The power of ten of the first digit of a number above 0; 0 for 0."""
+    return floor(log10(value)) if value else 0
+
+
+def _time_unit(seconds: float) -> tuple[str, float]:
+    """The unit of a time, and what seconds are multiplied by for it."""
+    for limit, unit, factor in ((999.5e-6, "us", 1e6), (0.9995, "ms", 1e3)):
+        if seconds < limit:
+            return unit, factor
+    return "s", 1.0
 
 
 def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> str:  # noqa: N802 - GB is a unit

@@ -1,11 +1,13 @@
 """Fixtures of all tests: commbench in the folder of a test."""
 
+import os
 from pathlib import Path
 
 import pytest
 from commands import Commbench, end_fork_server, run_commbench, run_program
 
 pytest_plugins = ["retries"]
+os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
     assert sum(spent[:-1]) < 0.03 or len(spent) <= 5
     assert len(spent) >= fewest
     assert "imprecise" in row["warnings"].split()
-    assert "imprecise (all rows): intervals are up to" in " ".join(ended.out.split())
+    assert "imprecise (all rows): median known only to ±" in " ".join(ended.out.split())
 
 
 WRONG_AT_FIRST = """

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from commbench import units
 from commbench.errors import UsageError
 from commbench.units import (
     LARGEST_SIZE,
@@ -456,3 +457,49 @@ def test_a_percentage_has_three_digits_or_two_where_it_is_tiny() -> None:
     fractions = (1.0667, 0.9942, 0.0426, 0.00123, 0.000456, 0.0, 6.4424)
     texts = ["107 %", "99.4 %", "4.26 %", "0.12 %", "0.046 %", "0.00 %", "644 %"]
     assert [format_percent(fraction) for fraction in fractions] == texts
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "time", "interval"),
+    [
+        ((280.1, 228.5, 341.7), "280 us", "230 … 340 us"),  # half the width is 57: tens
+        ((1364, 1250, 1563), "1.36 ms", "1.25 … 1.56 ms"),  # 0.16: hundredths
+        ((33300, 29700, 45000), "33 ms", "30 … 45 ms"),
+        ((178.21, 178.12, 178.31), "178.2 us", "178.1 … 178.3 us"),  # at most four digits
+        ((100, 9.6, 900), "100 us", "10 … 900 us"),  # at least one digit of the lower end
+        ((50, 50, 50), "50.00 us", "50.00 … 50.00 us"),
+        ((831, 709.4, 1072.9), "830 us", "710 … 1070 us"),
+        ((1.2e6, 1.1e6, 1.4e6), "1.20 s", "1.10 … 1.40 s"),
+    ],
+)
+def test_a_time_has_the_digits_that_its_interval_supports(
+    microseconds: tuple[float, float, float], time: str, interval: str
+) -> None:
+    assert units.format_known_time(*(us * 1e-6 for us in microseconds)) == (time, interval)
+
+
+def test_a_time_without_an_interval_has_the_usual_digits() -> None:
+    assert units.format_known_time(280.1e-6, None, None) == ("280.1 us", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (3.7e6, 3.0e6, 4.4e6, "0.0037"),
+        (1.5471e9, 1.34e9, 1.68e9, "1.55"),
+        (391.27e9, 391.2e9, 391.3e9, "391.3"),
+        (1.5e9, None, None, "1.50"),
+        (None, None, None, ""),
+    ],
+)
+def test_a_bandwidth_has_the_digits_that_its_interval_supports(
+    value: float | None, low: float | None, high: float | None, text: str
+) -> None:
+    assert units.format_known_GBps(value, low, high) == text
+
+
+def test_a_rounded_size_has_two_or_three_digits() -> None:
+    sizes = (12, 1024, 8704, 276_480, 1.5 * 2**20, 3.04 * 2**30)
+    assert [units.format_about(size) for size in sizes] == [
+        "12 B", "1.0 KiB", "8.5 KiB", "270 KiB", "1.5 MiB", "3.0 GiB"
+    ]  # fmt: skip

@@ -91,6 +91,9 @@ COLUMNS: dict[str, Column] = {
         Column("queued_share", lambda row: row.interference.queued_share),
         Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
         Column("warnings", lambda row: " ".join(d.name for d in diagnose_row(row)), TEXT),
+        _of_time("time_p5_us", "p5"),
+        _of_time("time_p5_ci_low_us", "p5_low"),
+        _of_time("time_p5_ci_high_us", "p5_high"),
         *_DIMENSIONS.values(),  # the place of a dimension without one above
     )
 }
@@ -103,6 +106,8 @@ KEY = tuple(_DIMENSIONS)
 """The columns in which two rows of two files agree if they measure the same case."""
 DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
 """The values of those that an older file may lack."""
+UNDISTURBED_TIMES = ("time_p5_us", "time_p5_ci_low_us", "time_p5_ci_high_us")
+"""The time of undisturbed calls, and the ends of its interval."""
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
 
 

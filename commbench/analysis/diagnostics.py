@@ -1,7 +1,7 @@
-"""DIAGNOSTICS: the warnings about a measurement, each with its threshold and advice.
+"""DIAGNOSTICS: the warnings about a measurement, the most important first.
 
-Each has a name, a figure, a threshold, and advice. They are computed from the journal whenever a
-run is read, so a better rule applies to old runs too.
+Each has a name, a figure, a threshold, a message and advice. They are computed from the journal
+whenever a run is read, so a better rule applies to old runs too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from commbench.units import format_share
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.results.schema import RankInfo, RunHeader
+    from commbench.spec.plan import Plan
 
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
@@ -42,26 +43,30 @@ class Diagnostic(NamedTuple):
     threshold: float
     """The diagnostic applies where the figure is above it."""
     message: str
-    """`{}` stands for the largest figure of the rows concerned, `{percent}` for it in percent;
-    `{variables}` and `{backend}` for unread_variables() and the backend of the run."""
-    advice: str
-    """What to do about it."""
-    advice_if_quiet: str = ""
-    """The advice where it differs because ranks already ran in quiet mode."""
+    """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
+    the same in percent; `{precision}` and `{target}` say how well that row's median is known;
+    `{variables}` and `{backend}` are unread_variables() and the backend of its run."""
+    advice: Callable[[Plan], str]
+    """What to do about it, in a few words; it names an option that the plan has not used yet."""
+    explanation: str
+    """What the message means, and what else to do, in sentences."""
+    explained_by: tuple[str, ...] = ()
+    """Diagnostics that give the reason. Where one of them applies, this one is not shown."""
 
     def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         """Message and advice for the rows concerned, each given with its figure."""
-        worst = max(figure for _, figure in concerned)
-        is_quiet = all(row.header.plan.cpu_mode == "quiet" for row, _ in concerned)
-        advice = (self.advice_if_quiet if is_quiet else "") or self.advice
-        header = concerned[0][0].header
+        row, worst = max(concerned, key=lambda found: found[1])
+        plan = row.header.plan
         message = self.message.format(
             worst,
             percent=format_share(worst),
-            variables=list_some(unread_variables(header), 3),
-            backend=header.plan.backend,
+            precision=format_share((row.time and row.time.precision) or 0),
+            target=f"{100 * plan.precision:.2g} %",
+            variables=list_some(unread_variables(row.header), 1),
+            backend=plan.backend,
         )
-        return f"{message}; {advice}"
+        advice = {self.advice(row.header.plan) for row, _ in concerned}
+        return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
@@ -70,6 +75,13 @@ def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
         return {}
     figures = ((diagnostic, diagnostic.figure(row)) for diagnostic in DIAGNOSTICS)
     return {d: figure for d, figure in figures if figure is not None and figure > d.threshold}
+
+
+def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
+    """The diagnostics of a row without those that another of them explains."""
+    found = diagnose_row(row)
+    names = {diagnostic.name for diagnostic in found}
+    return {d: figure for d, figure in found.items() if names.isdisjoint(d.explained_by)}
 
 
 def ranks_per_core(row: ResultRow) -> float | None:
@@ -211,81 +223,118 @@ def _above_link(row: ResultRow) -> float | None:
     return share.fraction / share.ceiling if share else None
 
 
+_RUN_DOCTOR = "run `commbench doctor`"
+
+
+def _other_cpu_mode(plan: Plan) -> str:
+    other = {"quiet": "plain", "plain": "quiet"}.get(plan.cpu_mode)
+    return f"try --cpu-mode {other}" if other else _RUN_DOCTOR
+
+
+def _more_time(plan: Plan) -> str:
+    return f"try --budget {max(2, 10 * plan.budget_s):g}"
+
+
+def _more_launches(plan: Plan) -> str:
+    return f"try --launches {max(6, 2 * plan.launches)}"
+
+
+def _always(advice: str) -> Callable[[Plan], str]:
+    return lambda _: advice
+
+
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
-        "too_few_cores", ranks_per_core, 1.0,
-        "{:.3g} ranks share a core: they wait for each other, and not only for data",
-        "start fewer ranks (--nproc-per-node), or read these times as what such sharing costs",
-    ),
-    Diagnostic(
-        "stalls", lambda row: row.interference.stalled_share, 0.05,
-        "up to {percent} of the iterations took at least 1.5 ms and half as long again as the "
-        "usual",
-        "the host's scheduler did that: --cpu-mode quiet (SCHED_BATCH, a core for each rank); "
-        "`commbench doctor` says what it gains",
-        "other work takes the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
-        "move; `commbench doctor` tries both",
-    ),
-    Diagnostic(
-        "queued", lambda row: row.interference.queued_share, 0.5,
-        "threads of a rank waited for a processor up to {percent} of the time",
-        "other work runs on these cores, or too few are allowed; see `commbench doctor`",
-        "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
-        "move; `commbench doctor` tries both",
-    ),
-    Diagnostic(
-        "throttled", lambda row: row.interference.throttled_share, 0.01,
-        "the control group's share of the processor was used up for {percent} of the time",
-        "raise the CPU limit of this container, or start fewer ranks",
-    ),
-    Diagnostic(
-        "stolen", lambda row: row.interference.stolen_share, 0.05,
-        "the hypervisor gave away up to {percent} of a processor's time meanwhile",
-        "other guests of this host are busy; run again, or on a host of your own",
-    ),
-    Diagnostic(
-        "drift", _drift, 0.10,
-        "later batches differ from earlier ones by up to {percent}, all in one direction",
-        "the machine was warming up, throttling or filling up: run longer (--budget), or again",
-    ),
-    Diagnostic(
-        "bimodal", _bimodality, 4.0,
-        "durations fall into two groups, {:.1f} times as far apart as each is wide",
-        "the median lies in one of them by chance: look at the samples before you compare it",
-    ),
-    Diagnostic(
-        "skew", _skew, 0.10,
-        "ranks entered up to {percent} of the time apart: that much of it is waiting, not moving",
-        "operation_us in results.csv leaves the waiting out; see slowest_rank",
-    ),
-    Diagnostic(
-        "always_last", _always_last, 0.90,
-        "one rank was the last to enter in {percent} of the iterations",
-        "see slowest_rank: what else runs on its core, is its clock lower, its link slower?",
-    ),
-    Diagnostic(
         "above_link", _above_link, 1.005,
-        "bus bandwidth is up to {percent} of what the link named by --peak can carry",
-        "that cannot be: is it the peak of one link among several, or of another link?",
-    ),
-    Diagnostic(
-        "coarse_clock", _clock, 1.0,
-        "the clock and the loop are {:.1f} times as coarse as such short times allow",
-        f"--timing {PIPELINED} times many calls at once",
-    ),
-    Diagnostic(
-        "imprecise", _imprecision, 1.0,
-        "intervals are up to {:.1f} times as wide as --precision asks",
-        "give it more time (--budget 2), or a quieter host (`commbench doctor`)",
-    ),
-    Diagnostic(
-        "launches", _launch_spread, 0.10,
-        "medians of separate launches lie up to {percent} apart",
-        "compare over several launches (--launches 6, of a sweep --rounds), never single ones",
+        "busbw is {percent} of --peak, impossible", _always("check the peak"),
+        "The bus bandwidth is higher than the link that --peak names can carry. Perhaps that is the"
+        " speed of one link of several, or of another link: `commbench links` lists speeds.",
     ),
     Diagnostic(
         "unread_variables", lambda row: len(unread_variables(row.header)), 0,
-        "{backend} does not read {variables}: what is set there has no effect",
-        "unset them, or measure with --backend nccl",
+        "{backend} does not read {variables}", _always("unset it"),
+        "The environment of the run sets variables of NCCL, and this backend does not use NCCL."
+        " They have no effect on these times. Unset them, or measure with --backend nccl.",
+    ),
+    Diagnostic(
+        "too_few_cores", ranks_per_core, 1.0,
+        "{:.3g} ranks share a core", _always("start fewer ranks"),
+        "There are more ranks than cores. The ranks wait for each other to get a core, so the times"
+        " show the scheduler more than the collective. Start fewer with --nproc-per-node.",
+    ),
+    Diagnostic(
+        "throttled", lambda row: row.interference.throttled_share, 0.01,
+        "CPU limit reached {percent} of the time", _always("raise the limit"),
+        "The control group of the ranks used up its CPU quota, and the kernel stopped the ranks"
+        " until the next period. Raise the CPU limit of the container, or start fewer ranks.",
+    ),
+    Diagnostic(
+        "stolen", lambda row: row.interference.stolen_share, 0.05,
+        "the hypervisor took {percent} of the CPU time", _always("use an idle host"),
+        "Other virtual machines on the same physical host used the processor. Run again later, or"
+        " on a host that you share with nobody.",
+    ),
+    Diagnostic(
+        "stalls", lambda row: row.interference.stalled_share, 0.05,
+        "{percent} of the calls stalled", _other_cpu_mode,
+        "A call is stalled if it took 50 % longer than typical and at least 1.5 ms more. The"
+        " scheduler of the host causes that: it gave the core of a rank to other work. `commbench"
+        " doctor` measures which CPU mode helps on this host.",
+        ("too_few_cores", "throttled", "stolen", "queued"),
+    ),
+    Diagnostic(
+        "queued", lambda row: row.interference.queued_share, 0.5,
+        "waited for a core {percent} of the time", _other_cpu_mode,
+        "Threads of a rank were ready to run and had no core, because other work ran there. In the"
+        " mode quiet each rank stays on one core; in the mode plain it may move. `commbench doctor`"
+        " measures which mode helps on this host.",
+        ("too_few_cores", "throttled"),
+    ),
+    Diagnostic(
+        "drift", _drift, 0.10,
+        "times drifted by up to {percent}", _more_time,
+        "Later batches of calls were slower, or faster, than earlier ones, and all in the same"
+        " direction: the machine became warm, or other work began. Run longer, or again.",
+    ),
+    Diagnostic(
+        "launches", _launch_spread, 0.10,
+        "medians of launches differ by {percent}", _more_launches,
+        "The whole run was repeated in fresh processes, and their medians differ. Do not compare"
+        " single launches: compare runs of several launches, or use `commbench sweep --rounds`.",
+    ),
+    Diagnostic(
+        "bimodal", _bimodality, 4.0,
+        "times form two groups, {:.1f} widths apart", _more_time,
+        "The median lies in one of two groups of times, which of them is chance. The samples are in"
+        " run.jsonl. Look at both groups before you compare the median.",
+        ("too_few_cores",),
+    ),
+    Diagnostic(
+        "skew", _skew, 0.10,
+        "ranks started {percent} of the call apart", _always("see slowest_rank"),
+        "Ranks started up to that part of the call time apart, so that part is waiting, not moving"
+        " data. In results.csv, operation_us leaves the waiting out, and slowest_rank names the"
+        " rank.",
+        ("too_few_cores", "always_last"),
+    ),
+    Diagnostic(
+        "always_last", _always_last, 0.90,
+        "one rank is last in {percent} of calls", _always("see slowest_rank"),
+        "The same rank starts the call last nearly every time, and the others wait for it. The"
+        " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
+        " clock of its processor, or a slower link.",
+        ("too_few_cores",),
+    ),
+    Diagnostic(
+        "coarse_clock", _clock, 1.0,
+        "clock {:.1f} times too coarse", _always(f"use --timing {PIPELINED}"),
+        "The step of the clock, or the overhead of the timed loop, is a large part of such a short"
+        f" time. --timing {PIPELINED} measures many calls at once.",
+    ),
+    Diagnostic(
+        "imprecise", _imprecision, 1.0,
+        "median known only to ±{precision} (target ±{target})", _more_time,
+        "The 95 % interval of the median is wider than --precision asks for, and the time for"
+        " measuring (--budget) was used up. Give it more time, or use a quieter host.",
     ),
 )  # fmt: skip

@@ -72,17 +72,28 @@ def _column(run: LoadedRun, name: str) -> str:
     return ", ".join(sorted(str(value) if name in TEXTS else f"{value:g}" for value in values))
 
 
-def _header_facts(header: RunHeader) -> dict[str, str]:
-    """What a header holds about the environment, and about how the run measured."""
+def environment_facts(header: RunHeader) -> dict[str, str]:
+    """What a header holds about the environment, without the variables; empty where unknown."""
     environment = {k: v for k, v in header.environment.items() if k not in _UNIMPORTANT}
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
     facts |= {"commbench": environment.get("commbench") or header.commbench}
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
-    texts = {name: _text(value) for name, value in facts.items()}
+    return {name: _text(value) for name, value in facts.items()}
+
+
+def environment_variables(header: RunHeader) -> dict[str, str]:
+    """The recorded environment variables that communication libraries read."""
+    found = header.environment.get("variables")
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def _header_facts(header: RunHeader) -> dict[str, str]:
+    """What a header holds about the environment, and about how the run measured."""
     how = {name: getattr(header.plan, name) for name in _HOW}
-    return texts | {name: "as needed" if v is None else _text(v) for name, v in how.items()}
+    texts = {name: "as needed" if v is None else _text(v) for name, v in how.items()}
+    return environment_facts(header) | texts
 
 
 def _variables(a: RunHeader, b: RunHeader) -> list[tuple[str, str, str]]:

@@ -29,7 +29,7 @@ class ResultRow:
     @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes/s: S over the median time."""
-        return self._algbw(self.time.median if self.time else None)
+        return self.algbw_at(self.time.median if self.time else None)
 
     @property
     def busbw(self) -> float | None:
@@ -39,12 +39,13 @@ class ResultRow:
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in bytes/s if the call took `seconds`."""
         factor = OPERATIONS[self.measurement.case.operation].busbw_factor
-        algbw = self._algbw(seconds)
+        algbw = self.algbw_at(seconds)
         if algbw is None or factor is None:
             return None
         return algbw * factor(self.measurement.case.ranks)
 
-    def _algbw(self, seconds: float | None) -> float | None:
+    def algbw_at(self, seconds: float | None) -> float | None:
+        """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
         return case.size_bytes / seconds if seconds and case.dtype else None
 

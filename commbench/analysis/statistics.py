@@ -1,11 +1,12 @@
-"""Statistics of durations: median, its distribution-free interval, percentiles.
+"""Statistics of durations: median and 5th percentile with their intervals, other percentiles.
 
-No sample is ever dropped, and a high percentile is given only when there are enough samples.
+The intervals assume no distribution. No sample is ever dropped. A percentile is given only when
+there are enough samples.
 
 Samples come in batches: a few iterations of one case in a row, then other cases. Samples of one
 batch are correlated because the machine was in one state, so they carry less information than as
-many independent samples. Surveys know this as cluster sampling; `median_ci` widens the interval by
-its design effect.
+many independent samples. Surveys call this cluster sampling. The intervals are widened by its
+design effect.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ _Z = 1.959963984540054
 _EXACT_UP_TO = 1000
 ENOUGH_FOR_P95 = 59
 """The largest of n samples exceeds the 95th percentile with probability 1 - 0.95^n >= 0.95."""
+UNDISTURBED = 0.05
+"""The quantile that is the time of undisturbed calls: the 5th percentile; see docs/measuring.md."""
+ENOUGH_FOR_P5 = 72
+"""The smallest of n samples exceeds the 5th percentile with probability 0.95^n <= 0.025, so that
+its interval has a lower end."""
 ENOUGH_FOR_P99 = 299
 
 
@@ -41,6 +47,10 @@ class Summary(NamedTuple):
     p95: float | None = None
     p99: float | None = None
     maximum: float | None = None
+    p5: float | None = None
+    """The time of undisturbed calls."""
+    p5_low: float | None = None
+    p5_high: float | None = None
 
     @property
     def precision(self) -> float | None:
@@ -60,7 +70,12 @@ def summarise(
     ordered = sorted(chain.from_iterable(batches))
     number, middle = len(ordered), median(ordered)
     effect = _larger_design_effect(batches, launches, middle)
-    low, high = _widened_ci(ordered, effect)
+    low, high = _widened_ci(ordered, 0.5, effect)
+    p5 = p5_low = p5_high = None
+    if number >= ENOUGH_FOR_P5:
+        p5 = percentile(ordered, UNDISTURBED)
+        p5_effect = _larger_design_effect(batches, launches, p5, UNDISTURBED)
+        p5_low, p5_high = _widened_ci(ordered, UNDISTURBED, p5_effect)
     return Summary(
         iterations=number,
         median=middle,
@@ -74,6 +89,9 @@ def summarise(
         p95=percentile(ordered, 0.95) if number >= ENOUGH_FOR_P95 else None,
         p99=percentile(ordered, 0.99) if number >= ENOUGH_FOR_P99 else None,
         maximum=ordered[-1],
+        p5=p5,
+        p5_low=p5_low,
+        p5_high=p5_high,
     )
 
 
@@ -89,21 +107,27 @@ def median_ci(
     ordered = sorted(chain.from_iterable(batches))
     if median_ranks(len(ordered)) is None:
         return None, None
-    return _widened_ci(ordered, _larger_design_effect(batches, launches, median(ordered)))
+    effect = _larger_design_effect(batches, launches, median(ordered))
+    return _widened_ci(ordered, 0.5, effect)
 
 
-def _widened_ci(ordered: Sequence[float], effect: float) -> tuple[float | None, float | None]:
-    """The 95 % confidence interval of the median of sorted samples with this design effect."""
-    ranks = median_ranks(len(ordered))
-    if ranks is None or effect == 1:
-        return median_interval(ordered)
-    centre, half = (len(ordered) + 1) / 2, (ranks[1] - ranks[0]) / 2 * sqrt(effect)
-    low, high = max(1, floor(centre - half)), min(len(ordered), ceil(centre + half))
-    return ordered[low - 1], ordered[high - 1]
+def _widened_ci(
+    ordered: Sequence[float], fraction: float, effect: float
+) -> tuple[float | None, float | None]:
+    """The 95 % interval of a quantile of sorted samples with this design effect."""
+    ranks = quantile_ranks(len(ordered), fraction)
+    if ranks is None:
+        return None, None
+    centre, factor = len(ordered) * fraction + 0.5, sqrt(effect)
+    low, high = (centre + (rank - centre) * factor if effect > 1 else rank for rank in ranks)
+    return ordered[max(1, floor(low)) - 1], ordered[min(len(ordered), ceil(high)) - 1]
 
 
-def design_effect(batches: Sequence[Sequence[float]], middle: float) -> float:
-    """Kish's design effect of the share of samples below the median, `middle`.
+def design_effect(
+    batches: Sequence[Sequence[float]], quantile: float, fraction: float = 0.5
+) -> float:
+    """Kish's design effect of the share of samples below a quantile; `fraction` is 0.5 for the
+    median.
 
     It is the variance of that share between batches over the variance that independent samples
     would have. It is 1 where the difference may be chance (5 % chi-square test), and for one batch.
@@ -112,22 +136,28 @@ def design_effect(batches: Sequence[Sequence[float]], middle: float) -> float:
     degrees = len(several) - 1
     if degrees < 1:
         return 1.0
-    below = [  # a sample that equals the median counts half
-        (len(batch), (bisect_left(batch, middle) + bisect_right(batch, middle)) / 2)
+    below = [  # a sample that equals the quantile counts half
+        (len(batch), (bisect_left(batch, quantile) + bisect_right(batch, quantile)) / 2)
         for batch in map(sorted, several)
     ]
-    # One half, unless many samples equal the median, as with a coarse clock.
+    # `fraction`, unless many samples equal the quantile, as with a coarse clock.
     share = sum(found for _, found in below) / sum(number for number, _ in below)
-    scatter = sum(4 * (found - number * share) ** 2 / number for number, found in below)
+    variance = fraction * (1 - fraction)
+    scatter = sum((found - number * share) ** 2 / number for number, found in below) / variance
     if scatter <= _chi_square_limit(degrees):
         return 1.0
     return max(1.0, scatter / degrees * (_student(degrees) / _Z) ** 2)
 
 
 def _larger_design_effect(
-    batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]], middle: float
+    batches: Sequence[Sequence[float]],
+    launches: Sequence[Sequence[float]],
+    quantile: float,
+    fraction: float = 0.5,
 ) -> float:
-    return max(design_effect(batches, middle), design_effect(launches, middle))
+    return max(
+        design_effect(batches, quantile, fraction), design_effect(launches, quantile, fraction)
+    )
 
 
 def _chi_square_limit(degrees: int) -> float:
@@ -164,18 +194,31 @@ def median_interval(ordered: Sequence[float]) -> tuple[float | None, float | Non
     return (ordered[ranks[0] - 1], ordered[ranks[1] - 1]) if ranks else (None, None)
 
 
-@cache
 def median_ranks(number: int) -> tuple[int, int] | None:
-    """The order statistics (1-based) that bound the median with 95 % confidence.
+    """The order statistics (1-based) that bound the median with 95 % confidence: j and n+1-j; None
+    below 6 samples."""
+    return quantile_ranks(number, 0.5)
 
-    Distribution-free and symmetric: the largest j with 2 P(Binomial(n, 1/2) <= j-1) <= 5 %, and
-    n+1-j; the normal approximation above 1000. Le Boudec, Performance Evaluation (2010), Thm 2.1.
+
+@cache
+def quantile_ranks(number: int, fraction: float) -> tuple[int, int] | None:
+    """The order statistics (1-based) that bound a quantile with 95 % confidence; None where the
+    samples are too few.
+
+    Distribution-free, with at most 2.5 % beyond either end: the largest j with
+    P(Binomial(n, p) <= j-1) <= 2.5 %, and the smallest k with P(Binomial(n, p) >= k) <= 2.5 %; the
+    normal approximation above 1000. Le Boudec, Performance Evaluation (2010), Thm 2.1.
     """
+    tail = (1 - CONFIDENCE) / 2
     if number > _EXACT_UP_TO:
-        spread = _Z * sqrt(number)
-        return floor((number - spread) / 2), ceil(1 + (number + spread) / 2)
-    tail, rank, probability = 0.0, 0, 0.5**number  # probability of `rank` of `number` below
-    while 2 * (tail := tail + probability) <= 1 - CONFIDENCE:
-        probability *= (number - rank) / (rank + 1)
-        rank += 1
-    return (rank, number + 1 - rank) if rank else None
+        spread = _Z * sqrt(number * fraction * (1 - fraction))
+        return floor(number * fraction - spread), ceil(1 + number * fraction + spread)
+    low, below, probability = 0, 0.0, (1 - fraction) ** number
+    for rank in range(1, number + 1):  # `below` becomes P(Binomial <= rank - 1)
+        below += probability
+        probability *= (number - rank + 1) / rank * fraction / (1 - fraction)
+        if below <= tail:
+            low = rank
+        if below >= 1 - tail:
+            return (low, rank) if low else None
+    return None

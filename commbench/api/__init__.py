@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commbench.api.reports import report
 from commbench.api.runs import (
     Run,
     as_results,
@@ -53,6 +54,7 @@ __all__ = [
     "measure",
     "plan_options",
     "plot",
+    "report",
     "run",
     "run_options",
 ]

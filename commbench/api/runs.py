@@ -32,13 +32,15 @@ class Run(schema.Run):
 
         return as_loaded_run(self).frame()
 
-    def text(self, format: str = "table", peak: str | None = None) -> str:
+    def text(
+        self, format: str = "table", peak: str | None = None, *, warnings: bool = False
+    ) -> str:
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
-        the one that the run was given."""
+        the one that the run was given. With `warnings` every warning is explained."""
         from commbench.report.formats import format_run, require_format
 
         require_format(format, peak)
-        return format_run(self, format, peak)
+        return format_run(self, format, peak, has_explanations=warnings)
 
     def plot(self, output: str | Path | None = None) -> list[Path]:
         """Draw bus bandwidth and time against size: see `plot`."""
@@ -47,6 +49,13 @@ class Run(schema.Run):
     def export(self, format: str = "csv", output: str | Path | None = None) -> str | bytes:
         """The rows in another format: see `export`."""
         return export(self, format, output)
+
+    def report(self, output: str | Path, format: str | None = None) -> Path:
+        """Write a report about this run into the new file `output`: see `commbench.report`."""
+        from commbench.api.reports import report
+
+        report(self, output=output, format=format)
+        return Path(output)
 
     def __str__(self) -> str:
         return self.text()

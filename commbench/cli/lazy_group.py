@@ -22,6 +22,7 @@ COMMANDS = {
     "import": "Make a run folder of another tool's results.",
     "compare": "Say which of several runs is faster, and how sure that is.",
     "check": "Hold a run against limits, or against an earlier run.",
+    "report": "Write one file for a browser, paper or a ticket.",
     "export": "Write a run in another format.",
     "ops": "Print the operations and their conventions.",
     "env": "Print what this machine offers.",

@@ -52,12 +52,22 @@ class RunPrinter:
         if error is None:
             from commbench.report.formats import format_run
 
-            print_result(format_run(run, self._options.format, self._options.peak))
+            verbose = self._options.verbose
+            print_result(
+                format_run(
+                    run,
+                    self._options.format,
+                    self._options.peak,
+                    is_condensed=not verbose,
+                    has_explanations=verbose,
+                )
+            )
         elif run.measurements:
             from commbench.report.run_table import run_text
 
-            # The error that follows tells the reason.
-            print_result(run_text(run._replace(end=run.end and run.end._replace(reason=""))))
+            # The error that follows gives the reason.
+            ended = run._replace(end=run.end and run.end._replace(reason=""))
+            print_result(run_text(ended, is_condensed=not self._options.verbose))
 
     def hung(self, error: CommbenchError) -> None:
         print_error(error.message, error.hint, error.details)

@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from commbench.launch.exit_report import LaunchOutcome, make_outcome
 from commbench.launch.node_exit import NodeExitProtocol
 from commbench.launch.process_setup import raise_nofile_limit
 from commbench.launch.torch_internals import does_fork_keep_gpu, make_launch_config, run_agent
+from commbench.launch.torchrun_command import NodeConfig
 from commbench.spec.case import READY
 from commbench.worker.context import LaunchTask
 from commbench.worker.entrypoint import WorkerArgs, worker_main
@@ -37,17 +37,6 @@ SHUTDOWN_S = 3
 AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals at which the agent ends its ranks."""
 SCRATCH_DIR, LOCK = "commbench", "lock"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
-    """This node among those that run the same command."""
-
-    count: int = 1
-    rank: int = 0
-    master_addr: str = "127.0.0.1"
-    master_port: int = 29500
-    ranks_per_node: int = 1
 
 
 def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:

@@ -6,9 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 
 from commbench.errors import RankError
-from commbench.launch.elastic import NodeConfig, open_scratch_dir
 from commbench.worker.watchdog.error_files import read_error
 
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
@@ -18,9 +18,22 @@ ERROR_DIR = "COMMBENCH_ERROR_DIR"
 """Variable with the folder in which ranks under the torchrun command record their errors."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """This node among those that run the same command."""
+
+    count: int = 1
+    rank: int = 0
+    master_addr: str = "127.0.0.1"
+    master_port: int = 29500
+    ranks_per_node: int = 1
+
+
 def launch_with_torchrun(arguments: list[str], torchrun: list[str]) -> None:
     """Run `commbench run ARGUMENTS` on the ranks of a torchrun command, which is given up to its
     module. Raises the error that a rank recorded, or RankError."""
+    from commbench.launch.elastic import open_scratch_dir  # imports torch
+
     with open_scratch_dir() as scratch_dir:
         # On one host the agent uses a file: what --standalone opens listens on every interface.
         in_file = ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", "--rdzv-id=commbench",

@@ -1,30 +1,41 @@
-"""Paragraphs of at most WIDTH columns, lists in a sentence, and figures with five digits."""
+"""Paragraphs that fit the terminal, lists in a sentence, and figures with five digits."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from commbench.output.table import clean
 from commbench.units import GB
 
-WIDTH = 100
-"""Columns of what is printed for people, at most."""
+WIDTH = 80
+"""Columns of a table, at most, and the fewest columns of a paragraph."""
+WIDEST = 120
+"""Columns of a paragraph, at most. Longer lines are hard to read."""
 _MARGIN = 10
 _UNIT = re.compile(r"(\d|[±=]) (?=\d|(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))")
 
 
+def line_width() -> int:
+    """Columns of a line of text: those of the terminal (or of the variable COLUMNS), from WIDTH to
+    WIDEST; WIDTH where there is no terminal."""
+    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH), WIDEST)
+
+
 def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
-    """The text in lines of at most WIDTH, safe to print; the first line begins with `first`, the
-    others with `rest`. Options are those of textwrap.fill."""
+    """The text in lines of at most line_width() columns, safe to print; the first line begins with
+    `first`, the others with `rest`. Options are those of textwrap.fill."""
     return _fill(clean(text), first, rest, **options)
 
 
 def _fill(text: str, first: str, rest: str, **options: Any) -> str:
     import textwrap
 
-    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, **options)
+    return textwrap.fill(
+        text, line_width(), initial_indent=first, subsequent_indent=rest, **options
+    )
 
 
 def list_some(names: Sequence[str], most: int) -> str:
@@ -51,8 +62,8 @@ def paragraphs(parts: Sequence[Paragraph]) -> str:
 
 
 def wrapped(text: str, label: str = "", margin: int = 0) -> str:
-    """The text in lines of at most WIDTH, after a margin that begins with the label. A number and
-    its unit stay on one line."""
+    """The text in lines of at most line_width() columns, after a margin that begins with the label.
+    A number and its unit stay on one line."""
     # A no-break space is not printable, so it must come after clean; textwrap keeps it.
     kept = _UNIT.sub("\\1\u00a0", clean(text))
     filled = _fill(kept, label.ljust(margin), " " * margin, break_on_hyphens=False)

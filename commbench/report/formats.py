@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.validation import choose
 
@@ -12,25 +12,39 @@ if TYPE_CHECKING:
     from commbench.spec.links import Peak
 
 TABLE, NCCL_TESTS = "table", "nccl-tests"
-FORMAT_HELP = "table, or nccl-tests: as its scripts read."
+FORMAT_HELP = "Layout of the result: table; nccl-tests, which scripts for its output can read."
 PEAK_HELP = (
-    "Show which part of a speed was reached: 450GB/s, 400Gbit/s, or a name of `commbench links`."
+    "Add a column with the part of this speed that was reached: 450GB/s, 400Gbit/s, or a name that "
+    "`commbench links` lists."
 )
 
 
-def _table(run: Run, peak: Peak | None) -> str:
+class View(NamedTuple):
+    """What is shown of a run."""
+
+    peak: Peak | None = None
+    """The speed of which a column shows the fraction that was reached."""
+    is_condensed: bool = False
+    """Whether a run with many rows becomes one table, with a row for each kind of call."""
+    has_explanations: bool = False
+    """Whether all warnings are shown, with explanations, instead of the most important ones."""
+
+
+def _table(run: Run, view: View) -> str:
+    from commbench.report.run_notes import MOST_WARNINGS
     from commbench.report.run_table import run_text
 
-    return run_text(run, peak)
+    most = None if view.has_explanations else MOST_WARNINGS
+    return run_text(run, view.peak, is_condensed=view.is_condensed, most_warnings=most)
 
 
-def _nccl_tests(run: Run, peak: Peak | None) -> str:  # noqa: ARG001 - that layout has no peak
+def _nccl_tests(run: Run, _: View) -> str:
     from commbench.report.nccl_tests_table import nccl_tests_text
 
     return nccl_tests_text(run)
 
 
-FORMATS: dict[str, Callable[[Run, Peak | None], str]] = {TABLE: _table, NCCL_TESTS: _nccl_tests}
+FORMATS: dict[str, Callable[[Run, View], str]] = {TABLE: _table, NCCL_TESTS: _nccl_tests}
 
 
 def require_format(format_: str, peak: str | None) -> None:
@@ -42,11 +56,19 @@ def require_format(format_: str, peak: str | None) -> None:
         parse_peak(peak)
 
 
-def format_run(run: Run, format_: str, peak: str | None) -> str:
+def format_run(
+    run: Run,
+    format_: str,
+    peak: str | None,
+    *,
+    is_condensed: bool = False,
+    has_explanations: bool = False,
+) -> str:
     """The run in that format, with the given peak or else the one that the run was given."""
     peak = peak or run.header.plan.peak
-    if not peak:
-        return FORMATS[format_](run, None)
-    from commbench.spec.links import parse_peak
+    parsed = None
+    if peak:
+        from commbench.spec.links import parse_peak
 
-    return FORMATS[format_](run, parse_peak(peak))
+        parsed = parse_peak(peak)
+    return FORMATS[format_](run, View(parsed, is_condensed, has_explanations))

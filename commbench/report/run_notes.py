@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row
+from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
@@ -14,7 +15,7 @@ from commbench.output.table import BOLD, clean, style, table
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
-from commbench.units import format_bytes, format_GBps, format_time
+from commbench.units import format_bytes, format_GBps, format_size, format_time
 
 
 def timing_modes_text(rows: Sequence[ResultRow]) -> str:
@@ -40,28 +41,61 @@ def timing_modes_text(rows: Sequence[ResultRow]) -> str:
     return "\n".join(table(headings, lines, left=title))
 
 
-def warnings_text(
-    rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
-) -> str:
-    """The warnings about these rows, with the rows concerned and advice; empty if there are none.
+MOST_WARNINGS = 3
+"""Warnings that are printed by default."""
 
-    `name_rows` describes some of the rows in a few words; by default their sizes or kinds do.
+
+def warnings_text(
+    rows: Sequence[ResultRow],
+    name_rows: Callable[[Sequence[ResultRow]], str] | None = None,
+    most: int | None = MOST_WARNINGS,
+    name: str = "RUN",
+) -> str:
+    """The warnings about these rows, one line each, the most important first; empty if there are
+    none.
+
+    `name_rows` describes some of the rows in a few words; by default their sizes do. More than
+    `most` warnings are only counted, with the command that prints them for the run called `name`.
+    None gives all of them, each with an explanation and the names of its rows.
     """
     concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
     for row in rows:
-        for diagnostic, figure in diagnose_row(row).items():
+        for diagnostic, figure in find_causes(row).items():
             concerned.setdefault(diagnostic, []).append((row, figure))
-    timed = sum(row.time is not None for row in rows)
-    texts = []
-    for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
-        found = concerned[diagnostic]
+    found = [diagnostic for diagnostic in DIAGNOSTICS if diagnostic in concerned]
+    timed = [row for row in rows if row.time]
+    lines = []
+    for diagnostic in found[:most]:
+        own = [row for row, _ in concerned[diagnostic]]
         which = "all rows"
-        if len(found) < timed:
-            which = (name_rows or _name_rows)([row for row, _ in found])
-        texts.append(
-            fill(f"{diagnostic.name} ({which}): {diagnostic.describe(found)}.", "  ", "    ")
-        )
-    return "\n".join([style("Be warned:", BOLD), *texts]) if texts else ""
+        if len(own) < len(timed):
+            which = (name_rows or partial(_name_sizes, timed=timed))(own)
+        message = diagnostic.describe(concerned[diagnostic])
+        lines.append(fill(f"{diagnostic.name} ({which}): {message}", "  ", "    "))
+        if most is None:
+            names = "" if len(own) == len(timed) else f" Rows: {list_some(_names(own), 8)}."
+            lines.append(fill(f"{diagnostic.explanation}{names}", "    ", "    "))
+    if (more := len(found) - len(lines)) > 0 and most is not None:
+        lines.append(fill(f"{more} more: `commbench show {name} --warnings`", "  ", "    "))
+    return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
+
+
+def _name_sizes(rows: Sequence[ResultRow], timed: Sequence[ResultRow]) -> str:
+    """Some of the timed rows in a few words: `1M`, `8M-64M`, or how many they are."""
+    if len({row.measurement.case.title for row in timed}) > 1 or not rows[0].measurement.case.dtype:
+        return f"{len(rows)} rows" if len(rows) > 1 else rows[0].measurement.case.name
+    every = sorted(row.measurement.case.size_bytes for row in timed)
+    sizes = sorted(row.measurement.case.size_bytes for row in rows)
+    if len(sizes) == 1:
+        return format_size(sizes[0])
+    first = every.index(sizes[0])
+    if every[first : first + len(sizes)] == sizes:
+        return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
+    return f"{len(rows)} sizes"
+
+
+def _names(rows: Sequence[ResultRow]) -> list[str]:
+    return [row.measurement.case.name for row in rows]
 
 
 SLOWER = 1.6
@@ -135,20 +169,13 @@ def interfaces_text(header: RunHeader) -> str:
     return fill(f"Hosts talk through {'; '.join(parts)}.", rest="  ")
 
 
-def _name_rows(rows: Sequence[ResultRow]) -> str:
-    """The rows in a few words: their sizes, or their names where they are of several kinds."""
-    if len({row.measurement.case.title for row in rows}) > 1 or not rows[0].measurement.case.dtype:
-        return list_some([row.measurement.case.name for row in rows], 2)
-    return list_some([format_bytes(row.measurement.case.size_bytes) for row in rows], 6)
-
-
 _ENDED = {"failed": "This run failed", "interrupted": "This run was interrupted"}
 
 
 def run_end_text(run: Run) -> str:
     """How a run ended that is not complete; empty for a complete one."""
     if run.end is None:
-        return "This run has not ended: it still goes on, or was cut off."
+        return "This run has not ended: it is still running, or it was cut off."
     if run.end.status == "complete":
         return ""
     ended = _ENDED.get(run.end.status, f"This run ended as {run.end.status}")

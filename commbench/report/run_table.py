@@ -1,49 +1,89 @@
-"""The table of a run, at most 100 columns wide, with the notes under it."""
+"""The tables of a run, at most 80 columns wide, each with a summary, and the notes below them."""
 
 from __future__ import annotations
 
-from commbench import units
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.output.paragraphs import list_some
-from commbench.output.table import BOLD, RED, clean, style, table
+from commbench.output.paragraphs import WIDTH, fill, list_some, wrapped
+from commbench.output.table import BOLD, RED, clean, style, table, width
 from commbench.report import run_notes
-from commbench.results.schema import OK, Run
+from commbench.results.schema import CUT_OFF, OK, Run
+from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.links import Peak
 from commbench.spec.timing_modes import describe_timing
+from commbench.units import (
+    format_about,
+    format_bytes,
+    format_known_GBps,
+    format_known_time,
+    format_percent,
+)
 
-COLUMNS = ("size", "count", "time", "95 % interval", "n", "algbw\nGB/s", "busbw\nGB/s", "wrong")
+MOST_ROWS = 60
+"""A run of several kinds with more rows is printed as one table, with a row for each kind."""
 
 
-def run_text(run: Run, peak: Peak | None = None) -> str:
-    """A run: a table for each kind of case, one row per size, and the notes.
+class TableColumn(NamedTuple):
+    """A column of the table. It is left out where all its cells are empty."""
 
-    With a peak, a column shows the fraction of it that the bus bandwidth reached.
+    heading: str
+    cell: Callable[[ResultRow], str]
+    importance: int
+    """Where a table is too wide, its columns of the lowest importance are left out."""
+    is_decimal: bool = False
+    """Whether the numbers are aligned at their decimal point."""
+
+
+def run_text(
+    run: Run,
+    peak: Peak | None = None,
+    *,
+    is_condensed: bool = False,
+    most_warnings: int | None = run_notes.MOST_WARNINGS,
+) -> str:
+    """A run: a table for each kind of case with a row per size, and the notes.
+
+    With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
+    makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
-    header, rows = run.header, make_rows(run)
+    rows = make_rows(run)
     kinds: dict[str, list[ResultRow]] = {}
     for row in rows:
         kinds.setdefault(row.measurement.case.title, []).append(row)
+    timed = {title: own for title, found in kinds.items() if (own := _timed(found))}
+    if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
+        tables = [_condensed_text(list(timed.values()), run.name)]
+    else:
+        tables = [_kind_text(title, found, peak) for title, found in timed.items()]
     times = "once" if run.resumed == 1 else f"{run.resumed} times"
-    shared = "Ranks share a GPU: functional only, no measure of performance."
+    shared = "Ranks share a GPU: these times do not measure performance."
     parts = (
         _head(run),
-        shared if header.gpu_shared else "",
-        *(_kind_text(title, found, peak) for title, found in kinds.items()),
+        shared if run.header.gpu_shared else "",
+        *tables,
+        _not_measured_text(kinds),
         run_notes.timing_modes_text(rows),
-        run_notes.warnings_text(rows),
-        run_notes.slow_links_text(header),
-        run_notes.interfaces_text(header),
+        run_notes.warnings_text(rows, most=most_warnings, name=run.name),
+        run_notes.slow_links_text(run.header),
+        run_notes.interfaces_text(run.header),
         run_notes.peak_text(rows, peak) if peak else "",
-        f"This run was cut off and resumed {times}." if run.resumed else "",
+        f"This run was interrupted and resumed {times}." if run.resumed else "",
         run_notes.run_end_text(run),
     )
     return "\n\n".join(filter(None, parts))
 
 
+def _timed(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    return [row for row in rows if row.time]
+
+
 def _head(run: Run) -> str:
     plan, hosts = run.header.plan, run.header.hosts
-    where = list_some(hosts, 3) or "hosts unknown"
+    where = list_some(hosts, 3) or "unknown hosts"
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
@@ -51,53 +91,175 @@ def _head(run: Run) -> str:
         f"{plan.world_size} {plan.backend} ranks on {where}, {plan.device}, "
         f"cpu mode {plan.cpu_mode}; {how}{launches}"
     )
-    return f"{clean(run.name)}\n{clean(line)}"
+    return f"{clean(run.name)}\n{fill(line)}"
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
-    if all(row.time is None for row in rows):
-        reasons = dict.fromkeys(
-            f"{row.measurement.status}: {row.measurement.reason}" for row in rows
-        )
-        return "\n".join(clean(f"{title}: {reason}") for reason in reasons)
-    columns: tuple[str, ...] = COLUMNS
-    algbws, busbws = [row.algbw for row in rows], [row.busbw for row in rows]
-    decimals = units.choose_decimals(algbws), units.choose_decimals(busbws)
-    cells = [_cells(row, decimals) for row in rows]
+    columns = [*COLUMNS]
     if peak:
-        columns = (*COLUMNS, "of\npeak")
-        cells = [(*found, _peak_cell(row, peak)) for found, row in zip(cells, rows, strict=True)]
-    lines = table(columns, cells)
+        columns.insert(-1, TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6))
+    lines = fitting_table(columns, rows)
     head = len(lines) - len(rows)
-    wrong = [row.measurement.status != OK and row.time is not None for row in rows]
     body = [
-        style(line, RED) if bad else line for line, bad in zip(lines[head:], wrong, strict=True)
+        style(line, RED) if row.measurement.status != OK else line
+        for line, row in zip(lines[head:], rows, strict=True)
     ]
-    return "\n".join([style(clean(title), BOLD), *lines[:head], *body])
+    summary = wrapped(curve_text(summarise_curve(rows)), margin=2)
+    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary])
+
+
+def fitting_table(columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> list[str]:
+    """The lines of a table of at most WIDTH columns: without empty columns, and without the least
+    important ones where they do not fit."""
+    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
+    filled = [(column, cells) for column, cells in filled if any(cells)]
+    filled = [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+    while sum(_columns_of(column, cells) for column, cells in filled) > WIDTH:
+        filled.remove(min(filled, key=lambda found: found[0].importance))
+    headings = [column.heading for column, _ in filled]
+    return table(headings, list(zip(*(cells for _, cells in filled), strict=True)))
+
+
+def _columns_of(column: TableColumn, cells: Sequence[str]) -> int:
+    return 2 + max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
+
+
+def _align_decimals(cells: Sequence[str]) -> list[str]:
+    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
+    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
+    most = max(places)
+    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
+
+
+def curve_text(curve: CurveSummary) -> str:
+    """One line: the peak bus bandwidth, the half-bandwidth size and the latency."""
+    parts = []
+    if curve.peak:
+        half = "" if curve.half_bytes is None else f", half of it {_half_text(curve)}"
+        parts.append(f"peak busbw {_busbw(curve.peak)} GB/s ({_size(curve.peak)}){half}")
+    if curve.smallest:
+        size = _size(curve.smallest)
+        parts.append(f"latency {_time(curve.smallest)}" + (f" ({size})" if size else ""))
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+def _half_text(curve: CurveSummary) -> str:
+    assert curve.half_bytes is not None
+    if curve.is_below:
+        return f"below {format_bytes(round(curve.half_bytes))}"
+    return f"at {format_about(curve.half_bytes)}"
+
+
+def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
+    """One table with a row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
+    firsts = [rows[0].measurement.case for rows in kinds]
+    # A dimension in which the kinds of no operation differ tells nothing here.
+    shown = [
+        dimension
+        for dimension in IN_TITLE
+        if len({(case.operation, getattr(case, dimension.field)) for case in firsts})
+        > len({case.operation for case in firsts})
+        or dimension.field == "operation"
+    ]
+    headings = [dimension.word for dimension in shown]
+    headings += ["latency", "peak busbw\nGB/s", "at size", "half the\npeak", "wrong"]
+    cells = []
+    for rows, case in zip(kinds, firsts, strict=True):
+        curve = summarise_curve(rows)
+        texts = [d.title(getattr(case, d.field)) if d.title else "" for d in shown]
+        wrong = [row.measurement.wrong for row in rows if row.measurement.wrong is not None]
+        cells.append(
+            (
+                *texts,
+                _time(curve.smallest) if curve.smallest else "",
+                _busbw(curve.peak) if curve.peak else "",
+                _size(curve.peak) if curve.peak else "",
+                _half_text(curve).removeprefix("at ") if curve.half_bytes is not None else "",
+                str(sum(wrong)) if wrong else "",
+            )
+        )
+    lines = table(headings, cells, left=",".join(heading for heading in headings[: len(shown)]))
+    sizes = sorted({row.measurement.case.size_bytes for rows in kinds for row in rows} - {0})
+    extent = f" from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
+    note = (
+        f"One row for each kind of call{extent}; latency is the time of the smallest size. "
+        f"`commbench show {name}` prints a table with every size for each kind."
+    )
+    return "\n".join([*lines, fill(clean(note), "  ", "  ")])
+
+
+def _not_measured_text(kinds: dict[str, list[ResultRow]]) -> str:
+    """What was not measured, and why."""
+    reasons: dict[str, list[str]] = {}
+    for title, rows in kinds.items():
+        missing = [row.measurement for row in rows if row.time is None]
+        for measurement in missing:
+            is_whole = len({m.reason for m in missing}) == 1 and len(missing) == len(rows)
+            why = f"{measurement.status}: {measurement.reason}"
+            names = reasons.setdefault(why, [])
+            names.append(title if is_whole else measurement.case.name)
+    texts = [
+        fill(f"{list_some(list(dict.fromkeys(names)), 4)}: {why}", "  ", "    ")
+        for why, names in reasons.items()
+    ]
+    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
 
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:
     share = find_peak_fraction(row, peak)
-    return units.format_percent(share.fraction) if share else ""
+    return format_percent(share.fraction) if share else ""
 
 
-def _cells(row: ResultRow, decimals: tuple[int, int]) -> tuple[str, ...]:
-    measurement, time = row.measurement, row.time
-    case = measurement.case
-    size, count = (units.format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
-    if time is None:
-        return size, "", measurement.status, measurement.reason[:40], "", "", "", ""
-    interval = ""
-    if time.low is not None and time.high is not None:
-        interval = units.format_interval(time.low, time.high, like=time.median)
-    wrong = "" if measurement.wrong is None else str(measurement.wrong)
-    return (
-        size,
-        count,
-        units.format_time(time.median),
-        interval,
-        str(time.iterations),
-        units.format_GBps(row.algbw, decimals[0]),
-        units.format_GBps(row.busbw, decimals[1]),
-        wrong,
-    )
+def _size(row: ResultRow) -> str:
+    case = row.measurement.case
+    return format_bytes(case.size_bytes) if case.dtype else ""
+
+
+def _count(row: ResultRow) -> str:
+    return str(row.measurement.case.count) if row.measurement.case.dtype else ""
+
+
+def _time_and_interval(row: ResultRow) -> tuple[str, str]:
+    assert row.time is not None
+    return format_known_time(row.time.median, row.time.low, row.time.high)
+
+
+def _time(row: ResultRow) -> str:
+    return _time_and_interval(row)[0]
+
+
+def _algbw(row: ResultRow) -> str:
+    assert row.time is not None
+    return format_known_GBps(row.algbw, row.algbw_at(row.time.high), row.algbw_at(row.time.low))
+
+
+def _busbw(row: ResultRow) -> str:
+    assert row.time is not None
+    return format_known_GBps(row.busbw, row.busbw_at(row.time.high), row.busbw_at(row.time.low))
+
+
+def _wrong(row: ResultRow) -> str:
+    return "" if row.measurement.wrong is None else str(row.measurement.wrong)
+
+
+def _note(row: ResultRow) -> str:
+    """A word on a row that is not as the others: `cut off`, `wrong`."""
+    measurement = row.measurement
+    if measurement.status != OK:
+        return measurement.status
+    return CUT_OFF if measurement.stop_reason == CUT_OFF else ""
+
+
+COLUMNS = (
+    TableColumn("size", _size, 9),
+    TableColumn("count", _count, 1),
+    TableColumn("time", _time, 9),
+    TableColumn("95 % interval", lambda row: _time_and_interval(row)[1], 8),
+    TableColumn("n", lambda row: str(row.time.iterations) if row.time else "", 4),
+    TableColumn("algbw\nGB/s", _algbw, 3, is_decimal=True),
+    TableColumn("busbw\nGB/s", _busbw, 8, is_decimal=True),
+    TableColumn("wrong", _wrong, 7),
+    TableColumn("", _note, 9),
+)
+"""The columns of the table of a run, for rows that were timed."""

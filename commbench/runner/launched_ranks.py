@@ -61,7 +61,8 @@ def run_temporarily(plan: Plan, label: str) -> Run:
 
     Raises CommbenchError; its `run` is what was recorded until then.
     """
-    from commbench.launch.elastic import NodeConfig, launch, start_method
+    from commbench.launch.elastic import launch, start_method
+    from commbench.launch.torchrun_command import NodeConfig
     from commbench.results.journal_reader import read_run
     from commbench.results.run_folder import create_folder
     from commbench.worker.context import LaunchTask

@@ -12,7 +12,7 @@ from commbench.spec.plan import Plan
 
 if TYPE_CHECKING:
     from commbench.launch.devices import Target
-    from commbench.launch.elastic import NodeConfig
+    from commbench.launch.torchrun_command import NodeConfig
     from commbench.results.journal_reader import RunProgress
     from commbench.worker.context import RankContext
 
@@ -90,7 +90,7 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     rank_context = find_rank_context(options)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.elastic import NodeConfig
+    from commbench.launch.torchrun_command import NodeConfig
 
     per_node = rank_context.local_world_size if rank_context else options.nproc_per_node
     target = choose_target(detect_capabilities(), options.backend, options.device, per_node)

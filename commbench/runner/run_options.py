@@ -255,6 +255,15 @@ class RunOptions:
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
         ]
 
+    def command(self) -> list[str]:
+        """The `commbench run` command of these options, without those that have their default."""
+        told = ("op", "sizes")
+        return ["commbench", "run"] + [
+            _argument(option, value)
+            for option in _FIELDS.values()
+            if (value := getattr(self, option.name)) != option.default or option.name in told
+        ]
+
 
 def _argument(option: RunOption, value: Any) -> str:
     if option.is_switch:  # it is given only where its value is not the default

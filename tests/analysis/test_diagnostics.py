@@ -11,7 +11,13 @@ import pytest
 from synthetic_rows import batches, ranks, row
 
 from commbench.analysis.columns import row_values
-from commbench.analysis.diagnostics import DIAGNOSTICS, diagnose_row, ranks_per_core
+from commbench.analysis.diagnostics import (
+    DIAGNOSTICS,
+    Diagnostic,
+    diagnose_row,
+    find_causes,
+    ranks_per_core,
+)
 from commbench.analysis.rows import ResultRow
 from commbench.results.schema import Batch, RankInfo
 
@@ -102,20 +108,20 @@ def with_variables(number: float) -> ResultRow:
 
 
 EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
+    "above_link": (above_link, 1.004, 1.006),
+    "unread_variables": (with_variables, 0, 1),
     "too_few_cores": (crowded, 1.0, 1.01),
-    "stalls": (stalled, 0.050, 0.052),
-    "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
     "throttled": (lambda share: clean(*steady(throttled_s=share * 0.1)), 0.0099, 0.0101),
     "stolen": (lambda share: clean(*steady(stolen_s=share * 0.1)), 0.0499, 0.0501),
+    "stalls": (stalled, 0.050, 0.052),
+    "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
     "drift": (drifting, 0.099, 0.101),
+    "launches": (launched, 0.099, 0.101),
     "bimodal": (in_two_groups, 3.99, 4.01),
     "skew": (lambda share: clean(*steady(entry_skew_s=share * MS)), 0.099, 0.101),
     "always_last": (one_is_last, 0.900, 0.901),
-    "above_link": (above_link, 1.004, 1.006),
     "coarse_clock": (lambda times: clean(resolution_s=times * 0.1 * MS), 0.999, 1.001),
     "imprecise": (imprecise, 0.999, 1.001),
-    "launches": (launched, 0.099, 0.101),
-    "unread_variables": (with_variables, 0, 1),
 }
 """For each warning a row that is made so that the warning's figure is a given number, and two
 numbers on either side of its threshold."""
@@ -143,7 +149,7 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     unknown = [diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.figure(found) is None]
     # Nothing is said of drift and of two groups where neither is seen, nor of one launch's spread.
     # No link was named.
-    assert unknown == ["drift", "bimodal", "above_link", "launches"]
+    assert unknown == ["above_link", "drift", "launches", "bimodal"]
 
 
 def test_what_was_not_measured_is_not_warned_about() -> None:
@@ -152,27 +158,49 @@ def test_what_was_not_measured_is_not_warned_about() -> None:
 
 def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
     found = clean(*steady(queued_s=0.1, stolen_s=0.1, entry_skew_s=0.5 * MS))
-    assert row_values(found)["warnings"] == "queued stolen skew"
+    assert row_values(found)["warnings"] == "stolen queued skew"
     assert row_values(clean())["warnings"] == ""
 
 
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
     rows = [clean(*steady(queued_s=queued)) for queued in (0.06, 0.08, 0.07)]
-    assert described("queued", *rows) == (
-        "threads of a rank waited for a processor up to 80 % of the time; "
-        "other work runs on the cores to which quiet mode keeps ranks: --cpu-mode plain lets them "
-        "move; `commbench doctor` tries both"
+    assert described("queued", *rows) == "waited for a core 80 % of the time; try --cpu-mode plain"
+    wide = imprecise(5.0)
+    assert described("imprecise", wide) == (
+        "median known only to ±4 % (target ±1 %); try --budget 2"
     )
-    plain = [clean(*steady(queued_s=0.06), cpu_mode="plain")]
-    assert described("queued", *plain).endswith(
-        "; other work runs on these cores, or too few are allowed; see `commbench doctor`"
-    )
+
+
+def test_advice_names_an_option_that_was_not_used_yet() -> None:
+    assert described("imprecise", clean(*batches(*[[0.5 * MS, MS, 1.5 * MS]] * 5), budget_s=3.0)
+                     ).endswith("try --budget 30")  # fmt: skip
+    both = [clean(*steady(queued_s=0.06), cpu_mode=mode) for mode in ("quiet", "plain")]
+    assert described("queued", *both).endswith("; run `commbench doctor`")
+    batch = clean(*steady(queued_s=0.06), cpu_mode="batch")
+    assert described("queued", batch).endswith("; run `commbench doctor`")
+
+
+@pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
+def test_a_warning_about_many_rows_fits_one_line_of_eighty_columns(diagnostic: Diagnostic) -> None:
+    wide = row(*batches((MS,) * 9 + (1.5 * MS,) * 9), peak="1GB/s")
+    message = diagnostic.describe([(wide, 0.999)])
+    assert len(f"  {diagnostic.name} (85 rows): {message}") <= 80
+    explained = diagnostic.explanation
+    assert explained.endswith(".")
+    assert "  " not in explained
+
+
+def test_a_warning_that_another_one_explains_is_not_shown_but_recorded() -> None:
+    crowd = clean(*steady(queued_s=0.09, entry_skew_s=0.5 * MS), ranks=ranks(*[(0, 1)] * 4))
+    assert [diagnostic.name for diagnostic in find_causes(crowd)] == ["too_few_cores"]
+    assert row_values(crowd)["warnings"] == "too_few_cores queued skew"
+    known = {diagnostic.name for diagnostic in DIAGNOSTICS}
+    assert all(known.issuperset(diagnostic.explained_by) for diagnostic in DIAGNOSTICS)
 
 
 def test_variables_that_the_backend_does_not_read_are_named() -> None:
     assert described("unread_variables", with_variables(2)) == (
-        "gloo does not read NCCL_NAME_0, NCCL_NAME_1: what is set there has no effect; "
-        "unset them, or measure with --backend nccl"
+        "gloo does not read NCCL_NAME_0 and 1 more; unset it"
     )
     with_nccl = {"environment": {"variables": {"NCCL_ALGO": "RING"}}}
     assert names(clean(backend="nccl", device="cuda", **with_nccl)) == []

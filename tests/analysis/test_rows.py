@@ -240,6 +240,9 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "queued_share": 0.375,
         "switches_per_iteration": 0.2,
         "warnings": "stalls imprecise",
+        "time_p5_us": 15.0,
+        "time_p5_ci_low_us": 8.0,
+        "time_p5_ci_high_us": 24.0,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

@@ -23,7 +23,7 @@ GOES_ON = "`commbench run --resume cut` goes on with it\n"
         (RunEnd("interrupted", "by you"), "This run was interrupted: by you\n", GOES_ON),
         (
             None,
-            "This run has not ended: it still goes on, or was cut off.\n",
+            "This run has not ended: it is still running, or it was cut off.\n",
             f"if it was cut off, {GOES_ON}",
         ),
     ],

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from commbench.output.paragraphs import WIDTH, Paragraph, fill, list_some, paragraphs, wrapped
+import pytest
+
+from commbench.output.paragraphs import (
+    Paragraph,
+    fill,
+    line_width,
+    list_some,
+    paragraphs,
+    wrapped,
+)
 
 
-def test_lines_are_filled_up_to_the_width_after_their_indents() -> None:
-    words = " ".join(["word"] * 40)
-    first, *others = fill(words, "* ", "    ").splitlines()
-    assert first == "* " + " ".join(["word"] * 19)
-    assert others == ["    " + " ".join(["word"] * 19), "    word word"]
-    assert max(map(len, (first, *others))) <= WIDTH
+@pytest.mark.parametrize(("terminal", "wide"), [("40", 80), ("80", 80), ("93", 93), ("200", 120)])
+def test_lines_are_as_wide_as_the_terminal_within_limits(
+    monkeypatch: pytest.MonkeyPatch, terminal: str, wide: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", terminal)
+    lines = fill(" ".join(["x"] * 400), "* ", "    ").splitlines()
+    assert line_width() == wide
+    assert wide - 1 <= max(map(len, lines)) <= wide
+    assert lines[0].startswith("* x")
+    assert all(line.startswith("    x") for line in lines[1:])
+
+
+def test_text_to_print_has_no_control_characters() -> None:
     assert fill("two\nlines\x1b[1m") == "two lines [1m"
 
 

@@ -296,7 +296,7 @@ def test_a_run_that_did_not_complete_says_so_at_the_end() -> None:
         run_of(*both(1, 1, 8, 2), end=end) for end in (None, RunEnd("interrupted", "by\nyou"))
     )
     assert nccl_tests_text(on).endswith(
-        "\n\n# This run has not ended: it still goes on, or was cut off."
+        "\n\n# This run has not ended: it is still running, or it was cut off."
     )
     assert nccl_tests_text(off).endswith("\n\n# This run was interrupted: by you")
     assert nccl_tests_text(run_of(end=None)).startswith("# This run has not ended")

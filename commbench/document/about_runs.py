@@ -1,0 +1,146 @@
+"""The sections of a report that are about its runs: what was asked, where it was measured, how to
+measure it again, and the journals."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from commbench.analysis.environment_diff import environment_facts, environment_variables
+from commbench.analysis.load import LoadedRun
+from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
+from commbench.document.reproduce import reproduce
+from commbench.results.files import is_folder, why_unreadable
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV
+from commbench.results.schema import RunHeader
+from commbench.spec.plan import Plan
+from commbench.spec.timing_modes import describe_timing, expand_timing
+from commbench.units import format_bytes, format_percent, format_sizes
+
+MOST_EMBEDDED_BYTES = 450_000
+"""All the journals in a report, compressed; base64 makes a third more of them."""
+MOST_READ_BYTES = 64 << 20
+"""A larger file is not even compressed: it would not fit."""
+MOST_COLUMNS = 4
+"""A table with a column for each run has up to this many; of more runs each has a row."""
+
+NamedRuns = Mapping[str, LoadedRun]
+"""The runs of a report, each by a name of its own."""
+
+
+def asked_section(runs: NamedRuns) -> Section:
+    """What was asked: the plans, with what differs in a table."""
+    facts = {name: _plan_facts(run.header) for name, run in runs.items() if run.header}
+    return Section("What was asked", _facts_blocks(facts, "Asked differently"))
+
+
+def _plan_facts(header: RunHeader) -> dict[str, str]:
+    plan = header.plan
+    nodes = f" on {header.num_nodes} nodes" if header.num_nodes > 1 else ""
+    facts = {
+        "operations": ", ".join(plan.operations),
+        "sizes": format_sizes(plan.sizes),
+        "element types": ", ".join(plan.dtypes),
+        "reduce operations": ", ".join(plan.reduce_ops),
+        "ranks": f"{plan.world_size}{nodes}",
+        "backend": plan.backend,
+        "device": plan.device,
+    }
+    return facts | (_method_facts(plan, header) if header.ranks else {})
+
+
+def _method_facts(plan: Plan, header: RunHeader) -> dict[str, str]:
+    """How a run of commbench measured."""
+    iterations = "as needed" if plan.iterations is None else str(plan.iterations)
+    if plan.iterations is None:
+        precision = format_percent(plan.precision)
+        iterations += f": until the median is known to {precision}, or for {plan.budget_s:g} s"
+    return {
+        "placement": plan.placement,
+        "timing": "; ".join(describe_timing(n).summary for n in expand_timing(plan.timing)),
+        "iterations": iterations,
+        "warm-up": "as needed" if plan.warmup is None else f"{plan.warmup} calls",
+        "order of cases": plan.order,
+        "launches": str(plan.launches),
+        "results checked": "yes" if plan.check else "no",
+        "cpu mode": plan.cpu_mode if plan.device == "cpu" else "",
+        "peak": plan.peak,
+        "started": header.started.replace("T", " ").replace("+00:00", " UTC"),
+    }
+
+
+def environment_section(runs: NamedRuns) -> Section:
+    """Where it was measured: what differs between the runs first, then what is the same."""
+    headers = {name: run.header for name, run in runs.items() if run.header}
+    facts = {name: environment_facts(header) for name, header in headers.items()}
+    variables = {name: environment_variables(header) for name, header in headers.items()}
+    every = dict.fromkeys(variable for found in variables.values() for variable in found)
+    if len(headers) > 1:
+        variables = {
+            name: {variable: found.get(variable, "not set") for variable in every}
+            for name, found in variables.items()
+        }
+    both = {name: found | variables[name] for name, found in facts.items()}
+    blocks = _facts_blocks(both, "What differs between the runs")
+    missing = [name for name, run in runs.items() if not run.header]
+    if missing:
+        blocks = (*blocks, Text(f"No environment is recorded in {', '.join(missing)}."))
+    return Section("Environment", blocks)
+
+
+def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> tuple[Block, ...]:
+    """A table of the facts in which runs differ, then those that are the same in all of them."""
+    names = list(dict.fromkeys(name for found in facts.values() for name in found))
+    rows = [(name, [found.get(name, "") for found in facts.values()]) for name in names]
+    same = [(name, values[0]) for name, values in rows if len(set(values)) == 1 and values[0]]
+    different = [(name, *values) for name, values in rows if len(set(values)) > 1]
+    blocks: list[Block] = []
+    if different:
+        lines: list[tuple[str, ...]] = [("", *facts), *different]
+        if len(facts) > MOST_COLUMNS:
+            lines = list(zip(*lines, strict=True))
+        blocks.append(Table(title, lines[0], lines[1:], left=lines[0][1:]))
+    elif len(facts) > 1:
+        blocks.append(Text(f"{title}: nothing."))
+    return (*blocks, Facts(same)) if same else tuple(blocks)
+
+
+def reproduce_section(runs: NamedRuns) -> Section:
+    """The commands that measure each run again."""
+    parts: list[Block] = []
+    for name, run in runs.items():
+        blocks = reproduce(run.header) if run.header else (
+            Text("Only results.csv is here, which does not hold the command."),
+        )  # fmt: skip
+        parts += blocks if len(runs) == 1 else [Folded(f"How to measure {name} again", blocks)]
+    return Section("How to reproduce", parts)
+
+
+def journals_section(runs: NamedRuns) -> Section:
+    """The files of the runs for download, as many as fit."""
+    blocks: list[Block] = []
+    room = MOST_EMBEDDED_BYTES
+    for name, run in runs.items():
+        path = _file_of(Path(run.path))
+        if why := why_unreadable(path, MOST_READ_BYTES):
+            blocks.append(Text(f"The file of {name} ({path}) is not in this report: {why}."))
+            continue
+        content = gzip.compress(path.read_bytes(), mtime=0)
+        if len(content) > room:
+            why = f"{format_bytes(len(content))} compressed is too large for it"
+            blocks.append(Text(f"The file of {name} ({path}) is not in this report: {why}."))
+            continue
+        room -= len(content)
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
+        text = f"{path.name} of {name}, {format_bytes(len(content))} compressed"
+        blocks.append(Download(f"{stem}-{path.name}.gz", text, content))
+    return Section("Recorded data", blocks)
+
+
+def _file_of(path: Path) -> Path:
+    """The file that a run was read from."""
+    if not is_folder(path):
+        return path
+    return next((f for f in (path / JOURNAL, path / RESULTS_CSV) if f.is_file()), path / JOURNAL)

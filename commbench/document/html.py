@@ -1,0 +1,68 @@
+"""A report as one HTML file, which needs no script and no network.
+
+Jinja escapes every value in `page.html`. Two texts are not escaped, because commbench makes them:
+the style, and drawings, which `drawings.py` writes with an XML serializer. The page's
+Content-Security-Policy forbids scripts, requests, and any other style.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from commbench.document import blocks
+from commbench.output.table import clean
+
+_FOLDER = Path(__file__).parent
+
+
+def html_text(document: blocks.Document) -> str:
+    """The report as an HTML page."""
+    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+    )
+    environment.filters |= {"trusted": Markup, "data_address": _data_address}
+    kinds = get_args(blocks.Block)
+    environment.tests |= {kind.__name__.lower(): partial(_is_of, kind) for kind in kinds}
+    page = environment.get_template("page.html")
+    text = page.render(
+        document=document, style=style, style_hash=f"sha256-{digest}", anchor=_Anchors()
+    )
+    return text + "\n"
+
+
+def _is_of(kind: type, block: object) -> bool:
+    return isinstance(block, kind)
+
+
+def _shown(value: object) -> object:
+    """Text from files without control characters, but for the line ends of commands."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return "\n".join(map(clean, value.split("\n")))
+    return value
+
+
+def _data_address(content: bytes) -> str:
+    """The content of a gzip file as the address of a link."""
+    return "data:application/gzip;base64," + base64.b64encode(content).decode()
+
+
+class _Anchors:
+    """Gives each block an id; a block is known by its identity."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def __call__(self, block: blocks.Block) -> str:
+        return self._names.setdefault(id(block), f"part-{len(self._names) + 1}")

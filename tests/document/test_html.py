@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import random
+from pathlib import Path
+
+from page import Page
+from synthetic import plan, steady, synthetic_run
+
+import commbench
+from commbench.document.blocks import Document, Folded, Section, Table, Text
+from commbench.document.html import html_text
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+MEGABYTE = 1_000_000
+HOSTILE = '</style><script>alert(1)</script><img src="http://example.com/x" onerror=alert(1)> & \'"'
+
+
+def checked(text: str) -> Page:
+    page = Page(text)
+    page.require_accessible()
+    page.require_closed()
+    assert len(text) < MEGABYTE
+    return page
+
+
+def test_the_report_of_a_run_is_one_page_that_needs_nothing_else() -> None:
+    page = checked(commbench.report(REFERENCE))
+    assert page.texts["title"][0] == "reference"
+    assert "85 of 85 cases were measured" in " ".join(page.texts["p"])
+
+
+def test_the_journal_is_in_the_page_as_it_was_read() -> None:
+    page = checked(commbench.report(REFERENCE))
+    (link,) = [a for a in page.named("a") if "download" in a]
+    content = gzip.decompress(base64.b64decode(link["href"].partition(",")[2]))
+    assert content == (REFERENCE / "run.jsonl").read_bytes()
+
+
+def test_a_comparison_names_every_run_and_what_differs(tmp_path: Path) -> None:
+    folders = [
+        synthetic_run(
+            tmp_path / name, name, lambda case, n=n: steady(case.size_bytes * 1e-9 * (1 + n)),
+            environment={"variables": {"NCCL_ALGO": name.upper()}},
+        )
+        for n, name in enumerate(("ring", "tree", "chain"))
+    ]  # fmt: skip
+    page = checked(commbench.report(*folders))
+    cells = page.texts["td"]
+    assert {"RING", "TREE", "CHAIN"} <= set(cells)
+    assert len([a for a in page.named("a") if "download" in a]) == 3
+
+
+def test_no_text_of_a_file_becomes_markup(tmp_path: Path) -> None:
+    folder = synthetic_run(
+        tmp_path / "run", HOSTILE, statuses={1024: "failed"},
+        samples=lambda case: None if case.size_bytes == 1024 else steady(1e-3),
+        environment={
+            "kernel": HOSTILE,
+            "processor": "\x1b[31m\u202e",
+            "variables": {f"NCCL_{HOSTILE}": HOSTILE},
+        },
+    )  # fmt: skip
+    text = commbench.report(folder)
+    page = checked(text)
+    assert page.texts["h1"] == [HOSTILE]
+    assert HOSTILE in page.texts["dd"]
+    assert f"NCCL_{HOSTILE}" in page.texts["dt"]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_a_check_says_whether_limits_are_kept(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine")
+    gate = commbench.check(folder, max_time="1ns")
+    page = checked(commbench.report(gate))
+    assert "fail" in " ".join(page.texts["p"]).lower()
+
+
+def test_a_run_that_was_cut_off_is_told_from_a_complete_one(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine")
+    journal = folder / "run.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-3]) + lines[-3][:50])
+    page = checked(commbench.report(folder))
+    assert "3 of 4 cases were measured" in page.texts["p"][1]
+    assert "has not ended" in page.texts["p"][2]
+
+
+def test_a_journal_too_large_for_the_page_is_left_out_and_named(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(0)
+    asked = plan(sizes=tuple(1 << n for n in range(10, 26)))
+    folder = synthetic_run(
+        tmp_path / "run", "large", asked=asked,
+        samples=lambda _: [[chance.random() for _ in range(2500)] for _ in range(2)],
+    )  # fmt: skip
+    page = checked(commbench.report(folder))
+    assert [a for a in page.named("a") if "download" in a] == []
+    assert any("is not in this report" in text and "run.jsonl" in text for text in page.texts["p"])
+
+
+def test_blocks_within_blocks_have_ids_of_their_own() -> None:
+    table = Table("rows", ("name", "value\nus"), [("a", "1"), ("b", "2")])
+    inner = Section("Same", [Folded("more", [table, table._replace()])])
+    document = Document("t", "s", ["Yes."], [inner, Section("Same", [Text("x")])], "f")
+    page = checked(html_text(document))
+    assert len(page.named("caption")) == 2

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from synthetic import synthetic_run
+
+import commbench
+from commbench.document.blocks import Code, Document, Facts, Folded, Items, Section, Table, Text
+from commbench.document.markdown import markdown_text
+
+
+def test_every_kind_of_block_has_its_markdown() -> None:
+    blocks = [
+        Text("a < b"), Items(["one", "two"]), Facts([("ranks", "2")]),
+        Folded("more", [Table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
+        Code("Type:", "commbench run `x`"),
+    ]  # fmt: skip
+    text = markdown_text(Document("T", "now", ["It is so."], [Section("S", blocks)], "end"))
+    lines = text.splitlines()
+    assert lines[:5] == ["# T", "", "now", "", "**It is so.**"]
+    assert "a &#60; b" in lines
+    assert "| 1 KiB | 2.5 |" in lines
+    assert "<details><summary>more</summary>" in lines
+    assert "    commbench run `x`" in lines
+
+
+def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> None:
+    folder = synthetic_run(
+        tmp_path / "run", "<b>*x*</b>", environment={"kernel": "a\n# b | c <script>"}
+    )
+    text = commbench.report(folder, format="markdown")
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert "\n# b" not in text
+
+
+def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
+    run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
+    page, ticket = run.report(tmp_path / "a.html"), run.report(tmp_path / "a.md")
+    assert page.read_text().startswith("<!doctype html>")
+    assert ticket.read_text().startswith("# mine\n")

@@ -1,0 +1,136 @@
+"""A headless Chromium, driven over a pipe by its DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+TIMEOUT_S = 60
+
+
+def find_browser() -> str | None:
+    """The Chromium of this machine."""
+    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+class Page:
+    """One page; keeps what it requested and what the console said."""
+
+    def __init__(self, to_browser: int, from_browser: int) -> None:
+        self._to, self._from = to_browser, from_browser
+        self._number = 0
+        self._rest = b""
+        self._session = ""
+        self._events: list[str] = []
+        self.requests: list[str] = []
+        self.messages: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime", "Accessibility"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol; its result."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            part = os.read(self._from, 1 << 20)
+            assert part, "the browser has ended"
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\0")
+        answer: dict[str, Any] = json.loads(line)
+        self._note(answer.get("method", ""), answer.get("params", {}))
+        return answer
+
+    def _note(self, event: str, values: dict[str, Any]) -> None:
+        self._events.append(event)
+        if event == "Network.requestWillBeSent":
+            self.requests.append(values["request"]["url"])
+        elif event in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
+            self.messages.append(json.dumps(values))
+
+    def open(self, file: Path, width: int, dark: bool = False, height: int = 900) -> None:
+        """Open a file in a window of this width, and wait until it is drawn."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
+        )  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media="screen", features=[scheme])
+        self._events.clear()
+        self.call("Page.navigate", url=file.as_uri())
+        while "Page.loadEventFired" not in self._events:
+            self._receive()
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression of JavaScript in the page."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        return found["result"].get("value")
+
+    def screenshot(self, file: Path) -> None:
+        """The whole page as PNG."""
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+    def print_pdf(self, file: Path) -> None:
+        """The page as it is printed on A4."""
+        self.call("Emulation.setEmulatedMedia", media="")
+        found = self.call(
+            "Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=False
+        )
+        file.write_bytes(base64.b64decode(found["data"]))
+
+
+@contextmanager
+def browser(program: str) -> Iterator[Page]:
+    """A browser with one page, which ends with this."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+
+        def connect() -> None:  # Chromium reads from descriptor 3 and writes to 4
+            os.dup2(os.dup(theirs_in), 103)
+            os.dup2(os.dup(theirs_out), 104)
+            os.dup2(103, 3)
+            os.dup2(104, 4)
+
+        process = subprocess.Popen(
+            [
+                program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage",
+                f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank",
+            ],
+            preexec_fn=connect, pass_fds=(3, 4), start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(theirs_in)
+        os.close(theirs_out)
+        try:
+            yield Page(ours_out, ours_in)
+        finally:
+            os.close(ours_out)
+            os.close(ours_in)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(TIMEOUT_S)
