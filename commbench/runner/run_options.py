@@ -154,7 +154,7 @@ class RunOptions:
         refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
     )  # fmt: skip
     timeout: float = _option(
-        "S", "Seconds that joining, or an operation, may take; bytes at 10 MB/s come on top.",
+        "S", "Seconds that joining the ranks, or an operation, may take.",
         plan="timeout_s", passed_on=ALWAYS,
     )  # fmt: skip
     cpu_mode: str | None = _option(
