@@ -8,8 +8,8 @@
     ├── RecordsError       6   a results file cannot be read or written
     └── Interrupted      130   stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)
 
-Code 0 is success; 1 is a gate or a comparison that fails. Errors are raised where they are found,
-and printed in one place, `commbench.cli.main`, as two lines.
+Code 0 is success, 1 is a check or a comparison that fails, and 7 is a check without a verdict.
+Errors are raised where they are found. `commbench.cli.main` alone prints them, as two lines.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ import signal
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+GATE_FAILS, NO_VERDICT_REACHED = 1, 7
+"""Exit codes that are no errors: a run breaks a rule; too little is known to say so or not."""
 
 
 class CommbenchError(Exception):

@@ -90,6 +90,17 @@ def synthetic_run(
     return folder
 
 
+def two_runs(folder: Path) -> Path:
+    """The runs `old`, and `new`: 30 % slower at 256 KiB and 10 % at 1 MiB, with another torch."""
+    factors = {1 << 18: 1.3, 1 << 20: 1.1}
+    synthetic_run(folder / "old", "old", lambda _: steady(100e-6))
+    synthetic_run(
+        folder / "new", "new", lambda case: steady(100e-6 * factors.get(case.size_bytes, 1)),
+        environment={"torch": "2.14.0"},
+    )  # fmt: skip
+    return folder
+
+
 def in_memory(label: str, samples: Sequence[Samples], sizes: Sequence[int] = ()) -> Run:
     """A run that no file holds: one case for each of `samples`."""
     asked = plan(sizes=tuple(sizes) or tuple(1024 * (i + 1) for i in range(len(samples))))
@@ -100,4 +111,13 @@ def in_memory(label: str, samples: Sequence[Samples], sizes: Sequence[int] = ())
     return Run(label, header(asked, label), measurements, RunEnd("complete"))
 
 
-__all__ = ["header", "in_memory", "make_row", "noisy", "plan", "steady", "synthetic_run"]
+__all__ = [
+    "header",
+    "in_memory",
+    "make_row",
+    "noisy",
+    "plan",
+    "steady",
+    "synthetic_run",
+    "two_runs",
+]

@@ -249,26 +249,34 @@ def check(
     max_slowdown: str | Sequence[str] = (),
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
+    undecided: str | None = None,
     allow_unmatched: bool = False,
     force: bool = False,
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
 
-    The `outcome` of the result is "pass", "fail" or "undecided". Raises UsageError where there is
-    no rule, or a rule matches no row.
+    The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
+    rows count as: "pass", "fail", or None (docs/comparing.md). Raises UsageError where there is no
+    rule, or run and baseline cannot be compared.
     """
-    from commbench.compare.comparison import COMPARED, require_comparable
+    from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
     from commbench.gate.gate import CHECKED, check
+    from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
+    from commbench.validation import choose
 
+    if undecided is not None:
+        choose("--undecided", undecided, {PASS: None, FAIL: None})
     if rules is None or isinstance(rules, (str, Path)):
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         rules = select_rules(texts, Path(rules) if rules else None, against is not None)
     checked = as_results(run, CHECKED)
     baseline = None if against is None else as_results(against, COMPARED)
-    result = check(checked, rules, baseline, allow_unmatched)
+    if baseline is not None:
+        require_two_runs(checked, baseline)
+    result = check(checked, rules, baseline, allow_unmatched, undecided or "")
     if result.comparison:
         require_comparable([result.comparison], force)
     return result

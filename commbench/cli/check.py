@@ -1,5 +1,5 @@
-"""`commbench check`: fails where a run breaks limits, with regard to noise. For CI and acceptance
-tests."""
+"""`commbench check`: does a run keep limits, and is it as fast as an earlier run? For CI and
+acceptance tests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from commbench.cli.options import Dtype, Op, Ranks
 def check(
     run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
     against: str | None = Option(
-        None, metavar="BASELINE", help="The run that --max-slowdown means."
+        None, metavar="BASELINE", help="The earlier run that --max-slowdown refers to."
     ),
     max_slowdown: list[str] | None = Option(
         None,
-        metavar="[OP:][SIZES:]PART",
-        help="By how much rows may be slower than in BASELINE.  [default: 10% with --against]",
+        metavar="[OP:][SIZES:]PERCENT",
+        help="How much slower than in BASELINE a row may be.  [default: 10% with --against]",
     ),
     min_busbw: list[str] | None = Option(
         None, metavar="[OP:][SIZES:]GB/s", help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s."
@@ -27,22 +27,35 @@ def check(
     max_time: list[str] | None = Option(
         None, metavar="[OP:][SIZES:]TIME", help="Longest time: all_reduce:-64K:80us."
     ),
-    rules: Path | None = Option(None, metavar="FILE.toml", help="Rules from a file: see docs."),
-    undecided: str = Option(
-        "pass", metavar="HOW", help="pass or fail: what an undecided row counts as."
+    rules: Path | None = Option(
+        None, metavar="FILE.toml", help="Read rules from a file; docs/comparing.md shows one."
+    ),
+    undecided: str | None = Option(
+        None,
+        metavar="pass|fail",
+        help="What an undecided row counts as.  [default: exit code 7 if its estimate is beyond "
+        "the limit]",
     ),
     allow_unmatched: bool = Option(
-        False, "--allow-unmatched", help="A rule need not match any row."
+        False,
+        "--allow-unmatched",
+        help="Ignore rows that only one of the two runs has, and rules that match no row.",
     ),
-    force: bool = Option(False, "--force", help="Check although what must match does not."),
+    force: bool = Option(
+        False, "--force", help="Compare with BASELINE although what must match differs."
+    ),
     junit: Path | None = Option(
-        None, metavar="FILE.xml", help="Write JUnit XML; FILE must not exist."
+        None, metavar="FILE.xml", help="Write JUnit XML to a file that does not exist."
     ),
+    verbose: bool = Option(False, "--verbose", help="Print every row, not only those that fail."),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
 ) -> None:
-    """Hold a run against limits: exit 0 if it keeps them, 1 if the whole interval lies beyond one.
+    """Check a run against limits or an earlier run.
+
+    Exit code 0: every rule passes. 1: a row is beyond a limit with its whole 95 % interval.
+    7: no verdict, because rows are undecided or missing.
 
     \b
     commbench check results/new --against results/old --max-slowdown 10%
@@ -52,17 +65,15 @@ def check(
     from commbench import api
     from commbench.analysis.load import load
     from commbench.compare.comparison import COMPARED
-    from commbench.gate import text
     from commbench.gate.gate import CHECKED
     from commbench.gate.rules import select_rules
+    from commbench.gate.text import gate_text
     from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.table import runs_in_actions
     from commbench.results.files import write_new
     from commbench.results.run_folder import find_run
-    from commbench.validation import choose
 
-    undecided_fails = choose("--undecided", undecided, {"pass": False, "fail": True})
     limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
     selected = select_rules(limits, rules, against is not None)
     run_path = find_run(run, print_status)
@@ -70,17 +81,18 @@ def check(
     hints = ImportHints(ranks, op, dtype)
     baseline = load(baseline_path, COMPARED, hints) if baseline_path else None
     gate = api.check(
-        load(run_path, CHECKED, hints), selected, against=baseline,
+        load(run_path, CHECKED, hints), selected, against=baseline, undecided=undecided,
         allow_unmatched=allow_unmatched, force=force,
     )  # fmt: skip
-    print_result(text.gate_text(gate))
-    if gate.outcome == "undecided":
-        print_status(f"undecided rows {undecided} (--undecided {undecided})")
-    if junit:
-        write_new(junit, text.gate_junit(gate, undecided_fails))
-    if runs_in_actions():
-        for line in text.make_annotations(gate, undecided_fails):
-            print_workflow_command(line)
-        text.add_summary(gate)
-    if gate.outcome == "fail" or (gate.outcome == "undecided" and undecided_fails):
-        raise typer.Exit(1)
+    print_result(gate_text(gate, verbose))
+    if junit or runs_in_actions():
+        from commbench.gate import ci
+        from commbench.output.github import add_to_summary
+
+        if junit:
+            write_new(junit, ci.gate_junit(gate))
+        if runs_in_actions():
+            for line in ci.make_annotations(gate):
+                print_workflow_command(line)
+            add_to_summary(ci.gate_markdown(gate))
+    raise typer.Exit(gate.exit_code)

@@ -1,10 +1,9 @@
-"""`commbench smoke`: does every collective work here? For continuous integration."""
+"""`commbench smoke`: does every collective work on this machine? For continuous integration."""
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,16 +11,21 @@ import typer
 
 from commbench.cli.run_parameters import make_parameter, make_signature
 from commbench.output.console import print_result
-from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml, write_junit
-from commbench.runner.smoke import OperationResult, plan_smoke, run_smoke
+from commbench.output.github import add_to_summary
+from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
+from commbench.output.markdown import escape, table
+from commbench.output.table import runs_in_actions
+from commbench.results.files import require_new, write_new
+from commbench.runner.smoke import OperationResult, SmokeResult, plan_smoke, run_smoke
 
 SUITE = "commbench smoke"
 
 
 def smoke(context: typer.Context, **_: object) -> None:
-    """Run every operation with several dtypes and sizes, and check every result. A few seconds.
+    """Run every operation with three dtypes and three sizes, and check every result, in seconds.
 
-    Prints a line per operation. The exit code says what is wrong: see README.
+    Prints one line per operation. Exit code 0: all work. 3: an operation cannot be run here.
+    4: a rank died or hung. 5: wrong results.
 
     \b
     commbench smoke
@@ -30,19 +34,21 @@ def smoke(context: typer.Context, **_: object) -> None:
 
     started = time.monotonic()
     given = dict(context.params)
-    junit = given.pop("junit")
+    written = given.pop("junit")
+    junit = None if written is None else Path(written)
     if junit:
-        write_junit(junit, _report((), 0.0))  # fails now if it cannot be written
+        require_new(junit)  # before the measurement, which takes seconds
     plan, target = plan_smoke(given)
     print_result(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
     result = run_smoke(plan)
-    for operation in result.operations:
-        print_result(_line(operation))
     seconds = time.monotonic() - started
-    working = sum(not operation.failure for operation in result.operations)
-    print_result(f"{working} of {len(result.operations)} work; {seconds:.1f} s")
+    print_result(_verdict(result, seconds))
+    for operation in result.operations:
+        print_result(f"  {operation.name:<15} {_outcome(operation)}")
     if junit:
-        write_junit(junit, _report(result.operations, seconds))
+        write_new(junit, _report(result, seconds))
+    if runs_in_actions():
+        add_to_summary(_markdown(result, seconds))
     if result.error:
         raise result.error
 
@@ -57,21 +63,38 @@ smoke.__signature__ = make_signature(  # type: ignore[attr-defined]
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Write a JUnit report there.")
+            Path | None,
+            typer.Option(metavar="FILE.xml", help="Write JUnit XML to a file that does not exist."),
         ],
     ),
 )
 
 
-def _report(operations: Sequence[OperationResult], seconds: float) -> bytes:
+def _verdict(result: SmokeResult, seconds: float) -> str:
+    working = sum(not operation.failure for operation in result.operations)
+    word = "FAIL" if result.error else "PASS"
+    return f"{word}: {working} of {len(result.operations)} operations work ({seconds:.1f} s)"
+
+
+def _outcome(operation: OperationResult) -> str:
+    if operation.failure:
+        return f"FAIL: {operation.failure}"
+    return f"ok, {operation.cases} case{'s' * (operation.cases != 1)}"
+
+
+def _report(result: SmokeResult, seconds: float) -> bytes:
     cases = [
         JUnitCase(o.name, FAILURE if o.failure else PASSED, o.failure, seconds=o.seconds)
-        for o in operations
+        for o in result.operations
     ]
+    if result.error and not any(o.failure for o in result.operations):
+        cases.append(JUnitCase("the run", FAILURE, result.error.message))
     return junit_xml([JUnitSuite(SUITE, cases, seconds=seconds)])
 
 
-def _line(operation: OperationResult) -> str:
-    cases = f"{operation.cases} case{'s' * (operation.cases != 1)}"
-    outcome = f"FAILED  {operation.failure}" if operation.failure else f"ok      {cases}"
-    return f"  {operation.name:<15} {outcome}"
+def _markdown(result: SmokeResult, seconds: float) -> str:
+    mark = "🔴" if result.error else "🟢"
+    rows = [(operation.name, _outcome(operation)) for operation in result.operations]
+    lines = table(("operation", "outcome"), rows, left="operation,outcome")
+    verdict = escape(f"{SUITE}: {_verdict(result, seconds)}")
+    return "\n".join([f"### {mark} {verdict}", "", *lines, ""])

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
 from commbench import __version__
+from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare import summary
 from commbench.compare.comparison import Comparison, compare, require_comparable
 from commbench.document import about_runs
-from commbench.document.blocks import Block, Document, Items, Section, Table, Text
+from commbench.document.blocks import (
+    Block,
+    Document,
+    Figures,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+)
 from commbench.errors import UsageError
 from commbench.gate import text as gate_text
-from commbench.gate.gate import GateResult
-from commbench.report import run_table
-from commbench.report.run_notes import run_end_text
+from commbench.gate.gate import GateResult, RuleResult
+from commbench.gate.limits import NOT_MEASURED, PASS
+from commbench.output.paragraphs import list_some
+from commbench.report import run_notes, run_table
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
+from commbench.spec.links import parse_peak
 from commbench.sweep import runner
 
 MOST_ROWS = 1000
@@ -82,12 +94,48 @@ def run_contents(loaded: LoadedRun) -> Contents:
     """One run."""
     run = require_run(loaded)
     rows = make_rows(run)
-    return Contents(
-        title=run.name,
-        verdict=_run_verdict(run),
-        runs={run.name: loaded},
-        results=[Section("Results", _kind_tables(rows))],
-    )
+    kinds = run_table.timed_kinds(rows)
+    results: list[Block] = []
+    if len(kinds) == 1:
+        results.append(Figures(run_table.curve_figures(summarise_curve(rows))))
+    elif kinds:
+        headings, cells, left = run_table.condensed_table(list(kinds.values()))
+        results.append(Table("One row for each kind of call", headings, cells, left))
+    peak = run.header.plan.peak
+    columns = run_table.table_columns(parse_peak(peak) if peak else None)
+    results += [_kind_table(title, columns, found) for title, found in kinds.items()]
+    if lines := run_notes.compare_timing_modes(rows):
+        results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
+    sections = [Section("Results", results), warnings_section(rows)]
+    if missing := run_table.describe_missing(rows):
+        sections.append(Section("Not measured", [Items(missing)]))
+    if slow := run_notes.describe_slow_links(run.header):
+        sections.append(Section("Slow links", [Items(slow)]))
+    return Contents(run.name, _run_verdict(run), {run.name: loaded}, sections)
+
+
+def _kind_table(
+    title: str, columns: Sequence[run_table.TableColumn], rows: Sequence[ResultRow]
+) -> Table:
+    filled = run_table.fill_columns(columns, rows)
+    cells = list(zip(*(cells for _, cells in filled), strict=True))
+    notes = {row.measurement.status for row in rows} - {OK}
+    return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))
+
+
+def warnings_section(
+    rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
+) -> Section:
+    """Every warning about these rows, with what it means and what to do."""
+    found = run_notes.find_warnings(rows, name_rows)
+    if not found:
+        return Section("Warnings", [Text("None.")])
+    blocks: list[Block] = []
+    for warning in found:
+        blocks.append(Text(f"{warning.name} ({warning.which}): {warning.message}."))
+        names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
+        blocks.append(Folded("What this means", [Text(warning.explanation), *names]))
+    return Section("Warnings", blocks)
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -120,18 +168,7 @@ def _run_verdict(run: Run) -> list[str]:
     elif measured:
         sentence += ". Results were not checked"
     complete = run.end is not None and run.end.status == COMPLETE
-    return [f"{sentence}.", *([] if complete else [run_end_text(run)])]
-
-
-def _kind_tables(rows: Sequence[ResultRow]) -> list[Block]:
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        kinds.setdefault(row.measurement.case.title, []).append(row)
-    blocks: list[Block] = []
-    for title, found in kinds.items():
-        cells = [run_table._cells(row, (4, 4)) for row in found]
-        blocks.append(Table(title, run_table.COLUMNS, cells))
-    return blocks
+    return [f"{sentence}.", *([] if complete else [run_notes.run_end_text(run)])]
 
 
 def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
@@ -159,19 +196,28 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
 def check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
     runs = [run for run in (gate.run, gate.baseline) if run]
-    blocks: list[Block] = []
-    for result in gate.results:
-        rows = [gate_text.row_cells(result, check) for check in result.checks]
-        table = Table(
-            gate_text.rule_line(result), gate_text.HEADINGS, rows, left=("row", "outcome")
-        )
-        blocks.append(table)
+    blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
+    sections = [Section("Rules", blocks)]
+    if hints := gate_text.advice(gate):
+        sections.append(Section("What to do", [Items(hints)]))
     return Contents(
-        title=gate_text.gate_title(gate),
-        verdict=[f"{gate.outcome}: {gate_text.gate_summary(gate)}"],
+        title=f"Check of {gate_text.gate_title(gate)}",
+        verdict=[gate_text.verdict(gate)],
         runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
-        results=[Section("Rules", blocks)],
+        results=sections,
     )
+
+
+def _rule_section(gate: GateResult, result: RuleResult) -> Section:
+    blocks: list[Block] = [Text(f"{gate_text.rule_counts(result)}.")]
+    if checks := gate_text.rows_to_show(result, verbose=True):
+        headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
+        rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
+        bad = sorted({check.outcome for check in checks} - {PASS, NOT_MEASURED})
+        blocks.append(Table(result.rule.title, headings, rows, ("row", "outcome"), bad))
+    if notes := gate_text.rule_notes(gate, result):
+        blocks.append(Items(notes))
+    return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
 
 
 def sweep_contents(folder: Path) -> Contents:

@@ -1,4 +1,8 @@
-"""Checks whether a run keeps rules, row by row."""
+"""Checks whether a run keeps rules, row by row, and decides the outcome of the whole.
+
+A check passes only if it has looked: every rule needs a row that passes. See `RuleResult.outcome`
+and `GateResult.outcome` for what else it needs.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,21 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
 from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, compare
-from commbench.compare.ratio import NOT_COMPARED
-from commbench.errors import UsageError
-from commbench.gate.limits import FAIL, PASS, SKIPPED, UNDECIDED, Estimate
+from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
+from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
-from commbench.results.schema import OK, Run
-from commbench.spec.case import SKIPPED as CASE_SKIPPED
-from commbench.spec.case import UNSUPPORTED, Case
+from commbench.results.schema import OK, WRONG, Run
+from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 
 CHECKED = (*COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps")
 """The columns that a check needs; loading no others is faster."""
-NOT_MEASURED = (UNSUPPORTED, CASE_SKIPPED)
+NOT_PLANNED = (UNSUPPORTED, SKIPPED)
 """Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
-MISSING = "not in the run"
+NO_VERDICT = "no verdict"
+"""The outcome of a rule, or of a check, about which the measurement says too little."""
+EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
+"""The exit code of `commbench check` for each outcome of a GateResult."""
+ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
 
 
 class RowCheck(NamedTuple):
@@ -32,6 +38,11 @@ class RowCheck(NamedTuple):
     estimate: Estimate | None = None
     """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
+    """Why there is no estimate."""
+    is_beyond: bool = False
+    """Whether the estimate is beyond the limit."""
+    is_unmatched: bool = False
+    """Whether only one of the two runs has a time for this row."""
 
 
 class RuleResult(NamedTuple):
@@ -39,21 +50,37 @@ class RuleResult(NamedTuple):
 
     rule: Rule
     checks: tuple[RowCheck, ...]
+    undecided: str = ""
+    """What undecided rows count as: PASS, FAIL, or empty. Empty: those whose estimate is beyond
+    the limit leave the rule without a verdict, the others do not matter."""
+    allow_unmatched: bool = False
+    """The rule need not match a row, and unmatched rows do not matter."""
+
+    def effect(self, check: RowCheck) -> str:
+        """What a row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
+        if check.outcome == UNDECIDED:
+            return self.undecided or (NO_VERDICT if check.is_beyond else "")
+        if check.outcome == NOT_MEASURED:
+            return NO_VERDICT if check.is_unmatched and not self.allow_unmatched else ""
+        return check.outcome
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of the rows."""
-        outcomes = {check.outcome for check in self.checks}
-        return next((o for o in (FAIL, UNDECIDED, PASS) if o in outcomes), SKIPPED)
+        """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
+        otherwise. NOT_MEASURED if no row was judged and `allow_unmatched` allows that."""
+        effects = {self.effect(check) for check in self.checks}
+        if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
+            return found
+        is_allowed = self.allow_unmatched and not self.with_outcome(UNDECIDED)
+        return NOT_MEASURED if is_allowed else NO_VERDICT
 
-    @property
-    def has_measured_rows(self) -> bool:
-        """Whether the run measured any of the rows."""
-        return any(c.outcome != SKIPPED and c.reason != MISSING for c in self.checks)
+    def with_outcome(self, *outcomes: str) -> list[RowCheck]:
+        """The rows with these outcomes, in the order of the outcomes."""
+        return [check for o in outcomes for check in self.checks if check.outcome == o]
 
-    def with_outcome(self, outcome: str) -> list[RowCheck]:
-        """The rows with this outcome."""
-        return [check for check in self.checks if check.outcome == outcome]
+    def preventing(self) -> list[RowCheck]:
+        """The rows because of which the rule fails or has no verdict."""
+        return [c for c in self.checks if self.effect(c) in (FAIL, NO_VERDICT)]
 
 
 class GateResult(NamedTuple):
@@ -65,16 +92,22 @@ class GateResult(NamedTuple):
     """The run (B) against the baseline (A)."""
     results: tuple[RuleResult, ...]
     incomplete: str
-    """Why the run is incomplete; then the gate fails. Empty where the run is complete, or where its
-    file does not hold whether it is."""
+    """Why the run is incomplete; then the check fails. Empty where the run is complete, or where
+    its file does not hold whether it is."""
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of the rules: `pass`, `undecided` or `fail`."""
-        if self.incomplete:
-            return FAIL
+        """`fail` if a rule fails or the run is incomplete. `no verdict` if a rule has none, or no
+        rule passes. `pass` otherwise."""
         outcomes = {result.outcome for result in self.results}
-        return next((o for o in (FAIL, UNDECIDED) if o in outcomes), PASS)
+        if self.incomplete or FAIL in outcomes:
+            return FAIL
+        return PASS if PASS in outcomes and NO_VERDICT not in outcomes else NO_VERDICT
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `commbench check`."""
+        return EXIT_CODES[self.outcome]
 
 
 def check(
@@ -82,22 +115,25 @@ def check(
     rules: Sequence[Rule],
     baseline: Run | LoadedRun | None = None,
     allow_unmatched: bool = False,
+    undecided: str = "",
 ) -> GateResult:
     """Check a run against rules, and against a baseline where a rule needs one.
 
-    Raises UsageError for a rule that matches no measured row, unless `allow_unmatched` or the rule
-    is optional. Whether run and baseline may be compared at all: `require_comparable`.
+    `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` is that of
+    RuleResult. Raises UsageError for a rule that needs a baseline where there is none. Whether run
+    and baseline may be compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
-    results = tuple(RuleResult(rule, tuple(_checks(rule, run, comparison))) for rule in rules)
-    for result in results:
-        rule = result.rule
-        if not (result.has_measured_rows or allow_unmatched or rule.optional):
-            raise UsageError(
-                f"no measured row of {run.name} is one of {rule.where!r}",
-                "mend the rule, or say --allow-unmatched",
-            )
+    results = tuple(
+        RuleResult(
+            rule,
+            tuple(_checks(rule, run, comparison)),
+            undecided,
+            allow_unmatched or rule.optional,
+        )
+        for rule in rules
+    )
     against = comparison.a if comparison else None
     return GateResult(run, against, comparison, results, _why_incomplete(run))
 
@@ -114,41 +150,54 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
     for compared in comparison.rows:
         if rule.covers(compared.a):
             yield _check_compared(rule, compared)
-    for row in filter(rule.covers, comparison.only_b):
-        yield RowCheck(make_case(row), SKIPPED, reason="not in the baseline")
-    for row in filter(rule.covers, comparison.only_a):
-        if row.status == OK:
-            yield RowCheck(make_case(row), UNDECIDED, reason=MISSING)
+    for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
+        for row in filter(rule.covers, rows):
+            if row.status not in (OK, *NOT_PLANNED) and reason == ONLY_RUN:
+                yield RowCheck(make_case(row), FAIL, reason=_words(row.status))
+            else:
+                yield _not_measured(row, reason, _has_time(row))
 
 
 def _check_row(rule: Rule, row: Any) -> RowCheck:
-    case = make_case(row)
+    if row.status in NOT_PLANNED:
+        return _not_measured(row, row.status)
     if row.status != OK:
-        return RowCheck(case, SKIPPED if row.status in NOT_MEASURED else FAIL, reason=row.status)
+        return RowCheck(make_case(row), FAIL, reason=_words(row.status))
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
-        return RowCheck(case, SKIPPED, reason="no such figure")
-    outcome, reason = rule.limit.decide(rule.value, estimate)
-    return RowCheck(case, outcome, estimate, reason)
+        return _not_measured(row, "nothing timed" if row.time_us is None else "no such figure")
+    return _decide(rule, row, estimate)
 
 
 def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
-    case = make_case(row.a)
-    estimate = rule.limit.estimate(row)
-    if row.verdict == NOT_COMPARED or estimate is None:
-        return _not_compared(case, row)
-    outcome, reason = rule.limit.decide(rule.value, estimate)
-    return RowCheck(case, outcome, estimate, reason)
-
-
-def _not_compared(case: Case, row: ComparedRow) -> RowCheck:
-    if row.b.status not in (OK, *NOT_MEASURED):
-        return RowCheck(case, FAIL, reason=row.b.status)
+    if row.b.status not in (OK, *NOT_PLANNED):
+        return RowCheck(make_case(row.b), FAIL, reason=_words(row.b.status))
     if row.a.status != OK:
-        return RowCheck(case, SKIPPED, reason=f"{row.a.status} in the baseline")
+        return _not_measured(row.a, f"{_words(row.a.status)} in the baseline", _has_time(row.b))
     if row.b.status != OK:
-        return RowCheck(case, FAIL, reason=f"{row.b.status}, not so in the baseline")
-    return RowCheck(case, UNDECIDED, reason="nothing timed")
+        return RowCheck(make_case(row.b), FAIL, reason=f"{row.b.status}, not so in the baseline")
+    if (estimate := rule.limit.estimate(row)) is None:
+        return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
+    return _decide(rule, row.a, estimate)
+
+
+def _decide(rule: Rule, row: Any, estimate: Estimate) -> RowCheck:
+    limit = rule.limit
+    is_beyond = limit.is_beyond(rule.value, estimate.value)
+    outcome = limit.decide(rule.value, estimate)
+    return RowCheck(make_case(row), outcome, estimate, is_beyond=is_beyond)
+
+
+def _not_measured(row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
+    return RowCheck(make_case(row), NOT_MEASURED, reason=reason, is_unmatched=is_unmatched)
+
+
+def _has_time(row: Any) -> bool:
+    return row.status == OK and row.time_us is not None
+
+
+def _words(status: str) -> str:
+    return "wrong results" if status == WRONG else str(status)
 
 
 def _why_incomplete(run: LoadedRun) -> str:
@@ -156,5 +205,5 @@ def _why_incomplete(run: LoadedRun) -> str:
         return ""
     end = run.run.end
     if end is None:
-        return "it has not ended: it still goes on, or was cut off"
+        return "it has not ended: it is still running, or was killed"
     return "" if end.status == "complete" else f"it ended as {end.status}: {end.reason}"

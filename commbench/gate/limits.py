@@ -1,31 +1,37 @@
 """LIMITS: what a rule can demand of a row, and how the outcome is decided.
 
-A row fails only if its whole 95 % interval lies beyond the limit, and passes only if the whole
-interval lies within; otherwise it is undecided.
+A row fails if its whole 95 % interval lies beyond the limit. It passes if the whole interval lies
+within the limit. It is undecided if the limit lies inside the interval. Where no interval is known,
+the median (or the mean that another tool printed) decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.compare.comparison import ComparedRow
-from commbench.compare.ratio import SIGNIFICANCE
+from commbench.output.paragraphs import seconds
 from commbench.units import GB, MICRO
 
-PASS, FAIL, UNDECIDED, SKIPPED = "pass", "fail", "undecided", "skipped"
-OUTCOMES = (FAIL, UNDECIDED, PASS, SKIPPED)
+PASS, FAIL, UNDECIDED, NOT_MEASURED = "pass", "fail", "undecided", "not measured"
+OUTCOMES = (FAIL, UNDECIDED, NOT_MEASURED, PASS)
+"""The outcomes of a row under a rule, in the order in which rows are shown."""
 
 
 class Estimate(NamedTuple):
-    """A quantity with its 95 % interval; None where there is none."""
+    """A quantity with the ends of its 95 % interval, which are None where it is not known."""
 
     value: float
     low: float | None
     high: float | None
-    is_significant: bool = True
-    """Whether the rank test rejects chance; True where there is no rank test."""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether both ends of the interval are known."""
+        return self.low is not None and self.high is not None
 
 
 class Limit(NamedTuple):
@@ -37,6 +43,10 @@ class Limit(NamedTuple):
     """The demand in a few words."""
     show: Callable[[float, float], str]
     """A value of the quantity, in the unit and with the digits that suit another value."""
+    sentence: str
+    """What a row does whose value is put in: `takes {}`."""
+    heading: str
+    """The quantity, as the heading of a column."""
     estimate: Callable[[Any], Estimate | None]
     """The quantity of a row of results, or of a ComparedRow; None where it was not measured."""
     is_least: bool = False
@@ -44,25 +54,28 @@ class Limit(NamedTuple):
     needs_baseline: bool = False
     """It limits rows of a comparison with a baseline."""
 
-    def decide(self, limit: float, found: Estimate) -> tuple[str, str]:
-        """The outcome of a row, and the reason where the interval alone does not give it."""
-        if found.low is None or found.high is None:
-            return UNDECIDED, "no interval"
-        worst, best = (found.low, found.high) if self.is_least else (found.high, found.low)
-        within = (worst >= limit) if self.is_least else (worst <= limit)
-        beyond = (best < limit) if self.is_least else (best > limit)
-        if beyond and not found.is_significant:
-            return UNDECIDED, "may be chance"
-        if beyond:
-            return FAIL, ""
-        return (PASS, "") if within else (UNDECIDED, "")
+    def is_beyond(self, limit: float, value: float) -> bool:
+        """Whether a value breaks the limit."""
+        return value < limit if self.is_least else value > limit
+
+    def decide(self, limit: float, found: Estimate) -> str:
+        """The outcome of a row: the interval decides, or the value where there is no interval."""
+        ends = (found.low, found.high) if found.has_interval else (found.value,)
+        beyond = [self.is_beyond(limit, end) for end in ends if end is not None]
+        if all(beyond):
+            return FAIL
+        return UNDECIDED if any(beyond) else PASS
+
+    def excess(self, limit: float, found: Estimate) -> float:
+        """How far a value is beyond the limit, as a factor: 1 at the limit, below 1 within it."""
+        above, below = (limit, found.value) if self.is_least else (found.value, limit)
+        return above / below if below else inf
 
 
 def _slowdown(row: ComparedRow) -> Estimate | None:
     if row.ratio is None:
         return None
-    is_significant = row.p_value is None or row.p_value < SIGNIFICANCE
-    return Estimate(row.ratio, row.ratio_ci_low, row.ratio_ci_high, is_significant)
+    return Estimate(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
 
 
 def _scaled(
@@ -82,7 +95,9 @@ LIMITS: dict[str, Limit] = {
             name="max_slowdown",
             parse=lambda text: 1 + units.parse_percentage(text),
             words=lambda limit: f"at most {(limit - 1) * 100:g} % slower than the baseline",
-            show=lambda ratio, _: f"x{units.format_ratio(ratio)}",
+            show=lambda ratio, _: units.format_ratio(ratio),
+            sentence="takes {} times as long as in the baseline",
+            heading="ratio",
             estimate=_slowdown,
             needs_baseline=True,
         ),
@@ -90,7 +105,11 @@ LIMITS: dict[str, Limit] = {
             name="min_busbw",
             parse=units.parse_bandwidth,
             words=lambda limit: f"bus bandwidth at least {units.format_GBps(limit)} GB/s",
-            show=lambda busbw, _: f"{units.format_GBps(busbw)} GB/s",
+            show=lambda busbw, like: (
+                f"{units.format_GBps(busbw, units.choose_decimals([like]))} GB/s"
+            ),
+            sentence="has a bus bandwidth of {}",
+            heading="bus bandwidth",
             estimate=lambda row: _scaled(
                 row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps, GB
             ),
@@ -99,8 +118,10 @@ LIMITS: dict[str, Limit] = {
         Limit(
             name="max_time",
             parse=units.parse_time,
-            words=lambda limit: f"time at most {units.format_time(limit)}",
+            words=lambda limit: f"time at most {seconds(limit)}",
             show=units.format_time,
+            sentence="takes {}",
+            heading="time",
             estimate=lambda row: _scaled(
                 row.time_us, row.time_ci_low_us, row.time_ci_high_us, MICRO
             ),

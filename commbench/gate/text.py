@@ -1,226 +1,273 @@
-"""The result of a gate as text, Markdown and JUnit XML, and for GitHub Actions.
-
-A line that begins with `::`, also after blanks, is a command to GitHub's runner; so is `##[` within
-a line. Text from files is therefore escaped in the commands; table.safe treats all other output.
-Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
-"""
+"""The result of a check as sentences and table cells, and as text for a terminal."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import groupby
 
-from commbench.compare.summary import launches_note
+from commbench.analysis.load import LoadedRun
+from commbench.compare.summary import distinct_names, launches_note
 from commbench.compare.text import clip, facts_text
-from commbench.errors import RecordsError
-from commbench.gate.gate import MISSING, GateResult, RowCheck, RuleResult
-from commbench.gate.limits import FAIL, PASS, SKIPPED, UNDECIDED
-from commbench.output.markdown import details, escape
-from commbench.output.markdown import table as markdown_table
-from commbench.output.paragraphs import WIDTH, fill
-from commbench.output.table import BOLD, RED, clean, style, table
+from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
+from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
+from commbench.output.paragraphs import fill, list_some
+from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 from commbench.units import format_bytes
 
-HEADINGS = ("row", "size", "measured", "95 % interval", "outcome")
-MOST_ROWS = 50
-"""Rows of one rule that are printed; --junit writes all."""
-_MOST_IN_ANNOTATION = 5
-"""GitHub shows ten annotations of a step: one per rule is enough."""
-MARKS = {FAIL: "🔴 fail", UNDECIDED: "🟡 undecided", PASS: "🟢 pass", SKIPPED: "skipped"}
+MOST_ROWS = 20
+"""Rows of one rule that are printed; --verbose prints all, --junit writes all."""
+_TABLE_WIDTH = 80
+_MOST_NAMES = 3
+WORDS = {PASS: "PASS", FAIL: "FAIL", NO_VERDICT: "NO VERDICT", NOT_MEASURED: "not measured"}
+_STYLES = {PASS: GREEN, FAIL: RED, NO_VERDICT: RED}
 
 
-def gate_text(gate: GateResult) -> str:
-    """The gate for a terminal, at most 100 columns wide."""
-    parts = [style(clean(gate_title(gate))[:WIDTH], BOLD)]
-    if gate.incomplete:
-        parts.append(style(_wrapped(f"FAIL  the run is not whole: {gate.incomplete}"), RED))
-    parts += [_rule_text(result) for result in gate.results]
+def gate_text(gate: GateResult, verbose: bool = False) -> str:
+    """The check for a terminal: the verdict, the rules with their rows, what to do, what differs.
+
+    Passing rows are counted only, unless `verbose`.
+    """
+    parts = [style(fill(verdict(gate)), _STYLES[gate.outcome])]
+    parts += [_rule_text(gate, result, verbose) for result in worst_first(gate)]
+    if hints := advice(gate):
+        parts.append("\n".join(_fill(hint) for hint in hints))
     if found := gate.comparison:
         for title, facts in (
-            ("Not the same, checked all the same (--force):", found.mismatches),
-            ("What differs between baseline (A) and run (B):", found.differences),
+            ("These must match and do not (--force):", found.mismatches),
+            ("What else differs between the baseline (A) and the run (B):", found.differences),
         ):
             parts += [facts_text(title, facts)] if facts else []
-        parts += [_wrapped(f"Baseline (A) and run (B): {note}.") for note in launches_note(found)]
-    return "\n\n".join([*parts, gate_summary(gate)])
+        parts += [_fill(f"A is the baseline, B the run. {note}.") for note in launches_note(found)]
+    return "\n\n".join(parts)
+
+
+def _fill(text: str, first: str = "") -> str:
+    return fill(text, first, "  ", break_on_hyphens=False)
 
 
 def gate_title(gate: GateResult) -> str:
     """Which run is checked, against which baseline."""
-    against = f" against {gate.baseline.name}" if gate.baseline else ""
-    return f"check of {gate.run.name}{against}"
+    if not gate.baseline:
+        return gate.run.name
+    return " against ".join(distinct_names((gate.run, gate.baseline)))
 
 
-def gate_summary(gate: GateResult) -> str:
-    """How many rules fail, are undecided, or pass."""
-    outcomes = [result.outcome for result in gate.results]
-    words = {FAIL: "failed", UNDECIDED: "undecided", PASS: "passed", SKIPPED: "without rows"}
-    parts = [f"{outcomes.count(o)} {word}" for o, word in words.items() if o in outcomes]
-    whole = " The run is not whole." if gate.incomplete else ""
-    return f"Rules: {', '.join(parts)}.{whole}"
+def worst_first(gate: GateResult) -> list[RuleResult]:
+    """The rules: those that fail, those without a verdict, the others."""
+    order = (FAIL, NO_VERDICT, PASS, NOT_MEASURED)
+    return sorted(gate.results, key=lambda result: order.index(result.outcome))
 
 
-def rule_line(result: RuleResult) -> str:
-    """A rule, and how many of its rows have each outcome."""
-    counts = [
-        f"{len(result.with_outcome(outcome))} {word}"
-        for outcome, word in (
-            (FAIL, "failed"), (UNDECIDED, "undecided"), (PASS, "passed"), (SKIPPED, "skipped")
+def verdict(gate: GateResult) -> str:
+    """The outcome in one sentence, with the row that is furthest beyond its limit."""
+    reasons = {PASS: _why_pass, FAIL: _why_fail, NO_VERDICT: _why_no_verdict}
+    return clean(f"{WORDS[gate.outcome]}: {gate_title(gate)}: {reasons[gate.outcome](gate)}.")
+
+
+def _why_pass(gate: GateResult) -> str:
+    rows = sum(len(result.checks) for result in gate.results)
+    passing = sum(len(result.with_outcome(PASS)) for result in gate.results)
+    undecided = [c for result in gate.results for c in result.with_outcome(UNDECIDED)]
+    parts = [f"{_of(passing, rows)} within {_limits(len(gate.results))}"]
+    beyond = sum(check.is_beyond for check in undecided)
+    if undecided:
+        parts.append(f"{len(undecided)} undecided")
+    if beyond:
+        parts.append(f"{beyond} of these beyond the limit, which --undecided pass allows")
+    return ", ".join(parts)
+
+
+def _of(number: int, rows: int) -> str:
+    return f"{number} of {rows} rows {'is' if number == 1 else 'are'}"
+
+
+def _limits(number: int) -> str:
+    return "the limit" if number == 1 else f"the {number} limits"
+
+
+def _why_fail(gate: GateResult) -> str:
+    if gate.incomplete:
+        return f"the run is incomplete, {gate.incomplete}"
+    failing = [
+        (result, check)
+        for result in gate.results
+        for check in result.checks
+        if result.effect(check) == FAIL
+    ]
+    result, check = max(failing, key=lambda found: _excess(*found))
+    what = (
+        result.rule.limit.sentence.format(_value(result, check)) if check.estimate
+        else f"has no valid time ({check.reason})"
+    )  # fmt: skip
+    worst = f"{check.case.name} {what} (rule: {result.rule.limit.words(result.rule.value)})"
+    if len(failing) == 1:
+        return worst
+    rows = sum(len(each.checks) for each in gate.results)
+    return f"{len(failing)} of {rows} rows break a rule; worst: {worst}"
+
+
+def _why_no_verdict(gate: GateResult) -> str:
+    found = [result for result in gate.results if result.outcome == NO_VERDICT]
+    undecided = sum(c.outcome == UNDECIDED for r in found for c in r.preventing())
+    unmatched = sum(c.outcome == NOT_MEASURED for r in found for c in r.preventing())
+    rows = sum(len(result.checks) for result in gate.results)
+    parts = []
+    if undecided:
+        parts.append(
+            f"{_of(undecided, rows)} undecided: the value is beyond the limit, but part of the "
+            "interval is within it"
         )
-        if result.with_outcome(outcome)
-    ]  # fmt: skip
-    return f"{result.rule.title} ({', '.join(counts) or 'no rows'})"
+    if unmatched:
+        parts.append(f"{_of(unmatched, rows)} in one of the two runs only")
+    without = [result.rule.title for result in found if not result.preventing()]
+    if without:
+        parts.append(f"no row passes {list_some([repr(title) for title in without], _MOST_NAMES)}")
+    return "; ".join(parts) or "no rule has a row to judge"
 
 
-def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, ...]:
-    """A row as cells under HEADINGS."""
-    case, show, found = check.case, result.rule.limit.show, check.estimate
-    name = case.title, format_bytes(case.size_bytes) if case.dtype else ""
-    if found is None:
-        return *name, check.reason, "", check.outcome
-    interval = ""
+def rule_counts(result: RuleResult) -> str:
+    """How many rows of a rule have each outcome: `1 fail, 2 pass`."""
+    parts = []
+    for outcome in OUTCOMES:
+        found = result.with_outcome(outcome)
+        beyond = sum(check.is_beyond for check in found)
+        if outcome == UNDECIDED:
+            parts += [f"{beyond} undecided beyond the limit"] if beyond else []
+            within = len(found) - beyond
+            parts += [f"{within} undecided within the limit"] if within else []
+        else:
+            parts += [f"{len(found)} {outcome}"] if found else []
+    return ", ".join(parts) or "no row"
+
+
+def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, str, str, str]:
+    """A row's size, value, interval and outcome."""
+    size = format_bytes(check.case.size_bytes) if check.case.dtype else ""
+    if not (found := check.estimate):
+        return size, "", check.reason, check.outcome
+    interval = "none"
     if found.low is not None and found.high is not None:
+        show = result.rule.limit.show
         low, high = (show(end, found.value) for end in (found.low, found.high))
         interval = f"{low.split(' ')[0]} … {high}"
-    why = f", {check.reason}" if check.reason else ""
-    return *name, show(found.value, found.value), interval, check.outcome + why
+    side = (" within", " beyond")[check.is_beyond] if check.outcome == UNDECIDED else ""
+    return size, _value(result, check), interval, check.outcome + side
 
 
-def rows_to_show(result: RuleResult) -> list[RowCheck]:
-    """The rows that fail, then the undecided ones, without those that `missing_note` counts."""
-    found = [*result.with_outcome(FAIL), *result.with_outcome(UNDECIDED)]
-    return [f for f in found if f.reason != MISSING] if missing_note(result) else found
+def rows_to_show(result: RuleResult, verbose: bool = False) -> list[RowCheck]:
+    """The rows that fail, then the undecided ones; with `verbose` all. Rows that are not measured
+    are in `rule_notes`."""
+    return result.with_outcome(*(OUTCOMES if verbose else (FAIL, UNDECIDED)))
 
 
-def missing_note(result: RuleResult) -> str:
-    """How many rows of the baseline the run lacks; empty for one, which is shown as a row."""
-    number = sum(check.reason == MISSING for check in result.with_outcome(UNDECIDED))
-    return f"{number} rows of the baseline are {MISSING}" if number > 1 else ""
+def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
+    """Sentences about a rule: what is not measured, what decided without an interval, and the row
+    that is closest to the limit where all pass."""
+    if not result.checks:
+        return [f"No row of {gate.run.name} matches this rule."]
+    notes = []
+    reasons: dict[str, list[str]] = {}
+    for check in result.with_outcome(NOT_MEASURED):
+        reasons.setdefault(check.reason, []).append(check.case.name)
+    for reason, names in reasons.items():
+        shown = list_some(names, _MOST_NAMES)
+        notes.append(f"Not measured, {reason}: {_count(len(names), 'row')}: {shown}.")
+    if bare := sum(c.estimate is not None and not c.estimate.has_interval for c in result.checks):
+        runs = [gate.run, *([gate.baseline] if result.rule.limit.needs_baseline else [])]
+        notes.append(_note_without_interval(bare, [run for run in runs if run]))
+    judged = [check for check in result.with_outcome(PASS) if check.estimate]
+    if judged and len(judged) == len(result.checks):
+        closest = max(judged, key=lambda check: _excess(result, check))
+        _, value, interval, _ = row_cells(result, closest)
+        notes.append(f"Closest to the limit: {closest.case.name}, {value} ({interval}).")
+    return notes
 
 
-def _rule_text(result: RuleResult) -> str:
-    word = {FAIL: "FAIL", UNDECIDED: "undecided"}.get(result.outcome, result.outcome)
-    first = _wrapped(f"{word}  {rule_line(result)}")
-    lines = [style(first, RED) if result.outcome == FAIL else first]
-    shown = rows_to_show(result)[:MOST_ROWS]
-    if shown:
-        lines += _table([row_cells(result, check) for check in shown])
-    more = len(rows_to_show(result)) - len(shown)
-    lines += [f"  and {more} more rows"] if more else []
-    missing = missing_note(result)
-    return "\n".join([*lines, *([f"  {missing}"] if missing else [])])
+def _note_without_interval(rows: int, runs: Sequence[LoadedRun]) -> str:
+    """That rows were decided without an interval, and which of the runs have none."""
+    causes: dict[str, list[str]] = {}
+    for run in runs:
+        if any(row.time_ci_low_us is None for row in run.rows if row.time_us is not None):
+            tool = _importing_tool(run)
+            cause = f"{tool} printed means, no samples" if tool else "fewer than 6 iterations"
+            causes.setdefault(cause, []).append(run.name)
+    word = "mean" if all("means" in cause for cause in causes) else "median"
+    why = "; ".join(f"{cause} ({', '.join(names)})" for cause, names in causes.items())
+    decided = f"{_count(rows, 'row is', 'rows are')} decided by the {word} alone"
+    return f"{decided}. No interval is known: {why}."
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines of a table of rows, their names cut so that it fits."""
-    lines = table(HEADINGS, rows, left="row,outcome")
-    too_long = max(map(len, lines)) - WIDTH
-    if too_long > 0:
-        longest = max(len(row[0]) for row in rows) - too_long
-        lines = table(HEADINGS, [(clip(r[0], longest), *r[1:]) for r in rows], left="row,outcome")
-    return lines
+def _importing_tool(run: LoadedRun) -> str:
+    """The tool whose file the run was imported from; empty for a run of commbench."""
+    is_import = run.header and "imported_from" in run.header.environment
+    return run.header.launcher if is_import and run.header else ""
 
 
-def _wrapped(text: str) -> str:
-    return fill(text, rest="    ")
-
-
-def gate_markdown(gate: GateResult) -> str:
-    """The gate for a step's summary: outcome first, a table of rules, rows folded away."""
-    mark = MARKS[gate.outcome]
-    lines = [f"### {mark}: {escape(gate_title(gate))}", "", escape(gate_summary(gate)), ""]
-    if gate.incomplete:
-        lines += [f"The run is not whole: {escape(gate.incomplete)}", ""]
-    rules = [(MARKS[v.outcome], rule_line(v)) for v in gate.results]
-    lines += [*markdown_table(("outcome", "rule"), rows=rules, left="outcome,rule"), ""]
-    for result in gate.results:
-        if missing := missing_note(result):
-            lines += [escape(f"{result.rule.title}: {missing}."), ""]
-    rows = [
-        (result.rule.title, *row_cells(result, check))
-        for result in gate.results
-        for check in rows_to_show(result)[:MOST_ROWS]
-    ]
-    if rows:
-        marked = markdown_table(("rule", *HEADINGS), rows, left="rule,row,outcome")
-        lines += details(f"{len(rows)} rows that failed or are undecided", marked)
-    return "\n".join(lines) + "\n"
-
-
-def gate_junit(gate: GateResult, undecided_fails: bool) -> bytes:
-    """The document. An undecided row is a failure if `undecided_fails`, otherwise skipped."""
-    from commbench.output import junit  # imports xml, which most checks do not need
-
-    failing = (FAIL, UNDECIDED) if undecided_fails else (FAIL,)
-    suites = [
-        junit.JUnitSuite(
-            result.rule.title,
-            [
-                junit.JUnitCase(
-                    check.case.name,
-                    junit.FAILURE if check.outcome in failing
-                    else junit.PASSED if check.outcome == PASS
-                    else junit.SKIPPED,
-                    _junit_message(result, check),
-                    check.outcome,
-                )
-                for check in result.checks
-            ],
+def advice(gate: GateResult) -> list[str]:
+    """What to do about a check without a verdict."""
+    found = [result for result in gate.results if result.outcome == NO_VERDICT]
+    prevented = {check.outcome for result in found for check in result.preventing()}
+    texts = []
+    if UNDECIDED in prevented or any(result.with_outcome(UNDECIDED) for result in found):
+        texts.append(
+            "Undecided: the limit lies inside the interval. Measure again with "
+            f"`{_more_precisely(gate.run)}`, or choose what undecided rows count as: "
+            "--undecided pass or --undecided fail."
         )
-        for result in gate.results
-    ]  # fmt: skip
-    if gate.incomplete:
-        case = junit.JUnitCase("the run is whole", junit.FAILURE, gate.incomplete, FAIL)
-        suites.append(junit.JUnitSuite("the run is whole", [case], "run"))
-    return junit.junit_xml(suites, gate_title(gate))
-
-
-def _junit_message(result: RuleResult, check: RowCheck) -> str:
-    _, _, value, interval, outcome = row_cells(result, check)
-    found = f"{value} ({interval})" if interval else value
-    return f"{outcome}: {found}; limit: {result.rule.limit.words(result.rule.value)}"
-
-
-def make_annotations(gate: GateResult, undecided_fails: bool) -> list[str]:
-    """A command for each rule that failed or is undecided, and one for an incomplete run."""
-    title = gate_title(gate)
-    lines = []
-    if gate.incomplete:
-        lines.append(_command("error", title, f"the run is not whole: {gate.incomplete}"))
-    levels = {FAIL: "error", UNDECIDED: "error" if undecided_fails else "warning"}
-    for result in (r for r in gate.results if r.outcome in levels):
-        rows = [" ".join(filter(None, row_cells(result, row))) for row in rows_to_show(result)]
-        more = (
-            [f"and {len(rows) - _MOST_IN_ANNOTATION} more"]
-            if len(rows) > _MOST_IN_ANNOTATION
-            else []
+    if NOT_MEASURED in prevented:
+        texts.append(
+            "Measure the same rows in both runs, limit the rule to common rows, or ignore the "
+            "others: --allow-unmatched."
         )
-        text = "\n".join([rule_line(result), *rows[:_MOST_IN_ANNOTATION], *more])
-        lines.append(_command(levels[result.outcome], title, text))
-    return lines or [_command("notice", title, gate_summary(gate))]
+    if any(not result.checks for result in found):
+        texts.append("Correct the rule that matches no row, or allow it: --allow-unmatched.")
+    return texts
 
 
-def add_summary(gate: GateResult, environment: Mapping[str, str] = os.environ) -> None:
-    """Append the result as Markdown to the step's summary, where there is one."""
-    path = environment.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return
-    try:
-        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
-            file.write(gate_markdown(gate))
-    except OSError as error:
-        raise RecordsError(
-            f"cannot write the step's summary {path}: {error.strerror}",
-            "GITHUB_STEP_SUMMARY names that file",
-        ) from None
+def _more_precisely(run: LoadedRun) -> str:
+    """Options of `commbench run` that make the intervals about half as wide."""
+    if not run.header or _importing_tool(run):
+        return "--precision 2% --budget 2"
+    plan = run.header.plan
+    if plan.iterations:
+        return f"--iters {4 * plan.iterations}"
+    return f"--precision {plan.precision * 50:g}% --budget {4 * plan.budget_s:g}"
 
 
-def _command(level: str, title: str, text: str) -> str:
-    lines = "\n".join(clean(line) for line in text.split("\n"))
-    name = _escaped(clean(title)).replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} title={name}::{_escaped(lines)}"
+def _rule_text(gate: GateResult, result: RuleResult, verbose: bool) -> str:
+    line = f"{WORDS[result.outcome]}  {result.rule.title}"
+    lines = [style(fill(line, rest="  "), _STYLES.get(result.outcome, BOLD))]
+    lines += [f"  {rule_counts(result)}"] if result.checks else []
+    rows = rows_to_show(result, verbose)
+    shown = rows if verbose else rows[:MOST_ROWS]
+    lines += _table(result, shown) if shown else []
+    if len(rows) > len(shown):
+        lines.append(f"  {len(rows) - len(shown)} more rows: --verbose prints them.")
+    lines += [_fill(note, "  ") for note in rule_notes(gate, result)]
+    return "\n".join(lines)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def _table(result: RuleResult, rows: Sequence[RowCheck]) -> list[str]:
+    """Lines of a table of rows; each kind of case has a line of its own above its rows."""
+    headings = ("size", result.rule.limit.heading, "95 % interval", "outcome")
+    lines = table(headings, [row_cells(result, row) for row in rows], left="outcome")
+    head, body = lines[: -len(rows)], iter(lines[-len(rows) :])
+    for title, same in groupby(rows, lambda row: row.case.title):
+        head.append(f"  {clip(title, _TABLE_WIDTH - 2)}")
+        head += [next(body) for _ in same]
+    return head
+
+
+def _excess(result: RuleResult, check: RowCheck) -> float:
+    """How far a row is beyond its limit; most of all where it has no valid time."""
+    limit, value = result.rule.limit, result.rule.value
+    return limit.excess(value, check.estimate) if check.estimate else float("inf")
+
+
+def _value(result: RuleResult, check: RowCheck) -> str:
+    assert check.estimate is not None
+    return result.rule.limit.show(check.estimate.value, check.estimate.value)
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or one + 's'}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from commbench.errors import unwritable_error
 from commbench.output.table import clean
 
 PASSED, FAILURE, SKIPPED = "system-out", "failure", "skipped"
-"""The outcomes of a test case: the elements in which its message stands."""
+"""The outcomes of a test case: the elements that hold its message."""
 
 
 class JUnitCase(NamedTuple):
@@ -76,14 +73,3 @@ def _count(element: Element, suites: Sequence[JUnitSuite]) -> None:
     element.set("errors", "0")
     element.set("skipped", str(outcomes.count(SKIPPED)))
     element.set("time", f"{sum(seconds):.3f}")
-
-
-def write_junit(path: Path, content: bytes) -> None:
-    """Write a report, replacing an old one; RecordsError where it cannot be written."""
-    try:
-        # Opening a FIFO without a reader would wait for ever.
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o666)
-        with os.fdopen(file, "wb") as report:
-            report.write(content)
-    except OSError as error:
-        raise unwritable_error(path, error, "name a writable file") from None

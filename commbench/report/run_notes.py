@@ -17,9 +17,18 @@ from commbench.spec.links import Peak
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import format_bytes, format_GBps, format_size, format_time
 
+_TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
+TIMING_HEADINGS = (" over ".join(_TIMINGS), "size", *_TIMINGS, "ratio")
+
 
 def timing_modes_text(rows: Sequence[ResultRow]) -> str:
     """A table of times in two timing modes and their ratio; empty where no case has both."""
+    lines = compare_timing_modes(rows)
+    return "\n".join(table(TIMING_HEADINGS, lines, left=TIMING_HEADINGS[0])) if lines else ""
+
+
+def compare_timing_modes(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
+    """The cells under TIMING_HEADINGS for each case that was timed in both modes."""
     first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
     times: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows:
@@ -27,22 +36,56 @@ def timing_modes_text(rows: Sequence[ResultRow]) -> str:
             case = row.measurement.case
             found = times.setdefault((case.title_without("timing"), case.size_bytes), {})
             found[case.timing] = row.time.median
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for (title, size), found in times.items():
         if first.name in found and second.name in found:
             one, other = found[first.name], found[second.name]
             ratio = f"{one / other:.2f}" if other else ""
             shown = format_bytes(size) if size else ""
             lines.append((title, shown, format_time(one), format_time(other), ratio))
-    if not lines:
-        return ""
-    title = f"{first.heading} over {second.heading}"
-    headings = (title, "size", first.heading, second.heading, "ratio")
-    return "\n".join(table(headings, lines, left=title))
+    return lines
 
 
 MOST_WARNINGS = 3
 """Warnings that are printed by default."""
+
+
+class RowsWarning(NamedTuple):
+    """A diagnostic that applies to some rows of a run."""
+
+    name: str
+    which: str
+    """The rows in a few words: `all rows`, `1M-64M`."""
+    message: str
+    """What is wrong, and what to do."""
+    explanation: str
+    """What the message means, in sentences."""
+    rows: tuple[str, ...]
+    """The names of the rows; empty if they are all rows."""
+
+
+def find_warnings(
+    rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
+) -> list[RowsWarning]:
+    """The warnings about these rows, the most important first.
+
+    `name_rows` describes some of the rows in a few words; by default their sizes do.
+    """
+    concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
+    for row in rows:
+        for diagnostic, figure in find_causes(row).items():
+            concerned.setdefault(diagnostic, []).append((row, figure))
+    timed = [row for row in rows if row.time]
+    warnings = []
+    for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
+        own = [row for row, _ in concerned[diagnostic]]
+        is_all = len(own) == len(timed)
+        which = "all rows" if is_all else (name_rows or partial(_name_sizes, timed=timed))(own)
+        message = diagnostic.describe(concerned[diagnostic])
+        names = () if is_all else tuple(row.measurement.case.name for row in own)
+        found = RowsWarning(diagnostic.name, which, message, diagnostic.explanation, names)
+        warnings.append(found)
+    return warnings
 
 
 def warnings_text(
@@ -51,32 +94,22 @@ def warnings_text(
     most: int | None = MOST_WARNINGS,
     name: str = "RUN",
 ) -> str:
-    """The warnings about these rows, one line each, the most important first; empty if there are
-    none.
+    """The warnings about these rows, one line each; empty if there are none.
 
-    `name_rows` describes some of the rows in a few words; by default their sizes do. More than
-    `most` warnings are only counted, with the command that prints them for the run called `name`.
-    None gives all of them, each with an explanation and the names of its rows.
+    More than `most` warnings are only counted, with the command that prints them for the run called
+    `name`. None gives all of them, each with an explanation and the names of its rows.
     """
-    concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
-    for row in rows:
-        for diagnostic, figure in find_causes(row).items():
-            concerned.setdefault(diagnostic, []).append((row, figure))
-    found = [diagnostic for diagnostic in DIAGNOSTICS if diagnostic in concerned]
-    timed = [row for row in rows if row.time]
+    found = find_warnings(rows, name_rows)
     lines = []
-    for diagnostic in found[:most]:
-        own = [row for row, _ in concerned[diagnostic]]
-        which = "all rows"
-        if len(own) < len(timed):
-            which = (name_rows or partial(_name_sizes, timed=timed))(own)
-        message = diagnostic.describe(concerned[diagnostic])
-        lines.append(fill(f"{diagnostic.name} ({which}): {message}", "  ", "    "))
+    for warning in found[:most]:
+        text = f"{warning.name} ({warning.which}): {warning.message}"
+        lines.append(fill(text, "  ", "    "))
         if most is None:
-            names = "" if len(own) == len(timed) else f" Rows: {list_some(_names(own), 8)}."
-            lines.append(fill(f"{diagnostic.explanation}{names}", "    ", "    "))
-    if (more := len(found) - len(lines)) > 0 and most is not None:
-        lines.append(fill(f"{more} more: `commbench show {name} --warnings`", "  ", "    "))
+            names = f" Rows: {list_some(warning.rows, 8)}." if warning.rows else ""
+            lines.append(fill(f"{warning.explanation}{names}", "    ", "    "))
+    if most is not None and len(found) > most:
+        more = f"{len(found) - most} more: `commbench show {name} --warnings`"
+        lines.append(fill(more, "  ", "    "))
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
 
 
@@ -92,10 +125,6 @@ def _name_sizes(rows: Sequence[ResultRow], timed: Sequence[ResultRow]) -> str:
     if every[first : first + len(sizes)] == sizes:
         return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
     return f"{len(rows)} sizes"
-
-
-def _names(rows: Sequence[ResultRow]) -> list[str]:
-    return [row.measurement.case.name for row in rows]
 
 
 SLOWER = 1.6
@@ -136,6 +165,12 @@ def find_slow_links(link_probes: Sequence[LinkProbe]) -> tuple[SlowLink, ...]:
 
 def slow_links_text(header: RunHeader) -> str:
     """The hosts whose links are slower than those of the others; empty if there are none."""
+    texts = [fill(text, "  ", "    ") for text in describe_slow_links(header)]
+    return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
+
+
+def describe_slow_links(header: RunHeader) -> list[str]:
+    """A sentence for each slow link, the slowest first."""
     hosts = {rank.rank: rank.host for rank in header.ranks}
     several = len(set(hosts.values())) > 1
 
@@ -152,8 +187,8 @@ def slow_links_text(header: RunHeader) -> str:
             f"{format_time(probe.seconds)} ({speed} GB/s), {slow.times:.1f} times as long as "
             "between the other hosts."
         )
-        texts.append(fill(text, "  ", "    "))
-    return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
+        texts.append(text)
+    return texts
 
 
 def interfaces_text(header: RunHeader) -> str:

@@ -51,10 +51,7 @@ def run_text(
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
     rows = make_rows(run)
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        kinds.setdefault(row.measurement.case.title, []).append(row)
-    timed = {title: own for title, found in kinds.items() if (own := _timed(found))}
+    timed = timed_kinds(rows)
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run.name)]
     else:
@@ -65,7 +62,7 @@ def run_text(
         _head(run),
         shared if run.header.gpu_shared else "",
         *tables,
-        _not_measured_text(kinds),
+        _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
         run_notes.warnings_text(rows, most=most_warnings, name=run.name),
         run_notes.slow_links_text(run.header),
@@ -77,8 +74,13 @@ def run_text(
     return "\n\n".join(filter(None, parts))
 
 
-def _timed(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    return [row for row in rows if row.time]
+def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
+    """The rows that were timed, by the title of their case."""
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.time:
+            kinds.setdefault(row.measurement.case.title, []).append(row)
+    return kinds
 
 
 def _head(run: Run) -> str:
@@ -95,10 +97,7 @@ def _head(run: Run) -> str:
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
-    columns = [*COLUMNS]
-    if peak:
-        columns.insert(-1, TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6))
-    lines = fitting_table(columns, rows)
+    lines = fitting_table(table_columns(peak), rows)
     head = len(lines) - len(rows)
     body = [
         style(line, RED) if row.measurement.status != OK else line
@@ -108,12 +107,27 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary])
 
 
+def table_columns(peak: Peak | None) -> list[TableColumn]:
+    """The columns of the table of a run; with a peak, one for the fraction of it."""
+    if not peak:
+        return [*COLUMNS]
+    of_peak = TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6)
+    return [*COLUMNS[:-1], of_peak, COLUMNS[-1]]
+
+
+def fill_columns(
+    columns: Sequence[TableColumn], rows: Sequence[ResultRow]
+) -> list[tuple[TableColumn, list[str]]]:
+    """The columns that are not empty, each with its cells."""
+    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
+    filled = [(column, cells) for column, cells in filled if any(cells)]
+    return [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+
+
 def fitting_table(columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> list[str]:
     """The lines of a table of at most WIDTH columns: without empty columns, and without the least
     important ones where they do not fit."""
-    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
-    filled = [(column, cells) for column, cells in filled if any(cells)]
-    filled = [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+    filled = fill_columns(columns, rows)
     while sum(_columns_of(column, cells) for column, cells in filled) > WIDTH:
         filled.remove(min(filled, key=lambda found: found[0].importance))
     headings = [column.heading for column, _ in filled]
@@ -129,6 +143,20 @@ def _align_decimals(cells: Sequence[str]) -> list[str]:
     places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
     most = max(places)
     return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
+
+
+def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:
+    """The same figures as `curve_text`: for each its name, its value, and a note."""
+    figures = []
+    if curve.peak:
+        name, at = "peak bus bandwidth", f"at {_size(curve.peak)}"
+        figures.append((name, f"{_busbw(curve.peak)} GB/s", at))
+        if curve.half_bytes is not None:
+            half = _half_text(curve).removeprefix("at ")
+            figures.append(("half-bandwidth size", half, "half of that peak"))
+    if curve.smallest:
+        figures.append(("latency", _time(curve.smallest), _size(curve.smallest)))
+    return figures
 
 
 def curve_text(curve: CurveSummary) -> str:
@@ -152,7 +180,21 @@ def _half_text(curve: CurveSummary) -> str:
 
 
 def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
-    """One table with a row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
+    headings, cells, left = condensed_table(kinds)
+    sizes = sorted({row.measurement.case.size_bytes for rows in kinds for row in rows} - {0})
+    extent = f" from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
+    note = (
+        f"One row for each kind of call{extent}; latency is the time of the smallest size. "
+        f"`commbench show {name}` prints a table with every size for each kind."
+    )
+    return "\n".join([*table(headings, cells, ",".join(left)), fill(clean(note), "  ", "  ")])
+
+
+def condensed_table(
+    kinds: Sequence[Sequence[ResultRow]],
+) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """A table with a row for each kind: latency, peak bus bandwidth, half-bandwidth size. Returns
+    its headings, its rows, and the headings of its columns of text."""
     firsts = [rows[0].measurement.case for rows in kinds]
     # A dimension in which the kinds of no operation differ tells nothing here.
     shown = [
@@ -179,31 +221,28 @@ def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
                 str(sum(wrong)) if wrong else "",
             )
         )
-    lines = table(headings, cells, left=",".join(heading for heading in headings[: len(shown)]))
-    sizes = sorted({row.measurement.case.size_bytes for rows in kinds for row in rows} - {0})
-    extent = f" from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
-    note = (
-        f"One row for each kind of call{extent}; latency is the time of the smallest size. "
-        f"`commbench show {name}` prints a table with every size for each kind."
-    )
-    return "\n".join([*lines, fill(clean(note), "  ", "  ")])
+    return headings, cells, headings[: len(shown)]
 
 
-def _not_measured_text(kinds: dict[str, list[ResultRow]]) -> str:
-    """What was not measured, and why."""
+def _not_measured_text(rows: Sequence[ResultRow]) -> str:
+    texts = [fill(text, "  ", "    ") for text in describe_missing(rows)]
+    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+
+
+def describe_missing(rows: Sequence[ResultRow]) -> list[str]:
+    """What was not measured, and why: a line for each reason."""
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        kinds.setdefault(row.measurement.case.title, []).append(row)
     reasons: dict[str, list[str]] = {}
-    for title, rows in kinds.items():
-        missing = [row.measurement for row in rows if row.time is None]
+    for title, found in kinds.items():
+        missing = [row.measurement for row in found if row.time is None]
         for measurement in missing:
-            is_whole = len({m.reason for m in missing}) == 1 and len(missing) == len(rows)
+            is_whole = len({m.reason for m in missing}) == 1 and len(missing) == len(found)
             why = f"{measurement.status}: {measurement.reason}"
             names = reasons.setdefault(why, [])
             names.append(title if is_whole else measurement.case.name)
-    texts = [
-        fill(f"{list_some(list(dict.fromkeys(names)), 4)}: {why}", "  ", "    ")
-        for why, names in reasons.items()
-    ]
-    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+    return [f"{list_some(list(dict.fromkeys(names)), 4)}: {why}" for why, names in reasons.items()]
 
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:

@@ -75,3 +75,10 @@ def write_new(path: Path, content: str | bytes) -> None:
         ) from None
     except OSError as error:
         raise unwritable_error(path, error, "name a writable place") from None
+
+
+def require_new(path: Path) -> None:
+    """Raise RecordsError now where write_new would raise it later; makes the folders."""
+    write_new(path, b"")
+    with suppress(OSError):
+        path.unlink()

@@ -1,7 +1,8 @@
-"""The smoke test: a small run of every operation, and what works of them."""
+"""The smoke test: a small run of every operation, and which of them work."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
-"""Bytes: one that does not divide, one within a segment of gloo's, one beyond it."""
+"""Bytes: one that ranks do not divide evenly, one within a segment of gloo, one beyond it."""
 
 
 class OperationResult(NamedTuple):
@@ -27,7 +28,8 @@ class OperationResult(NamedTuple):
     cases: int
     seconds: float
     failure: str
-    """What is wrong with its first case that failed; empty if all are ok."""
+    """What is wrong with its first case that failed, or how many cases were not reached; empty if
+    all cases are ok."""
 
 
 class SmokeResult(NamedTuple):
@@ -39,7 +41,7 @@ class SmokeResult(NamedTuple):
 
 
 def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
-    """What is measured, and where, with these run options given."""
+    """The plan of the smoke test with these run options, and where it runs."""
     from commbench.launch.process_setup import import_torch
 
     options = parse_options(
@@ -64,16 +66,19 @@ def run_smoke(plan: Plan) -> SmokeResult:
     except CommbenchError as ended:
         error = ended
         measurements = ended.run.measurements if ended.run else ()
-    operations = tuple(_summarise(name, measurements) for name in OPERATIONS)
+    planned = Counter(case.operation for case in plan.cases())
+    operations = tuple(_summarise(name, planned[name], measurements) for name in OPERATIONS)
     return SmokeResult(operations, error or _find_error(operations, measurements))
 
 
-def _summarise(name: str, measurements: Sequence[Measurement]) -> OperationResult:
+def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> OperationResult:
     found = [m for m in measurements if m.case.operation == name]
     bad = next((m for m in found if m.status != OK), None)
     failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
+    if not failure and len(found) < planned:
+        failure = f"the run ended after {len(found)} of {planned} cases"
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return OperationResult(name, len(found), seconds, failure if found else "not reached")
+    return OperationResult(name, len(found), seconds, failure)
 
 
 def _find_error(
@@ -84,12 +89,12 @@ def _find_error(
     if wrong:
         return WrongResultError(
             f"{len(wrong)} cases gave wrong results; first {wrong[0].case.name}: {wrong[0].reason}",
-            "do not trust this machine's communication before it is explained",
+            "do not trust results of this machine until the cause is known",
         )
     for operation in operations:
         if operation.failure:
             return UnavailableError(
                 f"{operation.name} cannot be run here: {operation.failure}",
-                "`commbench env` says what this torch has",
+                "`commbench env` prints what this torch offers",
             )
     return None

@@ -292,7 +292,7 @@ JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
-     JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "run"],
+     JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "other"],
      ["export", "run", "--format", "openmetrics"]],
 )  # fmt: skip
 def test_what_only_reads_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from commands import Commbench, run_program_as
+from synthetic import steady, synthetic_run
 
 from commbench.spec.operations import OPERATIONS
 
@@ -29,45 +30,60 @@ OPERATIONS["gather"] = OPERATIONS["gather"]._replace(
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_everything_works_with_gloo(commbench: Commbench, tmp_path: Path, ranks: int) -> None:
-    ended = commbench("smoke", "--junit", "report.xml", "--nproc-per-node", str(ranks))
+    ended = commbench("smoke", "--junit", "made/report.xml", "--nproc-per-node", str(ranks))
     assert (ended.code, ended.err) == (0, "")
-    head, *lines, last = ended.out.splitlines()
+    head, verdict, *lines = ended.out.splitlines()
     assert head == f"{ranks} gloo ranks on cpu (the device that gloo serves)"
     assert lines == [
-        f"  {name:<15} ok      {'9 cases' if operation.has_data else '1 case'}"
+        f"  {name:<15} ok, {'9 cases' if operation.has_data else '1 case'}"
         for name, operation in OPERATIONS.items()
     ]
-    assert re.fullmatch(r"10 of 10 work; \d+\.\d s", last)
-    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
+    assert re.fullmatch(r"PASS: 10 of 10 operations work \(\d+\.\d s\)", verdict)
+    suite = ElementTree.parse(tmp_path / "made" / "report.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("10", "0")
     assert [case.get("name") for case in suite] == list(OPERATIONS)
 
 
-def test_wrong_results_are_told_and_reported(tmp_path: Path) -> None:
-    ended = run_program_as(tmp_path, BREAK_ALL_GATHER, "smoke", "--junit", "report.xml")
+def test_wrong_results_are_printed_and_reported(tmp_path: Path) -> None:
+    here = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    ended = run_program_as(tmp_path, BREAK_ALL_GATHER, "smoke", "--junit", "report.xml", **here)
     assert ended.code == 5
-    assert "  all_gather      FAILED  all_gather float32 out_of_place 1000 B: wrong" in ended.out
+    assert "  all_gather      FAIL: all_gather float32 out_of_place 1000 B: wrong" in ended.out
     assert ended.err.startswith("error: 9 cases gave wrong results; first all_gather float32")
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
     (failed,) = [case for case in suite if len(case)]
     assert failed.get("name") == "all_gather"
     assert "expected" in (failed[0].get("message") or "")
+    first, _, *lines = (tmp_path / "summary.md").read_text().splitlines()
+    assert first.startswith("### 🔴 commbench smoke: FAIL: 9 of 10 operations work (")
+    assert lines[:3] == ["| operation | outcome |", "| :-- | :-- |", "| all_reduce | ok, 9 cases |"]
 
 
 def test_a_rank_that_dies_is_named_and_what_came_before_is_told(tmp_path: Path) -> None:
     ended = run_program_as(tmp_path, LOSE_A_RANK, "smoke", "--junit", "report.xml")
     assert ended.code == 4
     assert "rank 1 on" in ended.err and "exit code 7" in ended.err
-    assert "FAILED  not reached" in ended.out
+    assert ended.out.splitlines()[1].startswith("FAIL: ")
+    assert "FAIL: the run ended after 0 of 9 cases" in ended.out
     assert ElementTree.parse(tmp_path / "report.xml").getroot()[0].get("failures") != "0"
 
 
-def test_a_report_that_cannot_be_written_is_an_error_before_anything_is_measured(
-    commbench: Commbench,
+@pytest.mark.parametrize("command", ["smoke", "check new --max-time 1s"])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("report.xml/in/a/file", "cannot write report.xml/in/a/file: "),
+        ("report.xml", "report.xml exists\nhint: choose another name: nothing is overwritten\n"),
+        ("new", "new exists\n"),
+    ],
+)
+def test_a_report_is_a_new_file_or_an_error(
+    commbench: Commbench, tmp_path: Path, command: str, path: str, message: str
 ) -> None:
-    ended = commbench("smoke", "--junit", "absent/report.xml")
-    assert (ended.code, ended.out) == (6, "")
-    assert ended.err == (
-        "error: cannot write absent/report.xml: No such file or directory\n"
-        "hint: name a writable file\n"
-    )
+    synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4))
+    (tmp_path / "report.xml").write_text("of an earlier run")
+    ended = commbench(*command.split(), "--junit", path)
+    assert ended.code == 6
+    assert ended.err.startswith(f"error: {message}")
+    assert command != "smoke" or not ended.out  # before anything is measured
+    assert (tmp_path / "report.xml").read_text() == "of an earlier run"

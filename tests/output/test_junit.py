@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from commbench.errors import RecordsError
-from commbench.output.junit import FAILURE, SKIPPED, JUnitCase, JUnitSuite, junit_xml, write_junit
+from commbench.output.junit import FAILURE, SKIPPED, JUnitCase, JUnitSuite, junit_xml
 
 
 def test_a_document_counts_its_cases_and_holds_their_messages() -> None:
@@ -41,14 +36,3 @@ def test_a_document_counts_its_cases_and_holds_their_messages() -> None:
         '  <testsuite name="second" tests="0" failures="0" errors="0" skipped="0" time="1.500" />\n'
         "</testsuites>\n"
     )
-
-
-def test_a_report_replaces_an_old_one_and_one_that_cannot_be_written_is_refused(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "report.xml"
-    path.write_text("a longer report of an earlier run")
-    write_junit(path, b"<new/>")
-    assert path.read_bytes() == b"<new/>"
-    with pytest.raises(RecordsError, match=r"cannot write .*: Is a directory"):
-        write_junit(tmp_path, b"")

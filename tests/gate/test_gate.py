@@ -1,0 +1,190 @@
+"""What a check decides: the outcome of each row, of each rule, and of the whole."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from synthetic import in_memory, steady
+
+from commbench.analysis.load import LoadedRun
+from commbench.compare.comparison import compare
+from commbench.gate.ci import gate_junit, gate_markdown, make_annotations
+from commbench.gate.gate import (
+    EXIT_CODES,
+    NO_VERDICT,
+    GateResult,
+    RowCheck,
+    RuleResult,
+    check,
+)
+from commbench.gate.limits import FAIL, LIMITS, NOT_MEASURED, PASS, UNDECIDED, Estimate
+from commbench.gate.rules import parse_rule
+from commbench.gate.text import gate_text
+from commbench.spec.case import Case
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "found", "outcome"),
+    [
+        ("max_slowdown", 1.1, (39.0, 28.8, 51.8), FAIL),
+        ("max_slowdown", 1.1, (1.05, 1.0, 1.1), PASS),
+        ("max_slowdown", 1.1, (1.05, 1.0, 1.11), UNDECIDED),
+        ("max_slowdown", 1.1, (1.3, 1.09, 1.5), UNDECIDED),
+        ("max_slowdown", 1.1, (1.2, 1.101, 1.3), FAIL),
+        ("max_slowdown", 1.1, (1.101, None, None), FAIL),
+        ("max_slowdown", 1.1, (1.1, None, None), PASS),
+        ("min_busbw", 3e9, (3.5e9, 3.0e9, 4e9), PASS),
+        ("min_busbw", 3e9, (3.5e9, 2.9e9, 4e9), UNDECIDED),
+        ("min_busbw", 3e9, (2.5e9, 2.0e9, 2.9e9), FAIL),
+        ("min_busbw", 3e9, (2.5e9, None, None), FAIL),
+        ("max_time", 1e-9, (535e-6, None, None), FAIL),
+    ],
+)
+def test_the_interval_decides_and_without_one_the_value(
+    name: str, limit: float, found: tuple[float, float | None, float | None], outcome: str
+) -> None:
+    assert LIMITS[name].decide(limit, Estimate(*found)) == outcome
+
+
+def test_a_rank_test_that_finds_no_difference_does_not_hide_a_slowdown() -> None:
+    # A run of batches that are fast or, less often, very slow; the other is always in between. The
+    # medians differ 39-fold beyond doubt, although half of the ranks of batches are mixed.
+    fast, slow = [100e-6] * 40, [9e-3] * 2
+    a = in_memory("a", [[fast] * 4 + [slow] * 3])
+    b = in_memory("b", [[[3.9e-3] * 40] * 7])
+    (row,) = compare(a, b).rows
+    assert row.p_value is not None and row.p_value > 0.05
+    assert row.ratio == pytest.approx(39.0)
+    gate = check(b, [parse_rule("max_slowdown", "10%")], a)
+    assert (gate.outcome, gate.exit_code) == (FAIL, 1)
+
+
+ROWS = {
+    "pass": (PASS, False, False),
+    "fail": (FAIL, True, False),
+    "undecided within": (UNDECIDED, False, False),
+    "undecided beyond": (UNDECIDED, True, False),
+    "unsupported": (NOT_MEASURED, False, False),
+    "unmatched": (NOT_MEASURED, False, True),
+}
+
+
+def gate_of(
+    *rules: tuple[str, ...],
+    undecided: str = "",
+    allow_unmatched: bool = False,
+    incomplete: str = "",
+) -> GateResult:
+    """A check with rules that have these rows."""
+    results = []
+    for rows in rules:
+        checks = []
+        for number, row in enumerate(rows):
+            outcome, is_beyond, is_unmatched = ROWS[row]
+            case = Case(number, "all_reduce", "float32", "sum", None, "", "each", 1024, 256)
+            found = None if outcome == NOT_MEASURED else Estimate(1e-3, 0.9e-3, 1.1e-3)
+            checks.append(RowCheck(case, outcome, found, "why", is_beyond, is_unmatched))
+        rule = parse_rule("max_time", "1ms")
+        results.append(RuleResult(rule, tuple(checks), undecided, allow_unmatched))
+    loaded = LoadedRun("new", "new", (), ())  # type: ignore[arg-type]
+    return GateResult(loaded, None, None, tuple(results), incomplete)
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "code_of_pass", "code_of_fail"),
+    [
+        ("pass", 0, 0, 0),
+        ("fail", 1, 1, 1),
+        ("pass, fail", 1, 1, 1),
+        ("pass, undecided within", 0, 0, 1),
+        ("pass, undecided beyond", 7, 0, 1),
+        ("undecided within", 7, 0, 1),
+        ("undecided beyond", 7, 0, 1),
+        ("fail, undecided beyond", 1, 1, 1),
+        ("pass, unmatched", 7, 7, 7),
+        ("fail, unmatched", 1, 1, 1),
+        ("pass, unsupported", 0, 0, 0),
+        ("unsupported", 7, 7, 7),
+        ("", 7, 7, 7),
+        ("pass | ", 7, 7, 7),
+        ("pass | fail", 1, 1, 1),
+        ("fail | ", 1, 1, 1),
+        ("pass | undecided within", 7, 0, 1),
+    ],
+)
+def test_the_exit_code_of_rows_with_these_outcomes(
+    rows: str, code: int, code_of_pass: int, code_of_fail: int
+) -> None:
+    rules = [tuple(filter(None, rule.strip().split(", "))) for rule in rows.split("|")]
+    codes = [gate_of(*rules, undecided=choice).exit_code for choice in ("", PASS, FAIL)]
+    assert codes == [code, code_of_pass, code_of_fail]
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ("pass, unmatched", 0),
+        ("pass | unmatched", 0),
+        ("pass | ", 0),
+        ("unmatched", 7),
+        ("", 7),
+        ("pass | undecided within", 7),
+        ("pass | unmatched, undecided beyond", 7),
+        ("fail, unmatched", 1),
+    ],
+)
+def test_unmatched_rows_may_be_allowed_but_something_must_pass(rows: str, code: int) -> None:
+    rules = [tuple(filter(None, rule.strip().split(", "))) for rule in rows.split("|")]
+    assert gate_of(*rules, allow_unmatched=True).exit_code == code
+
+
+def test_an_incomplete_run_fails() -> None:
+    gate = gate_of(("pass",), incomplete="it ended as failed: rank 1 died")
+    assert gate.exit_code == 1
+    assert gate_text(gate).startswith(
+        "FAIL: new: the run is incomplete, it ended as failed: rank 1 died.\n"
+    )
+
+
+GATES = some.builds(
+    lambda rules, **choices: gate_of(*map(tuple, rules), **choices),
+    some.lists(some.lists(some.sampled_from(sorted(ROWS)), max_size=4), min_size=1, max_size=3),
+    undecided=some.sampled_from(["", PASS, FAIL]),
+    allow_unmatched=some.booleans(),
+    incomplete=some.sampled_from(["", "it ended as failed: x"]),
+)
+
+
+@given(GATES)
+def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
+    root = ElementTree.fromstring(gate_junit(gate))
+    assert (root.get("failures") == "0") == (gate.exit_code == 0)
+    levels = {line.split()[0] for line in make_annotations(gate)}
+    assert ("::error" in levels) == (gate.exit_code != 0)
+    words = {0: "PASS: new: ", 1: "FAIL: new: ", 7: "NO VERDICT: new: "}
+    assert gate_text(gate).startswith(words[gate.exit_code])
+    assert words[gate.exit_code] in gate_markdown(gate).splitlines()[0]
+
+
+@given(GATES)
+def test_a_check_passes_only_if_it_looked(gate: GateResult) -> None:
+    if gate.exit_code:
+        return
+    judged = {PASS, UNDECIDED} if gate.results[0].undecided == PASS else {PASS}
+    assert any(c.outcome in judged for result in gate.results for c in result.checks)
+    assert not any(result.with_outcome(FAIL) for result in gate.results)
+
+
+def test_each_outcome_has_an_exit_code() -> None:
+    assert EXIT_CODES == {PASS: 0, FAIL: 1, NO_VERDICT: 7}
+
+
+def test_a_rule_without_rows_has_no_verdict_and_says_so() -> None:
+    run = in_memory("new", [steady(1e-4)])
+    gate = check(run, [parse_rule("max_time", "1s"), parse_rule("max_time", "gather:1s")])
+    assert gate.exit_code == 7
+    assert "No row of new matches this rule." in gate_text(gate)
+    assert check(run, [parse_rule("max_time", "1s")]).exit_code == 0
