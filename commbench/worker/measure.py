@@ -13,7 +13,7 @@ from commbench.host.cpu_counters import CpuCounters
 from commbench.worker.timers import Timer
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
-OVERHEAD_ITERATIONS = 200
+OVERHEAD_ITERATIONS = 100
 OVERHEAD_HOLD_S = 0.05
 """A device waits for so long until all of these iterations are queued."""
 
