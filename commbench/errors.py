@@ -176,20 +176,23 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def closest(
-    name: str, known: Iterable[str], *, most: int = 1, similarity: float = 0.5
-) -> list[str]:
-    """The known names that resemble `name`, the closest first: `most` of them, of a similarity
-    (difflib's ratio, 0 to 1) of at least that."""
+def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
+    """The known name that resembles `name` most; empty if none has that similarity (difflib's
+    ratio, from 0 to 1). Upper and lower case are the same."""
     import difflib
 
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=similarity)
+    names = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
+    return names[found[0]] if found else ""
 
 
-def name_error(kind: str, name: str, known: list[str]) -> UsageError:
-    """The error for an unknown `name`, with the closest known name as the hint."""
-    close = closest(name, known)
-    guess = f"did you mean {close[0]}? " if close else ""
+def name_error(
+    kind: str, name: str, known: list[str], synonyms: Mapping[str, str] | None = None
+) -> UsageError:
+    """The error for an unknown `name`. The hint lists the known names, after the one that was
+    probably meant: that of `synonyms`, which other libraries use, else the closest one."""
+    close = (synonyms or {}).get(name.lower()) or closest(name, known)
+    guess = f"did you mean {close}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")
 
 

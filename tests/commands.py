@@ -209,11 +209,16 @@ def start_command(
     *arguments: str,
     program: str | None = None,
     is_fresh: bool = False,
+    forks_ranks: bool = False,
     limits: Limits | None = None,
     stdout: IO[str] | None = None,
     **variables: str,
 ) -> Command:
-    """Start `commbench ARGUMENTS` in a folder, or the text of a program with these arguments."""
+    """Start `commbench ARGUMENTS` in a folder, or the text of a program with these arguments.
+
+    `forks_ranks`: ranks that it would spawn, each with an import of torch, are forked from a copy
+    of the fork server; they do not find what the program changes.
+    """
     environment = clean_environment(**variables)
     if is_fresh or any(map(READ_AT_START.match, variables)):
         assert not limits
@@ -225,6 +230,7 @@ def start_command(
         "folder": str(folder),
         "limits": limits or {},
         "program": program,
+        "forks_ranks": forks_ranks,
     }
     return ForkedCommand(folder, request, stdout)
 

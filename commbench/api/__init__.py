@@ -25,6 +25,7 @@ from commbench.api.runs import (
     load,
     plot,
 )
+from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
 from commbench.runner.planning import PlannedRun, RunListener
@@ -51,12 +52,16 @@ __all__ = [
     "import_results",
     "job_script",
     "load",
+    "load_sweep",
     "measure",
     "plan_options",
     "plot",
     "report",
+    "resume_sweep",
     "run",
     "run_options",
+    "run_sweep",
+    "sweep",
 ]
 
 

@@ -34,7 +34,7 @@ def show(
 
     require_format(format_, peak)
     if folder := find_sweep(run):
-        from commbench.sweep.session import show as show_sweep
+        from commbench.cli.sweep import show_sweep
 
         if format_ != TABLE or any(given is not None for given in (peak, ranks, op, dtype)):
             raise UsageError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from commbench.output.table import clean, safe
+from commbench.output.table import clean, is_terminal, safe
 
 
 class ProgressListener:
@@ -68,12 +70,11 @@ class ProgressLines(ProgressListener):
 
 def restore_cursor() -> None:
     """Show the cursor of a terminal again, which the progress bar of a killed rank has hidden."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        console.show_cursor(True)
+    if is_terminal(sys.stderr):
+        Console(stderr=True).show_cursor(True)
 
 
 def progress_listener(cases: int) -> ProgressListener:
     """The listener that suits this process's standard error."""
     console = Console(stderr=True)
-    return ProgressBar(console, cases) if console.is_terminal else ProgressLines(console, cases)
+    return ProgressBar(console, cases) if is_terminal(sys.stderr) else ProgressLines(console, cases)

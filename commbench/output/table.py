@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 from unicodedata import combining, east_asian_width
 
 BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
@@ -54,10 +54,32 @@ def width(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether a person reads the stream on a terminal. It is no terminal for ranks that mpirun or
+    srun started: mpirun gives them one, but writes what they print to its own output."""
+    return stream.isatty() and not _is_launched(os.environ)
+
+
+def _is_launched(environment: Mapping[str, str]) -> bool:
+    by_mpirun = "OMPI_COMM_WORLD_RANK" in environment or "PMI_RANK" in environment
+    # `srun --pty bash` starts one task, for a person.
+    return by_mpirun or environment.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+
+
+def uses_styles() -> bool:
+    """Whether standard output gets colours and bold text. The variables NO_COLOR and FORCE_COLOR
+    decide, if they are not empty (https://no-color.org, https://force-color.org); else a terminal
+    gets them, unless it is a dumb one."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return os.environ["FORCE_COLOR"] != "0"
+    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+
+
 def style(text: str, code: str) -> str:
-    """The text in a terminal style; unchanged where standard output is no terminal."""
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return text if plain else f"{code}{text}{PLAIN}"
+    """The text in a terminal style; unchanged where standard output gets no styles."""
+    return f"{code}{text}{PLAIN}" if uses_styles() else text
 
 
 def format_facts(facts: Mapping[str, Any]) -> str:
@@ -75,8 +97,8 @@ def format_facts(facts: Mapping[str, Any]) -> str:
 
 def safe(text: str) -> str:
     """Text of several lines that is safe to print. Control characters become blanks, but the styles
-    of STYLES stay where standard output is a terminal."""
-    styled = "\x1b" in text and sys.stdout.isatty()
+    of STYLES stay where standard output gets styles."""
+    styled = "\x1b" in text and uses_styles()
     parts = _STYLE.split(text) if styled else [text]
     shown = "".join(part if index % 2 else _plain(part) for index, part in enumerate(parts))
     if runs_in_actions():

@@ -84,16 +84,16 @@ def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _head(run: Run) -> str:
-    plan, hosts = run.header.plan, run.header.hosts
-    where = list_some(hosts, 3) or "unknown hosts"
+    return f"{clean(run.name)}\n{fill(describe_run(run))}"
+
+
+def describe_run(run: Run) -> str:
+    """One line: how many ranks of which backend, where, and how they were timed."""
+    plan = run.header.plan
     launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
-    line = (
-        f"{plan.world_size} {plan.backend} ranks on {where}, {plan.device}, "
-        f"cpu mode {plan.cpu_mode}; {how}{launches}"
-    )
-    return f"{clean(run.name)}\n{fill(line)}"
+    return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:

@@ -136,8 +136,8 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
             f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
-    close = closest(text, names, most=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else RUN_HINT
+    close = closest(text, names)
+    hint = f"did you mean {close}?" if close else RUN_HINT
     if path_exists(path):
         return RecordsError(f"cannot read {text}: {why_unreadable(path)}", hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)

@@ -22,8 +22,10 @@ from commbench.runner.option import (
     RunOption,
     parse_names,
     parse_nccl_tests_sizes,
+    parse_precision,
     parse_size_list,
     parse_value,
+    require_effect,
     require_label,
     require_launcher,
     require_port,
@@ -33,7 +35,7 @@ from commbench.spec.links import parse_peak
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
-from commbench.units import format_sizes, parse_percentage, parse_sizes
+from commbench.units import format_sizes, parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
 
@@ -99,7 +101,7 @@ class RunOptions:
     )  # fmt: skip
     precision: float = _option(
         "PART", "Measure until the 95 % interval of the median is within this, on either side.",
-        plan="precision", parse=lambda given: parse_percentage(str(given), "--precision"),
+        plan="precision", parse=parse_precision,
         cli_type=str, cli_default="5%",
     )  # fmt: skip
     budget: float = _option(
@@ -349,4 +351,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
         values["sizes"] = parse_nccl_tests_sizes("sizes" in values, *parts)
     if (count := values.pop("check_count", None)) is not None:
         values["check"] = count > 0
-    return RunOptions(**values, given=names)
+    options = RunOptions(**values, given=names)
+    if options.resume is None:  # a resumed run may be of a version that allowed it
+        changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}
+        require_effect(changed, options.op, options.iters)
+    return options

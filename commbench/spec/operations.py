@@ -232,9 +232,19 @@ DEFAULT_OPERATION = next(iter(OPERATIONS))
 """What is measured by default."""
 
 
+SYNONYMS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all",
+    "reducescatter": "reduce_scatter", "bcast": "broadcast", "sendrecv": "send_recv",
+    "p2p": "send_recv", "all_to_all_single": "all_to_all",
+    "all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter",
+}  # fmt: skip
+"""Names in other libraries, for the hint of a message."""
+
+
 def find_operation(name: str) -> Operation:
     """The operation called `name`; `-` may stand for `_`; UsageError if there is none."""
     known = name.strip().lower().replace("-", "_")
     if known not in OPERATIONS:
-        raise name_error("operation", name, list(OPERATIONS))
+        programs = {o.nccl_tests: o.name for o in OPERATIONS.values() if o.nccl_tests}
+        raise name_error("operation", name, list(OPERATIONS), programs | SYNONYMS)
     return OPERATIONS[known]

@@ -37,7 +37,7 @@ REFUSED = {
         "error: --sizes and -b both say what to measure\n"
         "hint: write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests\n",
     ),
-    "run --root 2": (
+    "run --op reduce --root 2": (
         2,
         "error: --root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
     ),
@@ -53,7 +53,38 @@ REFUSED = {
     ),
     "run --precision 5": (
         2,
-        "error: --precision '5' is not a fraction\nhint: write 10% or 0.1\n",
+        "error: --precision '5' is not a fraction\nhint: write 5% or 0.05\n",
+    ),
+    "run --precision 500%": (
+        2,
+        "error: --precision 500% is not between 0% and 100%\nhint: write --precision 5% or 0.05\n",
+    ),
+    "run --precision 0": (
+        2,
+        "error: --precision 0 is not between 0 and 1\nhint: write --precision 5% or 0.05\n",
+    ),
+    "run --iters 5 --precision 1%": (
+        2,
+        "error: --precision has no effect with --iters\nhint: leave out one of them\n",
+    ),
+    "run --iters 5 --budget 1": (
+        2,
+        "error: --budget has no effect with --iters\nhint: leave out one of them\n",
+    ),
+    "run --op all_gather,barrier --reduce-op max": (
+        2,
+        "error: --reduce-op has no effect with --op all_gather,barrier\n"
+        "hint: all_reduce, reduce_scatter, reduce reduce\n",
+    ),
+    "run --root 1": (
+        2,
+        "error: --root has no effect with --op all_reduce\n"
+        "hint: broadcast, reduce, gather, scatter have a root\n",
+    ),
+    "run --reduce-op mean": (
+        2,
+        "error: unknown reduce op 'mean'\n"
+        "hint: did you mean avg? known: sum, avg, prod, min, max, band, bor, bxor\n",
     ),
     "run --budget 0": (2, "error: --budget 0 s is not above 0\nhint: write --budget 0.2\n"),
     "run --timing alone": (

@@ -219,7 +219,7 @@ REFUSED = {
     ),
     "compare ring tree --tolerance 5": (
         2,
-        "error: --tolerance '5' is not a fraction\nhint: write 10% or 0.1\n",
+        "error: --tolerance '5' is not a fraction\nhint: write 5% or 0.05\n",
     ),
     "compare ring tree --tolerance nan%": (
         2,

@@ -81,7 +81,7 @@ def main() -> None:
         said.append({
             "name": name,
             "changed": {k: (before[k], after[k]) for k in before if before[k] != after[k]},
-            "run": hashlib.sha256(repr(run).encode()).hexdigest(),
+            "run": hashlib.sha256(repr(tuple(run)).encode()).hexdigest(),
             "ranks": [info.rank for info in run.header.ranks],
             "world_size": run.header.plan.world_size,
             "launcher": run.header.launcher,
