@@ -342,7 +342,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "launch_bound", _late_launches, 0.10,
-        "the host was late in {percent} of the calls", _always("compare larger sizes"),
+        "{percent} of calls were queued late", _always("compare larger sizes"),
         "The device came to a call before the host had queued it, so the time contains a wait for"
         " the host and is too long. A barrier always does: torch blocks the host in it. A host with"
         " a higher clock, or with less other work, queues calls earlier.",
