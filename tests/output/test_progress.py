@@ -34,7 +34,7 @@ def test_the_first_line_comes_after_a_second_and_then_few() -> None:
     events = [(0.1 * i, i / 3000) for i in range(1, 3001)]
     lines = lines_of(events)
     assert lines[0] == "[0 %] about 5 min left; measuring case at 1 s"
-    assert len(lines) == 7 + 4  # one every 10 s in the first minute, then one a minute
+    assert len(lines) == 7 + 3  # one every 10 s until 61 s, then one a minute
     assert lines_of([(0.5, 0.5), (0.9, 1.0)]) == []
 
 
