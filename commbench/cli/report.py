@@ -45,6 +45,12 @@ def report(
     rules: Path | None = Option(
         None, metavar="FILE.toml", help="Limits from a file, as in `commbench check`."
     ),
+    undecided: str | None = Option(
+        None, metavar="pass|fail", help="What an undecided row counts as, as in `commbench check`."
+    ),
+    allow_unmatched: bool = Option(
+        False, "--allow-unmatched", help="Ignore unmatched rows, as in `commbench check`."
+    ),
     tolerance: str = Option(
         "5%", metavar="PART", help="Ratios within this of 1 count as the same."
     ),
@@ -80,6 +86,7 @@ def report(
         gate = api.check(
             first, rules, against=None if against is None else find(against), force=force,
             max_slowdown=max_slowdown or (), min_busbw=min_busbw or (), max_time=max_time or (),
+            undecided=undecided, allow_unmatched=allow_unmatched,
         )  # fmt: skip
         text = api.report(gate, output=output, format=format_)
     elif others:

@@ -30,6 +30,7 @@ from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.paragraphs import list_some
+from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
@@ -40,13 +41,13 @@ MOST_ROWS = 1000
 
 
 class Contents(NamedTuple):
-    """What is said before and after what is said of all runs."""
+    """What is said of some runs, besides what is said of all runs."""
 
     title: str
+    subtitle: str
     verdict: Sequence[str]
     runs: about_runs.NamedRuns
     results: Sequence[Section]
-    after: Sequence[Section] = ()
 
 
 def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | Path]) -> Contents:
@@ -77,7 +78,7 @@ def make_document(contents: Contents) -> Document:
     written = f"Written by commbench {__version__} on {now:%Y-%m-%d %H:%M} UTC."
     return Document(
         contents.title,
-        written,
+        contents.subtitle,
         contents.verdict,
         (
             about_runs.asked_section(contents.runs),
@@ -111,13 +112,13 @@ def run_contents(loaded: LoadedRun) -> Contents:
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):
         sections.append(Section("Slow links", [Items(slow)]))
-    return Contents(run.name, _run_verdict(run), {run.name: loaded}, sections)
+    return Contents(
+        run.name, run_table.describe_run(run), _run_verdict(run), {run.name: loaded}, sections
+    )
 
 
-def _kind_table(
-    title: str, columns: Sequence[run_table.TableColumn], rows: Sequence[ResultRow]
-) -> Table:
-    filled = run_table.fill_columns(columns, rows)
+def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
+    filled = fill_columns(columns, rows)
     cells = list(zip(*(cells for _, cells in filled), strict=True))
     notes = {row.measurement.status for row in rows} - {OK}
     return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))
@@ -136,6 +137,12 @@ def warnings_section(
         names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
         blocks.append(Folded("What this means", [Text(warning.explanation), *names]))
     return Section("Warnings", blocks)
+
+
+def _describe(runs: Sequence[LoadedRun]) -> str:
+    """How the runs were measured, each way once."""
+    texts = dict.fromkeys(run_table.describe_run(run.run) for run in runs if run.run)
+    return " | ".join(texts)
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -187,6 +194,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
         blocks.append(Section(f"{name} compared with {names[0]}", inner))
     return Contents(
         title=" and ".join([", ".join(names[:-1]), names[-1]]),
+        subtitle=_describe(runs),
         verdict=[summary.verdict_line(found) for found in comparisons],
         runs=dict(zip(names, runs, strict=True)),
         results=[Section("Results", blocks)],
@@ -202,6 +210,7 @@ def check_contents(gate: GateResult) -> Contents:
         sections.append(Section("What to do", [Items(hints)]))
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
+        subtitle=_describe(runs),
         verdict=[gate_text.verdict(gate)],
         runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
         results=sections,
@@ -226,4 +235,4 @@ def sweep_contents(folder: Path) -> Contents:
     rounds = runner.read_rounds(sweep, folder)
     results = runner.make_results(sweep, folder, rounds)
     runs = {r.setting.name: as_loaded_run(r.run) for r in results if r.run}
-    return Contents(title=folder.name, verdict=[], runs=runs, results=[])
+    return Contents(folder.name, _describe(list(runs.values())), [], runs, [])

@@ -108,7 +108,7 @@ def test_text_that_is_no_json_is_named_by_one_line_and_one_column(
         path.write_text("".join([*lines[:2], damaged, *lines[3:]]), encoding="utf-8")
         with pytest.raises(RecordsError) as refused:
             read_run(tmp_path)
-        assert refused.value.message.startswith(f"{path}, line {where}")
+        assert refused.value.message.startswith(f"{path}, {where}")
 
 
 @pytest.mark.parametrize(
