@@ -140,9 +140,9 @@ def _warning_blocks(
     """Every warning about these rows, with what it means and what to do."""
     blocks: list[Block] = []
     for warning in run_notes.find_warnings(rows, name_rows):
-        blocks.append(Text(f"{warning.name} ({warning.which}): {warning.message}."))
         names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
-        blocks.append(Folded(f"What {warning.name} means", [Text(warning.explanation), *names]))
+        title = f"{warning.name} ({warning.which}): {warning.message}."
+        blocks.append(Folded(title, [Text(warning.explanation), *names]))
     return blocks or [Text("None.")]
 
 
@@ -211,7 +211,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
         verdict=verdict,
         runs=named,
         results=[
-            Section("In words", answers),
+            Section("Findings", answers),
             Section("Results", _comparison_tables(comparisons, titles)),
             *_warnings_of_runs(named),
         ],
