@@ -116,7 +116,7 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
     """Sizes from `low` to at most `high`, multiplied by `factor`, or increased by `add` bytes."""
     if low > high:
         raise UsageError(
-            f"the range {format_size(low)}-{format_size(high)} starts above its end",
+            f"the range {format_size(low)}-{format_size(high)} is reversed",
             f"write {format_size(high)}-{format_size(low)}",
         )
     if add:

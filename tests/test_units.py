@@ -250,7 +250,7 @@ def test_an_amount_of_memory_has_no_exponent(size: int, text: str) -> None:
 def test_a_range_that_runs_backwards_is_refused_with_the_right_one() -> None:
     with pytest.raises(UsageError) as refused:
         parse_sizes("1G-1K")
-    assert refused.value.message == "the range 1G-1K starts above its end"
+    assert refused.value.message == "the range 1G-1K is reversed"
     assert refused.value.hint == "write 1K-1G"
 
 

@@ -8,8 +8,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import _student as student
-from commbench.analysis.statistics import median
+from commbench.analysis.statistics import median, student
 from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import OK
 from commbench.spec.case import Case
