@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from commbench.api import frame as frame
     from commbench.api import import_results as import_results
     from commbench.api import load as load
+    from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
     from commbench.api import plot as plot
     from commbench.api import report as report
     from commbench.api import run as run
+    from commbench.api import sweep as sweep
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
 
@@ -37,6 +39,8 @@ _MODULES = {
     "frame": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
+    "sweep": "commbench.api",
+    "load_sweep": "commbench.api",
     "report": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",

@@ -15,6 +15,7 @@ Errors are raised where they are found. `commbench.cli.main` alone prints them, 
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import threading
 from collections.abc import Iterable, Mapping
@@ -156,25 +157,42 @@ def unwritable_error(
     return RecordsError(f"cannot write {path}: {error.strerror}", hint)
 
 
+NCCL_ERROR = re.compile(r"NCCL error in: [^,]*, ([^,(]+)")
+"""What torch prints of an error of NCCL: the place in torch's source, and the class of error."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an operation of torch.distributed failed, in one line: of an error of NCCL its class and
+    what NCCL itself says, which torch prints after "Last error:" (NCCLUtils.cpp of torch 2.6-2.13).
+    """
+    line = first_line(error)
+    kind = NCCL_ERROR.search(line)
+    detail = next(filter(str.strip, str(error).partition("Last error:")[2].splitlines()), "")
+    return f"NCCL {kind[1].strip()}: {detail.strip()}" if kind and detail else line
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def closest(
-    name: str, known: Iterable[str], *, most: int = 1, similarity: float = 0.5
-) -> list[str]:
-    """The known names that resemble `name`, the closest first: `most` of them, of a similarity
-    (difflib's ratio, 0 to 1) of at least that."""
+def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
+    """The known name that resembles `name` most; empty if none has that similarity (difflib's
+    ratio, from 0 to 1). Upper and lower case are the same."""
     import difflib
 
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=similarity)
+    names = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
+    return names[found[0]] if found else ""
 
 
-def name_error(kind: str, name: str, known: list[str]) -> UsageError:
-    """The error for an unknown `name`, with the closest known name as the hint."""
-    close = closest(name, known)
-    guess = f"did you mean {close[0]}? " if close else ""
+def name_error(
+    kind: str, name: str, known: list[str], synonyms: Mapping[str, str] | None = None
+) -> UsageError:
+    """The error for an unknown `name`. The hint lists the known names, after the one that was
+    probably meant: that of `synonyms`, which other libraries use, else the closest one."""
+    close = (synonyms or {}).get(name.lower()) or closest(name, known)
+    guess = f"did you mean {close}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")
 
 

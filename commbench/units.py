@@ -279,9 +279,12 @@ def _digits(value: float) -> int:
 
 
 def format_sizes(sizes: tuple[int, ...]) -> str:
-    """Sizes as parse_sizes reads them: `1K-1G` where each is twice the one before."""
-    if len(sizes) > 2 and sizes == size_range(sizes[0], sizes[-1], factor=2):
-        return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
+    """Sizes as parse_sizes reads them: `1K-1G` where each is twice the one before, `1K-1G:x4` where
+    it is four times that, else a list."""
+    for factor in (2, 4, 8, 16) if len(sizes) > 2 else ():
+        low, high, step = sizes[0], sizes[-1], "" if factor == 2 else f":x{factor}"
+        if low * factor == sizes[1] and sizes == size_range(low, high, factor=factor):
+            return f"{format_size(low)}-{format_size(high)}{step}"
     return ",".join(format_size(size) for size in sizes)
 
 
@@ -309,7 +312,9 @@ def parse_percentage(text: str, option: str = "") -> float:
         value = -1.0
     if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
         given = f"{option} {text!r}" if option else repr(text)
-        raise UsageError(f"{given} is not a fraction", "write 10% or 0.1")
+        meant = value if 1 <= value <= 100 and not percent else 10.0
+        hint = f"write {meant:.6g}% or {meant / 100:.6g}"
+        raise UsageError(f"{given} is not a fraction", hint)
     return round(value, 12)
 
 

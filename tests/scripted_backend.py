@@ -22,6 +22,8 @@ MARGIN_NS = 50_000
 """From the last rank's entering a barrier to all ranks' leaving it."""
 SPIN_NS = 5_000_000
 """How long a rank waits for others without letting anything else run."""
+AWAKE_NS = 100_000
+"""How long before its end a call no longer sleeps. Until then the core is free for other work."""
 RETURN_NS = 2_500
 """By how much longer than a barrier a call takes to come back to its caller through torch."""
 
@@ -79,12 +81,12 @@ class ScriptedGroup(dist.ProcessGroup):
     # Nothing but returning may follow the end of a call, or of a barrier.
 
     def barrier(self, opts: Any = None) -> Any:  # noqa: ARG002
-        self._left_ns = _spin(self._meet())
+        self._left_ns = _wait(self._meet())
         return DONE
 
     def perform(self, method: str, tensors: tuple[Any, ...]) -> Any:
         """Do what `method` does, and return at the scripted end."""
-        self._ends_ns.append(_spin(self._move(method, tensors) - RETURN_NS))
+        self._ends_ns.append(_wait(self._move(method, tensors) - RETURN_NS))
         return DONE
 
     def pass_on(self, method: str, arguments: tuple[Any, ...]) -> Any:
@@ -186,9 +188,11 @@ def _gloo_group(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     return group
 
 
-def _spin(until_ns: int) -> int:
-    """Hold the core until then; when it was."""
+def _wait(until_ns: int) -> int:
+    """Sleep until shortly before then, and hold the core until then; when it was."""
     clock = time.perf_counter_ns
+    if (left_ns := until_ns - AWAKE_NS - clock()) > 0:
+        time.sleep(1e-9 * left_ns)
     while (now := clock()) < until_ns:
         pass
     return now

@@ -44,12 +44,15 @@ def warnings(row: dict[str, str]) -> set[str]:
     return set(row["warnings"].split()) - OF_THE_HOST
 
 
-@pytest.mark.parametrize("script", ["constant", "noisy"])
-def test_a_clean_script_is_measured_within_1_percent_and_nothing_is_warned_about(
-    run: Run, script: str
-) -> None:
+@pytest.mark.parametrize(
+    ("script", "iterations"),
     # So many that their own median lies within a quarter of a percent of the script's.
-    ended = run(script, "--sizes", "4K,8K,12K", "--iters", "600")
+    [("constant", "60"), ("noisy", "600")],
+)
+def test_a_clean_script_is_measured_within_1_percent_and_nothing_is_warned_about(
+    run: Run, script: str, iterations: str
+) -> None:
+    ended = run(script, "--sizes", "4K,8K,12K", "--iters", iterations)
     cases = timed_calls(ended)
     for row, calls in zip(ended.rows(), cases, strict=True):
         came_us = median(call.actual_ns for call in calls) * 1e-3
@@ -70,11 +73,11 @@ def covered(ended: Ended) -> tuple[int, int]:
 
 
 def test_intervals_cover_the_truth(run: Run) -> None:
-    ended = run("noisy", "--sizes", "4K-4212:+4", "--budget", "0.05", seed=11)
+    ended = run("noisy", "--sizes", "4K-4172:+4", "--budget", "0.05", seed=11)
     skip_if_disturbed(timed_calls(ended), CALM)
     found, rows = covered(ended)
-    assert rows == 30
-    assert found / rows >= 0.83  # 95 % less three standard errors of so many
+    assert rows == 20
+    assert found / rows >= 0.80  # 95 % less three standard errors of so many
 
 
 @pytest.mark.full

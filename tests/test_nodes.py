@@ -21,13 +21,14 @@ from commbench.results.run_folder import JOURNAL
 def start(
     where: Path, node: int, port: int, *arguments: str, program: str | None = None
 ) -> Command:
-    """The launcher of a node of two, in a folder of its own."""
+    """The launcher of a node of two, in a folder of its own. Without a program its ranks, which are
+    spawned as there are several nodes, are forked instead: that is faster."""
     own = where / f"node{node}"
     own.mkdir(exist_ok=True)
     return start_command(
         own, "run", "--no-plots", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank",
         str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), *arguments,
-        program=program, **SHORT_DELAYS,
+        program=program, forks_ranks=not program, **SHORT_DELAYS,
     )  # fmt: skip
 
 

@@ -296,12 +296,13 @@ def test_doubling_sizes_read_back_even_where_one_is_missing(
     [
         ((1024, 2048, 4096), "1K-4K"),
         ((1024, 2048), "1K,2K"),
-        ((1024, 4096, 16384), "1K,4K,16K"),
+        ((1024, 4096, 16384), "1K-16K:x4"),
+        ((1024, 3072, 9216), "1K,3K,9K"),
         ((7,), "7"),
         ((1, 2, 4, 8, 9), "1,2,4,8,9"),
     ],
 )
-def test_sizes_that_double_are_written_as_a_range(several: tuple[int, ...], text: str) -> None:
+def test_sizes_in_equal_steps_are_written_as_a_range(several: tuple[int, ...], text: str) -> None:
     assert format_sizes(several) == text
 
 

@@ -144,9 +144,9 @@ def design_effect(
     share = sum(found for _, found in below) / sum(number for number, _ in below)
     variance = fraction * (1 - fraction)
     scatter = sum((found - number * share) ** 2 / number for number, found in below) / variance
-    if scatter <= _chi_square_limit(degrees):
+    if scatter <= chi_square_limit(degrees):
         return 1.0
-    return max(1.0, scatter / degrees * (_student(degrees) / _Z) ** 2)
+    return max(1.0, scatter / degrees * (student(degrees) / _Z) ** 2)
 
 
 def _larger_design_effect(
@@ -160,7 +160,7 @@ def _larger_design_effect(
     )
 
 
-def _chi_square_limit(degrees: int) -> float:
+def chi_square_limit(degrees: int) -> float:
     """The 95th percentile of chi-square (Wilson and Hilferty, 1931)."""
     spread = 2 / (9 * degrees)
     return float(degrees * (1 - spread + 1.6448536 * sqrt(spread)) ** 3)
@@ -169,7 +169,7 @@ def _chi_square_limit(degrees: int) -> float:
 _STUDENT_OF_FEW = {1: 12.706, 2: 4.303, 3: 3.182}
 
 
-def _student(degrees: int) -> float:
+def student(degrees: int) -> float:
     """The two-sided 95 % factor of Student's t; by Fisher's expansion where that is good to 2 %."""
     if degrees in _STUDENT_OF_FEW:
         return _STUDENT_OF_FEW[degrees]

@@ -22,9 +22,11 @@ from commbench.api.runs import (
     frame,
     ignore,
     import_results,
+    list_runs,
     load,
     plot,
 )
+from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
 from commbench.runner.planning import PlannedRun, RunListener
@@ -50,13 +52,18 @@ __all__ = [
     "frame",
     "import_results",
     "job_script",
+    "list_runs",
     "load",
+    "load_sweep",
     "measure",
     "plan_options",
     "plot",
     "report",
+    "resume_sweep",
     "run",
     "run_options",
+    "run_sweep",
+    "sweep",
 ]
 
 

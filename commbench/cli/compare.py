@@ -12,33 +12,38 @@ from commbench.cli.options import Dtype, Op, Ranks
 
 def compare(
     first: str = Argument(
-        metavar="A", help="The run to hold others against: folder, results.csv, label, or file."
+        metavar="A", help="The run that others are compared with: a label, folder or file."
     ),
-    others: list[str] = Argument(metavar="B...", help="What is compared with A."),
-    tolerance: str = Option(
-        "5%", metavar="PART", help="Ratios within this of 1 count as the same."
+    others: list[str] = Argument(metavar="B...", help="The runs that are compared with A."),
+    tolerance: str = Option("5%", metavar="PART", help="Differences up to this count as the same."),
+    force: bool = Option(
+        False, "--force", help="Compare runs although ranks, nodes, device or CPU mode differ."
     ),
-    force: bool = Option(False, "--force", help="Compare although what must match does not."),
     format_: str = Option(
         "table", "--format", metavar="FORMAT", help="table, markdown, csv or json."
     ),
+    verbose: bool = Option(
+        False, "--verbose", help="Print all rows, not only those that matter most."
+    ),
     plot: Path | None = Option(
-        None, metavar="FILE.png", help="Draw the one kind of case there is into a file."
+        None, metavar="FILE.png", help="Draw one picture; for runs of one kind of case."
     ),
     output: Path | None = Option(
-        None, metavar="DIR", help="Draw every kind of case into this folder."
+        None, metavar="DIR", help="Draw a picture of each kind of case into this folder."
     ),
     fail_if_slower: bool = Option(
-        False, "--fail-if-slower", help="Exit with 1 if any row is slower than in A."
+        False, "--fail-if-slower", help="Exit with 1 if any row or range of sizes is slower."
     ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
 ) -> None:
-    """Compare runs row by row: ratio of times with its 95 % interval, and a verdict.
+    """Compare runs: one sentence for each range of sizes, then the rows.
+
+    A ratio is the time of B over the time of A, with its 95 % interval. Above 1, B is slower.
 
     \b
-    commbench compare ring tree                          runs by label, under results/
+    commbench compare ring tree                          runs under results/, by label
     commbench compare results/old results/new --format markdown
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
@@ -58,7 +63,7 @@ def compare(
     write = choose("format", format_, FORMATS)
     runs = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
     comparisons = [api.compare(runs[0], other, tolerance=within, force=force) for other in runs[1:]]
-    print_result(write(comparisons), end="")
+    print_result(write(comparisons, verbose), end="")
     if plot or output:
         from commbench.compare.plot import draw_all, draw_one
 
@@ -67,9 +72,8 @@ def compare(
             print_status(plot)
         for file in draw_all(comparisons, output) if output else ():
             print_status(file)
-    slower = sum(comparison.counts["slower"] for comparison in comparisons)
-    if fail_if_slower and slower:
-        print_status(
-            f"{slower} {'row is' if slower == 1 else 'rows are'} slower than in {runs[0].name}"
-        )
+    if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
+        slower = sum(comparison.counts["slower"] for comparison in comparisons)
+        rows = f"{slower} {'row is' if slower == 1 else 'rows are'}"
+        print_status(f"{rows} slower than in {runs[0].name}")
         raise typer.Exit(1)

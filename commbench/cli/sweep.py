@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Option
 
 from commbench.cli.run_parameters import parse_words
+from commbench.compare.ratio import TOLERANCE
+from commbench.errors import CommbenchError, UsageError
+from commbench.output.console import print_error, print_result, print_status
 from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
-from commbench.sweep.settings import Setting
+from commbench.sweep.settings import Setting, make_settings, parse_values
+from commbench.units import parse_percentage
+
+if TYPE_CHECKING:
+    from commbench.sweep.result import SweepResult
 
 _VARIED = ", ".join(VARIED_OPTIONS)
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
+RUN_OPTIONS_USER = "sweep"
 
 
 def sweep(
@@ -21,18 +31,20 @@ def sweep(
         None,
         "--env",
         metavar="NAME=V,V",
-        help="Variable and the values to try; '-' leaves it unset. May be repeated: every "
-        "combination is measured. NAME:=VALUE takes a value with its commas.",
+        help="Environment variable and its values; '-' leaves it unset. Repeat it for more "
+        "variables: every combination is measured. NAME:=VALUE is one value, commas included.",
     ),
     vary: list[str] | None = Option(
         None,
         "--vary",
         metavar="OPTION=V,V",
-        help=f"Option of `commbench run` to try values of: {_VARIED}.",
+        help=f"Option of `commbench run` and its values: {_VARIED}.",
     ),
-    rounds: int = Option(3, metavar="N", help="How often each setting is measured, in turn."),
+    rounds: int = Option(
+        3, metavar="N", help="Measure each setting N times; 3 or more tell settings apart."
+    ),
     tolerance: str | None = Option(
-        None, metavar="PART", help="Differences up to this count as the same.  [default: 5%]"
+        None, metavar="PART", help="Smaller differences count as ties.  [default: 5%]"
     ),
     label: str | None = Option(None, metavar="NAME", help="Name of the sweep."),
     output: Path | None = Option(
@@ -40,39 +52,82 @@ def sweep(
         metavar="DIR",
         help="Folder of the sweep, new or empty.  [default: results/TIME-sweep]",
     ),
-    resume: Path | None = Option(
-        None, metavar="DIR", help="Go on with the sweep in this folder; nothing else."
+    resume: str | None = Option(
+        None,
+        metavar="SWEEP",
+        help="Continue the sweep in this folder: measure what is missing. With it, only "
+        "--tolerance and --export are accepted.",
     ),
     export: str | None = Option(
         None,
         "--export",
         metavar="nccl-tuner",
-        help="Write the winners as a configuration of NCCL's tuner plugin, in the folder.",
+        help="Also write the best settings as a configuration of NCCL's tuner plugin.",
     ),
-    force: bool = Option(
-        False, "--force", help="Sweep variables that the backend does not read, too."
-    ),
+    force: bool = Option(False, "--force", help="Accept variables that the backend does not read."),
 ) -> None:
-    """Measure under every combination of settings, and say which is best for which sizes.
+    """Measure the same cases under several settings, and print which setting is the fastest.
 
-    Each setting is measured in processes of its own, all of them in turn in several rounds of
-    random order. Every other option is one of `commbench run`.
+    Every combination of values is a setting. Each setting is measured in processes of its own, in
+    several rounds of random order. All other options are those of `commbench run`.
 
     \b
-    commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1K-1G --rounds 3
+    commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1K-1G
     commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
     commbench sweep --resume results/20261121-120000-sweep
     """
-    from commbench.sweep import session
+    from commbench import api
+    from commbench.sweep.session import SweepOptions
 
-    options = session.SweepOptions(
-        variables=tuple(env or ()), options=tuple(vary or ()), rounds=rounds, tolerance=tolerance,
-        label=label, output=output, export=export, force=force, others=tuple(context.args),
-    )  # fmt: skip
-    session.resume(resume, options) if resume else session.start(options, _parse_run_options)
+    within = None if tolerance is None else parse_percentage(tolerance, "--tolerance")
+    printer = SweepPrinter()
+    if resume is not None:
+        if env or vary or context.args:
+            raise UsageError(
+                "--resume continues with the settings that the folder describes",
+                "leave out --env, --vary and options of a run",
+            )
+        result = api.resume_sweep(resume, printer, tolerance=within, export=export)
+    else:
+        settings = make_settings(parse_values(env or (), "env"), parse_values(vary or (), "vary"))
+        options = SweepOptions(
+            settings=settings,
+            runs=tuple(_run_options(context.args, setting) for setting in settings),
+            rounds=rounds, tolerance=TOLERANCE if within is None else within, label=label,
+            output=output, export=export, force=force,
+        )  # fmt: skip
+        result = api.run_sweep(options, printer)
+    if failed := result.failures:
+        print_error(
+            f"{len(failed)} of {len(result.settings)} settings failed: {', '.join(failed)}",
+            f"`commbench sweep --resume {result.path}` tries again",
+        )
+        raise typer.Exit(1)
 
 
-def _parse_run_options(words: tuple[str, ...], setting: Setting) -> RunOptions:
+def _run_options(words: Sequence[str], setting: Setting) -> RunOptions:
     """The options of `commbench run` under a setting."""
-    varied = [f"--{name}={value}" for name, value in setting.options]
-    return parse_words([*words, *varied], "sweep")
+    return parse_words([*words, *(f"--{name}={value}" for name, value in setting.options)], "sweep")
+
+
+class SweepPrinter:
+    """Prints what a sweep tells: the result on standard output, all else on standard error."""
+
+    def status(self, line: str) -> None:
+        print_status(line)
+
+    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:  # noqa: ARG002
+        print_result(result.text)
+
+
+def show_sweep(folder: Path) -> None:
+    """Print the result of a sweep until now; measure and draw nothing."""
+    from commbench import api
+
+    result = api.load_sweep(folder)
+    print_result(result.text)
+    if missing := result.missing_rounds:
+        print_status(
+            f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing; "
+            f"`commbench sweep --resume {result.path}` makes them"
+        )

@@ -39,8 +39,7 @@ def _path(error: Any) -> str:
 def _closest(option: str, possibilities: Sequence[str]) -> str:
     """The most similar option, compared without dashes; empty if none is similar."""
     names = {name.lstrip("-"): name for name in possibilities}
-    close = closest(option.lstrip("-"), names, similarity=0.6)
-    return names[close[0]] if close else ""
+    return names.get(closest(option.lstrip("-"), names), "")
 
 
 def _is_run_option(option: str) -> bool:

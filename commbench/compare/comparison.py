@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.columns import KEY, TEXTS, TIMES
+from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
 from commbench.analysis.load import LoadedRun, as_loaded_run, index_rows, make_frame
 from commbench.analysis.rows import ResultRow
 from commbench.compare import ratio
+from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
 from commbench.compare.rank_test import rank_test
 from commbench.errors import UsageError
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
@@ -28,7 +30,16 @@ from commbench.spec.dimensions import DIMENSIONS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COMPARED = (*KEY, *TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status")
+COMPARED = (
+    *KEY,
+    *TIMES,
+    *UNDISTURBED_TIMES,
+    *NEEDED_FACTS,
+    "label",
+    "busbw_GBps",
+    "launches",
+    "status",
+)
 """The columns that a comparison needs; loading no others is faster."""
 
 _SIDE_COLUMNS = {
@@ -41,10 +52,14 @@ _SIDE_COLUMNS = {
 _RATIO_COLUMNS = (
     "ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason",
 )  # fmt: skip
+_UNDISTURBED_COLUMNS = (
+    "time_p5_a_us", "time_p5_b_us", "p5_ratio", "p5_ratio_ci_low", "p5_ratio_ci_high",
+)  # fmt: skip
 COLUMNS = (
     *KEY,
     *(name.format(side) for side in "ab" for name in _SIDE_COLUMNS.values()),
     *_RATIO_COLUMNS,
+    *_UNDISTURBED_COLUMNS,
 )
 """The columns of a comparison, and the fields of its rows in JSON."""
 
@@ -83,7 +98,8 @@ class Crossover(NamedTuple):
     above: str
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """Run B against run A."""
 
     a: LoadedRun
@@ -98,12 +114,39 @@ class Comparison(NamedTuple):
     """Where this is not empty, the two runs should not be compared."""
     differences: tuple[Difference, ...]
     crossovers: tuple[Crossover, ...]
+    places: Sequence[tuple[int, int]]
+    """Of each of `rows`, where it is among the rows of A and of B."""
+
+    @cached_property
+    def pooled(self) -> tuple[PooledRatio, ...]:
+        """The rows by ranges of sizes where the ratio does not change: what each says together."""
+        kinds: dict[str, list[PooledRow]] = {}
+        for row, (in_a, in_b) in zip(self.rows, self.places, strict=True):
+            if row.verdict != ratio.NOT_COMPARED:
+                samples = (_result_row(self.a.run, in_a), _result_row(self.b.run, in_b))
+                kinds.setdefault(row.kind, []).append(PooledRow(row, *samples))
+        return tuple(
+            found for kind, rows in kinds.items() for found in pool_kind(kind, rows, self.tolerance)
+        )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The answer: a sentence for each of `pooled`."""
+        from commbench.compare.summary import pooled_sentences
+
+        return tuple(pooled_sentences(self))
 
     @property
     def counts(self) -> dict[str, int]:
         """How many rows have each verdict."""
         found = Counter(row.verdict for row in self.rows)
         return {verdict: found[verdict] for verdict in ratio.VERDICTS}
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether B is slower in any row or range of sizes."""
+        verdicts = {row.verdict for row in self.rows} | {found.verdict for found in self.pooled}
+        return ratio.SLOWER in verdicts
 
     @property
     def has_rank_tests(self) -> bool:
@@ -126,9 +169,10 @@ def compare(
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     first, second = index_rows(a), index_rows(b)
     both = [(index, second[key]) for key, index in first.items() if key in second]
-    rows = [_compare_rows(a, b, in_a, in_b, tolerance) for in_a, in_b in both]
-    order = {kind: number for number, kind in enumerate(dict.fromkeys(row.kind for row in rows))}
-    rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))
+    found = [(_compare_rows(a, b, *place, tolerance), place) for place in both]
+    order = {kind: number for number, kind in enumerate(dict.fromkeys(r.kind for r, _ in found))}
+    found.sort(key=lambda item: (order[item[0].kind], item[0].a.size_bytes))
+    rows = [row for row, _ in found]
     return Comparison(
         a=a,
         b=b,
@@ -139,6 +183,7 @@ def compare(
         mismatches=mismatches(a, b),
         differences=differences(a, b),
         crossovers=find_crossovers(rows),
+        places=[place for _, place in found],
     )
 
 
@@ -148,8 +193,9 @@ def _compare_rows(
     first, second = a.rows[in_a], b.rows[in_b]
     found = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
     p_value, units = None, ""
-    if a.run and b.run:
-        p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))
+    samples_a, samples_b = _result_row(a.run, in_a), _result_row(b.run, in_b)
+    if samples_a and samples_b:
+        p_value, units = rank_test(samples_a, samples_b)
     verdict = ratio.decide_verdict(found, tolerance)
     if reason := ratio.why_not_compared(first, second, found):
         verdict = ratio.NOT_COMPARED
@@ -158,8 +204,9 @@ def _compare_rows(
     return ComparedRow(row_kind(first), first, second, *found, p_value, units, verdict, reason)
 
 
-def _result_row(run: Run, index: int) -> ResultRow:
-    return ResultRow(run.header, run.measurements[index], None)
+def _result_row(run: Run | None, index: int) -> ResultRow | None:
+    """A row with its samples; None where the run has none."""
+    return ResultRow(run.header, run.measurements[index], None) if run else None
 
 
 _KIND = tuple(name for name in KEY if name != "size_bytes")
@@ -222,18 +269,23 @@ def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
 def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
     """The rows of a comparison, then those of one side only, as values of COLUMNS; seven digits."""
     for row in found.rows:
-        compared = (_rounded(getattr(row, name)) for name in _RATIO_COLUMNS)
-        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared
-    unknown = (None,) * len(_SIDE_COLUMNS)
+        compared = (rounded(getattr(row, name)) for name in _RATIO_COLUMNS)
+        low = ratio.time_ratio(ratio.undisturbed_times(row.a), ratio.undisturbed_times(row.b))
+        undisturbed = (row.a.time_p5_us, row.b.time_p5_us, *map(rounded, low))
+        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared, *undisturbed
+    none = (None,) * len(_SIDE_COLUMNS)
     for row in found.only_a:
-        yield *_values(row, KEY), *_values(row), *unknown, *unknown, "", "only in A", ""
+        verdict, times = ("", "only in A", ""), (row.time_p5_us, None, None, None, None)
+        yield *_values(row, KEY), *_values(row), *none, *none, *verdict, *times
     for row in found.only_b:
-        yield *_values(row, KEY), *unknown, *_values(row), *unknown, "", "only in B", ""
+        verdict, times = ("", "only in B", ""), (None, row.time_p5_us, None, None, None)
+        yield *_values(row, KEY), *none, *_values(row), *none, *verdict, *times
 
 
 def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
     return (getattr(row, name) for name in columns)
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """A number with seven digits; anything else as it is."""
     return float(f"{value:.7g}") if isinstance(value, float) else value

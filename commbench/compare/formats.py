@@ -10,8 +10,8 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
 from commbench.compare import summary
-from commbench.compare.comparison import COLUMNS, Comparison, flat_rows
-from commbench.compare.ratio import FASTER, SAME, SLOWER
+from commbench.compare.comparison import COLUMNS, Comparison, flat_rows, rounded
+from commbench.compare.ratio import FASTER, SLOWER
 from commbench.compare.text import comparisons_text
 from commbench.output.markdown import details, escape, table
 
@@ -44,6 +44,12 @@ def _as_json(found: Comparison) -> dict[str, Any]:
         "mismatches": [fact._asdict() for fact in found.mismatches],
         "differences": [fact._asdict() for fact in found.differences],
         "crossovers": [crossover._asdict() for crossover in found.crossovers],
+        "sentences": list(found.sentences),
+        "pooled": [
+            {name: _finite(rounded(value)) for name, value in pooled._asdict().items()}
+            | {"smallest_difference": _finite(rounded(pooled.smallest_difference))}
+            for pooled in found.pooled
+        ],
         "rows": [dict(zip(COLUMNS, map(_finite, row), strict=True)) for row in flat_rows(found)],
     }
 
@@ -61,7 +67,7 @@ SHORT = 24
 slower are shown, and all rows are folded."""
 MOST_MARKDOWN_ROWS = 400
 """GitHub takes 65,536 characters in a comment."""
-MARKS = {SLOWER: "🔴 slower", FASTER: "🟢 faster"}
+MARKS = {SLOWER: "🔴 ", FASTER: "🟢 "}
 
 
 def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
@@ -72,7 +78,12 @@ def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
 def _comparison(found: Comparison) -> list[str]:
     first, second = summary.distinct_names((found.a, found.b))
     lines = [f"### {escape(second)} against {escape(first)}", ""]
-    lines += [f"**{escape(_headline(found))}.** {escape(summary.verdict_line(found))}", ""]
+    sentences = summary.pooled_sentences(found)
+    lines += [f"* **{escape(text)}**" for text in sentences[:SHORT]]
+    if len(sentences) > SHORT:
+        lines.append(f"* {len(sentences) - SHORT} more ranges of sizes are in `--format json`.")
+    closing = [summary.smallest_differences(found), summary.count_line(found)]
+    lines += ["", escape(" ".join(filter(None, closing))), ""]
     everything = [
         (kind, line)
         for kind, rows in summary.by_kind(found.rows[:MOST_MARKDOWN_ROWS])
@@ -93,40 +104,36 @@ def _comparison(found: Comparison) -> list[str]:
     return lines
 
 
-def _headline(found: Comparison) -> str:
-    counts, (first, second) = found.counts, summary.distinct_names((found.a, found.b))
-    words = {SLOWER: f"slower than {first}", FASTER: "faster"}
-    if not counts[SLOWER]:
-        words[FASTER] = f"faster than {first}"
-    parts = [f"{word} in {counts[verdict]}" for verdict, word in words.items() if counts[verdict]]
-    if not parts and not counts[SAME]:
-        return f"Whether {second} differs from {first} cannot be told"
-    if not parts:
-        return f"{second} is the same as {first} in {counts[SAME]} of {len(found.rows)} rows"
-    return f"{second} is {' and '.join(parts)} of {len(found.rows)} rows"
-
-
 def _table(lines: Sequence[tuple[str, summary.TableLine]]) -> list[str]:
-    rows = [(kind, *line.cells[:-1], MARKS.get(line.verdict, line.verdict)) for kind, line in lines]
-    return table(("", *summary.HEADINGS), rows, left=",verdict")
+    rows = [
+        (kind, *line.cells[:-1], *line.busbw, MARKS.get(line.verdict, "") + line.cells[-1])
+        for kind, line in lines
+    ]
+    headings = (*summary.HEADINGS[:-1], "A busbw\nGB/s", "B busbw\nGB/s", summary.HEADINGS[-1])
+    return table(("", *headings), rows, left=",verdict")
 
 
 def _limits(found: Comparison) -> list[str]:
     who = [(s.letter, s.name, s.path, s.extent) for s in summary.sides(found)]
     lines = [*table(("", "run", "path", ""), who, left=",run,path"), ""]
-    lines += ["B/A is time over time: above 1, B is slower. Intervals are 95 %.", ""]
+    lines += [
+        "B/A is the time of B over the time of A: above 1, B is slower. p5 B/A is the same of "
+        "undisturbed calls (5th percentile). Intervals are 95 %.",
+        "",
+    ]
     lines += [f"* {escape(text)}" for text in summary.explanations(found)]
-    lines += [f"* {escape(text)}." for text in summary.notes(found)]
+    lines += [f"* {escape(text[0].upper() + text[1:])}." for text in summary.notes(found)]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]
     if facts:
         lines += ["", *table(("what differs", "A", "B"), facts, left="what differs,A,B")]
     return lines
 
 
-FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     "table": comparisons_text,
-    "markdown": comparisons_markdown,
-    "csv": comparisons_csv,
-    "json": comparisons_json,
+    "markdown": lambda found, _=False: comparisons_markdown(found),
+    "csv": lambda found, _=False: comparisons_csv(found),
+    "json": lambda found, _=False: comparisons_json(found),
 }
-"""Each gives text that ends with a line feed."""
+"""Each makes text of comparisons, which ends with a line feed. A second argument of True asks for
+all rows where some are left out."""

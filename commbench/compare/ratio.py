@@ -28,7 +28,7 @@ _LARGEST_EXPONENT = 709.0
 
 
 class MedianCI(NamedTuple):
-    """A median time, or a ratio of two, and the ends of its 95 % interval; None: not known."""
+    """A quantile of times, or a ratio of two, with the ends of its 95 % interval; None: unknown."""
 
     median: float | None
     low: float | None
@@ -38,6 +38,11 @@ class MedianCI(NamedTuple):
 def row_times(row: Any) -> MedianCI:
     """The median time of a row of results, in microseconds."""
     return MedianCI(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
+
+
+def undisturbed_times(row: Any) -> MedianCI:
+    """The time of undisturbed calls of a row of results, in microseconds."""
+    return MedianCI(row.time_p5_us, row.time_p5_ci_low_us, row.time_p5_ci_high_us)
 
 
 def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:

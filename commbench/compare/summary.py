@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
+from math import ceil, inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.load import LoadedRun
+from commbench.analysis.load import LoadedRun, make_case
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
+from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import (
     FASTER,
     NOT_COMPARED,
@@ -18,15 +20,22 @@ from commbench.compare.ratio import (
     SIGNIFICANCE,
     SLOWER,
     UNDECIDED,
+    MedianCI,
+    time_ratio,
+    undisturbed_times,
 )
+from commbench.spec.dimensions import IN_TITLE
 from commbench.units import GB, MICRO
 
-HEADINGS = ("size", "A time", "B time", "A busbw\nGB/s", "B busbw\nGB/s", "B/A", "95 % interval",
-            "verdict")  # fmt: skip
+HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
+CHANGED = (SLOWER, FASTER)
 ANOTHER_LAUNCH = (
     "another launch may differ by more than these intervals say; `commbench run --launches 6` "
     "measures that"
 )
+_LONGEST_NAME = 24
+"""A run with a longer name is called A or B in a sentence."""
+_PRECISE = 0.02
 
 
 class SideSummary(NamedTuple):
@@ -43,6 +52,9 @@ class TableLine(NamedTuple):
     """One row of a table of a comparison."""
 
     cells: tuple[str, ...]
+    """Under HEADINGS."""
+    busbw: tuple[str, ...]
+    """The bus bandwidths of A and B in GB/s."""
     verdict: str
 
 
@@ -63,16 +75,177 @@ def sides(found: Comparison) -> list[SideSummary]:
     ]
 
 
-def verdict_line(found: Comparison) -> str:
-    """How many rows are slower, faster, the same, undecided or not compared."""
+def pooled_sentences(found: Comparison) -> list[str]:
+    """For each range of sizes what the pooled ratio is, and what it means; ranges where B is slower
+    or faster first."""
+    ranked = sorted(found.pooled, key=lambda pooled: pooled.verdict not in CHANGED)
+    short = _short_kinds(found)
+    names = found.a.name, found.b.name
+    if names[0] == names[1] or max(map(len, names)) > _LONGEST_NAME:
+        names = "A", "B"
+    return [_pooled_sentence(pooled, short[pooled.kind], *names) for pooled in ranked]
+
+
+def _pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
+    ratio = MedianCI(pooled.ratio, pooled.ratio_ci_low, pooled.ratio_ci_high)
+    low = MedianCI(pooled.undisturbed_ratio, pooled.undisturbed_ci_low, pooled.undisturbed_ci_high)
+    where = " ".join(filter(None, (kind, format_sizes(pooled.low_bytes, pooled.high_bytes))))
+    meaning = _meaning(pooled.verdict, ratio)
+    if ratio.low is None:
+        meaning += "; no interval is known"
+    takes = f"{where}: {b} takes {_ratio_text(ratio)} times as long as {a}"
+    return f"{takes}{_interval_text(ratio)}: {meaning}{_disturbance(pooled, low)}."
+
+
+def _disturbance(pooled: PooledRatio, low: MedianCI) -> str:
+    """What undisturbed calls add to the medians."""
+    verdict, of_low = pooled.verdict, pooled.undisturbed_verdict
+    if not of_low or verdict == SAME:
+        return ""
+    calls = f"; undisturbed calls {_ratio_text(low)} times{_interval_text(low)}"
+    if of_low == SAME:
+        return (
+            f"{calls}: the collective itself shows {_meaning(SAME, low)}; what differs is "
+            "disturbance"
+        )
+    if of_low == UNDECIDED:
+        return "" if verdict == UNDECIDED else f"{calls} do not confirm it"
+    if of_low == verdict:
+        return f"{calls} confirm it"
+    return f"{calls}: the collective itself is {of_low}"
+
+
+def _meaning(verdict: str, ratio: MedianCI) -> str:
+    if verdict in CHANGED or ratio.low is None or ratio.high is None:
+        return {SAME: "no difference"}.get(verdict, verdict)
+    most = format_part(far_end(ratio))
+    return f"no difference above {most}" if verdict == SAME else f"cannot tell below {most}"
+
+
+def far_end(ratio: MedianCI) -> float:
+    """The largest difference that the interval of a ratio allows: 0.04 for 4 %."""
+    if ratio.low is None or ratio.high is None:
+        return inf
+    return max(ratio.high, 1 / ratio.low if ratio.low > 0 else inf) - 1
+
+
+def format_part(part: float) -> str:
+    """A difference in whole percent, rounded up; as a factor from 100 % on: `4 %`, `2.3 times`."""
+    if part == inf:
+        return "any factor"
+    if part >= 1:
+        return f"{ceil(10 * (1 + part) - 1e-9) / 10:g} times"
+    return f"{max(1, ceil(100 * part - 1e-9))} %"
+
+
+def _ratio_text(ratio: MedianCI) -> str:
+    return "" if ratio.median is None else f"{ratio.median:.{_decimals(ratio)}f}"
+
+
+def _interval_text(ratio: MedianCI, before: str = " (", after: str = ")") -> str:
+    if ratio.low is None or ratio.high is None:
+        return ""
+    decimals = _decimals(ratio)
+    return f"{before}{ratio.low:.{decimals}f}-{ratio.high:.{decimals}f}{after}"
+
+
+def _decimals(ratio: MedianCI) -> int:
+    """Decimals of a ratio: two, three where it is known to less than 1 %, fewer where it is
+    large."""
+    if ratio.median is None or ratio.median >= 100:
+        return 0
+    if ratio.median >= 10:
+        return 1
+    is_precise = ratio.low is not None and ratio.high is not None
+    return 3 if is_precise and (ratio.high or 0) - (ratio.low or 0) < _PRECISE else 2
+
+
+def format_sizes(low_bytes: int, high_bytes: int) -> str:
+    """A range of sizes: `1K-64M`; one size: `1K`; empty for an operation without data."""
+    low, high = units.format_size(low_bytes), units.format_size(high_bytes)
+    return ("" if not low_bytes else low) if low == high else f"{low}-{high}"
+
+
+def _short_kinds(found: Comparison) -> dict[str, str]:
+    """The title of each kind, without the dimensions that are alike in all kinds."""
+    cases = {row.kind: make_case(row.a) for row in found.rows}
+    alike = [
+        dimension.field
+        for dimension in IN_TITLE
+        if dimension.field != "operation"
+        and len({getattr(case, dimension.field) for case in cases.values()} - {"", None}) < 2
+    ]
+    return {kind: case.title_without(*alike) for kind, case in cases.items()}
+
+
+def smallest_differences(found: Comparison) -> str:
+    """The smallest difference that these two runs could have shown; empty where no interval is
+    known."""
+    known = [(p.smallest_difference, p) for p in found.pooled if p.smallest_difference is not None]
+    if not known:
+        return ""
+    (least, _), (most, worst) = min(known, key=_first), max(known, key=_first)
+    first, last = format_part(least), format_part(most)
+    if first == last:
+        return f"The smallest difference that these two runs could have shown is {first}."
+    short = _short_kinds(found)[worst.kind]
+    where = f"{short} {format_sizes(worst.low_bytes, worst.high_bytes)}".strip()
+    return (
+        f"The smallest difference that these two runs could have shown is {first} at best, and "
+        f"{last} for {where}."
+    )
+
+
+def _first(item: tuple[float, Any]) -> float:
+    return item[0]
+
+
+def count_line(found: Comparison) -> str:
+    """How many rows are slower, faster, the same, cannot be told, or are not compared."""
     counts, rows = found.counts, len(found.rows)
-    parts = [f"{counts[SLOWER]} slower", f"{counts[FASTER]} faster", f"{counts[SAME]} the same"]
-    parts += [f"{counts[UNDECIDED]} undecided"]
-    parts += [f"{counts[NOT_COMPARED]} not compared"] if counts[NOT_COMPARED] else []
+    words = {
+        SLOWER: "slower", FASTER: "faster", SAME: "the same", UNDECIDED: "cannot be told",
+        NOT_COMPARED: "not compared",
+    }  # fmt: skip
+    parts = [f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]]
     alone = len(found.only_a) + len(found.only_b)
-    parts += [f"{alone} in one of the two only"] if alone else []
+    parts += [f"{alone} in one run only"] if alone else []
     common = f"{rows} {'row' if rows == 1 else 'rows'} in common"
-    return f"B against A, {common}: {', '.join(parts)}; tolerance {found.tolerance * 100:g} %."
+    return f"{common}: {', '.join(parts)}. Up to {found.tolerance * 100:g} % counts as the same."
+
+
+def row_words(row: ComparedRow) -> str:
+    """The verdict on a row in words: `slower`, `same within 4 %`, `cannot tell below 12 %`."""
+    ratio = MedianCI(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+    if row.verdict == SAME:
+        return "same" if ratio.low is None else f"same within {format_part(far_end(ratio))}"
+    if row.verdict == UNDECIDED:
+        return f"cannot tell below {format_part(far_end(ratio))}"
+    return row.verdict
+
+
+def interesting_rows(found: Comparison) -> list[ComparedRow]:
+    """The rows that are slower or faster, those that differ most first; then those that cannot be
+    told, where their range cannot be told either."""
+    told = [
+        (pooled.kind, pooled.low_bytes, pooled.high_bytes)
+        for pooled in found.pooled
+        if pooled.verdict == SAME
+    ]
+    by_kind: dict[str, list[tuple[int, int]]] = {}
+    for kind, low, high in told:
+        by_kind.setdefault(kind, []).append((low, high))
+    changed = [row for row in found.rows if row.verdict in CHANGED]
+    open_ = [
+        row
+        for row in found.rows
+        if row.verdict == UNDECIDED
+        and not any(low <= row.a.size_bytes <= high for low, high in by_kind.get(row.kind, ()))
+    ]
+    return [
+        *sorted(changed, key=lambda row: -max(row.ratio or 1, 1 / (row.ratio or 1))),
+        *open_,
+    ]
 
 
 def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow]]]:
@@ -82,41 +255,47 @@ def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow
 
 
 def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
-    """The rows of a kind as cells under HEADINGS."""
+    """The rows of a kind as text."""
     decimals = [
         units.choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
         for side in ([row.a for row in rows], [row.b for row in rows])
     ]
-    return [TableLine(_cells(row, decimals), row.verdict) for row in rows]
-
-
-def _cells(row: ComparedRow, decimals: Sequence[int]) -> tuple[str, ...]:
-    times = [None if side.time_us is None else side.time_us * MICRO for side in (row.a, row.b)]
-    like = next((time for time in times if time is not None), 0.0)
-    ratio, interval = "", ""
-    if row.ratio is not None and row.verdict != NOT_COMPARED:
-        ratio = units.format_ratio(row.ratio)
-    if row.ratio_ci_low is not None and row.verdict != NOT_COMPARED:
-        assert row.ratio_ci_high is not None
-        interval = (
-            f"{units.format_ratio(row.ratio_ci_low)} … {units.format_ratio(row.ratio_ci_high)}"
+    return [
+        TableLine(
+            _cells(row),
+            tuple(
+                "" if side.busbw_GBps is None else units.format_GBps(side.busbw_GBps * GB, each)
+                for side, each in zip((row.a, row.b), decimals, strict=True)
+            ),
+            row.verdict,
         )
-    return (
-        units.format_bytes(row.a.size_bytes) if row.a.dtype else "",
-        *("" if time is None else units.format_time(time, like) for time in times),
-        *(
-            "" if side.busbw_GBps is None else units.format_GBps(side.busbw_GBps * GB, each)
-            for side, each in zip((row.a, row.b), decimals, strict=True)
-        ),
-        ratio,
-        interval,
-        row.verdict,
+        for row in rows
+    ]
+
+
+def _cells(row: ComparedRow) -> tuple[str, ...]:
+    size = units.format_bytes(row.a.size_bytes) if row.a.dtype else ""
+    times = (_time_cell(row.a), _time_cell(row.b))
+    if row.verdict == NOT_COMPARED:
+        return (size, *times, "", "", "", row.verdict)
+    ratio = MedianCI(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+    low = time_ratio(undisturbed_times(row.a), undisturbed_times(row.b))
+    interval = _interval_text(ratio, "", "")
+    return (size, *times, _ratio_text(ratio), interval, _ratio_text(low), row_words(row))
+
+
+def _time_cell(row: Any) -> str:
+    if row.time_us is None:
+        return ""
+    low, high = (
+        None if end is None else end * MICRO for end in (row.time_ci_low_us, row.time_ci_high_us)
     )
+    return units.format_known_time(row.time_us * MICRO, low, high)[0]
 
 
 def explanations(found: Comparison) -> list[str]:
-    """Each reason why rows are undecided or not compared, with those rows, but for the common
-    reason that an interval is wide; and the rows that only one side has."""
+    """Each remark on rows, with those rows, but for the common one that an interval is wide; and
+    the rows that only one side has."""
     concerned: dict[str, list[Any]] = {}
     for row in found.rows:
         if row.reason not in ("", OVERLAP):
@@ -125,7 +304,11 @@ def explanations(found: Comparison) -> list[str]:
         if rows:
             word = "row" if len(rows) == 1 else "rows"
             concerned[f"only in {side} ({len(rows)} {word})"] = list(rows)
-    return [f"{what}: {_where(rows)}." for what, rows in concerned.items()]
+    return [
+        f"{what[0].upper()}{what[1:]}: "
+        + ("all rows." if len(rows) == len(found.rows) > 1 else f"{_where(rows)}.")
+        for what, rows in concerned.items()
+    ]
 
 
 def _where(rows: Sequence[Any], most_kinds: int = 12, most_sizes: int = 24) -> str:
@@ -156,38 +339,38 @@ def crossover_text(crossover: Crossover) -> str:
 
 
 def notes(found: Comparison) -> list[str]:
-    """What limits the verdicts, and how to get better ones."""
+    """What limits the verdicts, and an option that would help and was not used."""
     texts = []
-    counts = found.counts
-    wide = sum(row.reason == OVERLAP for row in found.rows)
-    if wide:
-        texts.append(
-            f"{wide} {'row is' if wide == 1 else 'rows are'} undecided because the interval "
-            "reaches over the tolerance: narrow it (--precision 2% --budget 2, or more "
-            "--launches), or allow more (--tolerance)"
-        )
     weak = [
-        row
+        row.p_value
         for row in found.rows
-        if row.verdict in (SLOWER, FASTER) and (row.p_value or 0) >= SIGNIFICANCE
+        if row.verdict in CHANGED and row.p_value is not None and row.p_value >= SIGNIFICANCE
     ]
     if weak:
-        texts.append(
-            f"{len(weak)} slower or faster {'row' if len(weak) == 1 else 'rows'} may be noise "
-            f"(Mann-Whitney p up to {max(row.p_value or 0 for row in weak):.2g})"
-        )
-    if not found.has_rank_tests and counts[SLOWER] + counts[FASTER]:
-        texts.append(
-            "decided by intervals alone: without samples, or with fewer than four batches a side, "
-            "there is nothing to rank"
-        )
-    return [*texts, *launches_note(found)]
+        rows = "1 changed row" if len(weak) == 1 else f"{len(weak)} changed rows"
+        texts.append(f"{rows} may be noise (Mann-Whitney p up to {max(weak):.2g})")
+    single = launches_note(found)
+    texts += single
+    if not single and any(pooled.verdict == UNDECIDED for pooled in found.pooled):
+        texts.append(f"for a clearer answer {_advice(found)}")
+    return texts
+
+
+def _advice(found: Comparison) -> str:
+    """What makes intervals narrower, and was not done yet in both runs."""
+    plans = [run.header.plan for run in (found.a, found.b) if run.header]
+    if not plans or any(plan.iterations is None and plan.precision > _PRECISE for plan in plans):
+        return "measure both again with --precision 2% --budget 2"
+    if any(plan.iterations is not None for plan in plans):
+        most = max(plan.iterations or 0 for plan in plans)
+        return f"measure both again with --iters {10 * most}"
+    return "measure on a quieter host (`commbench doctor`), or allow more (--tolerance)"
 
 
 def launches_note(found: Comparison) -> list[str]:
     """That a side is a single launch, and what that means; empty where none is."""
     single = [side for side, run in (("A", found.a), ("B", found.b)) if _launches(run) == 1]
-    if not single or not found.rows:
+    if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
     return [f"{' and '.join(single)} {are}: {ANOTHER_LAUNCH}"]

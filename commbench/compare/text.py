@@ -1,4 +1,4 @@
-"""A comparison as text, at most 100 columns wide."""
+"""A comparison as text: tables at most 80 columns wide, sentences as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -6,52 +6,75 @@ from collections.abc import Sequence
 
 from commbench.analysis.environment_diff import Difference
 from commbench.compare import summary
-from commbench.compare.comparison import Comparison
+from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import FASTER, SLOWER
 from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 
 STYLES = {SLOWER: RED, FASTER: GREEN}
-MOST_ROWS = 1000
-"""Rows of one comparison that are printed; --format csv has all."""
-MOST_CROSSOVERS = 20
-_LONGEST_FACT = 30
+MOST_ROWS = 20
+"""Rows of one comparison that are printed, unless all are asked for."""
+MOST_SENTENCES = 12
+MOST_ROWS_OF_ALL = 1000
+MOST_CROSSOVERS = 3
+P5 = "The column p5 compares undisturbed calls: the 5th percentiles of the times."
+_LONGEST_FACT = 25
 
 
-def comparisons_text(comparisons: Sequence[Comparison]) -> str:
-    """Comparisons for a terminal: the sides, the verdict, a table per kind, and the limits."""
-    return "\n\n".join(map(_comparison_text, comparisons)) + "\n"
+def comparisons_text(comparisons: Sequence[Comparison], is_verbose: bool = False) -> str:
+    """Comparisons for a terminal: the answer in sentences, the rows that matter, and the limits.
+
+    `is_verbose` gives all rows.
+    """
+    return "\n\n".join(_comparison_text(found, is_verbose) for found in comparisons) + "\n"
 
 
-def _comparison_text(found: Comparison) -> str:
+def _comparison_text(found: Comparison, is_verbose: bool) -> str:
     first, second = summary.distinct_names((found.a, found.b))
-    rows = found.rows[:MOST_ROWS]
+    sentences = summary.pooled_sentences(found)
+    most = len(sentences) if is_verbose else MOST_SENTENCES
+    answer = [*sentences[:most]]
+    if len(sentences) > most:
+        answer.append(f"{len(sentences) - most} more ranges of sizes: --verbose lists them.")
+    answer += filter(None, [summary.smallest_differences(found)])
+    rows, rest = _choose_rows(found, is_verbose)
     parts = [
         "\n".join([style(clip(f"{second} against {first}", WIDTH), BOLD), *_sides(found)]),
-        _wrapped(summary.verdict_line(found)),
+        "\n".join(map(_wrapped, answer)),
+        _wrapped(f"{summary.count_line(found)}{rest}"),
         *(
             _kind_text(kind, summary.make_lines(concerned))
             for kind, concerned in summary.by_kind(rows)
         ),
     ]
-    if len(found.rows) > len(rows):
-        parts.append(f"{len(found.rows) - len(rows)} more rows: --format csv has them all")
-    parts += ["\n".join(map(_wrapped, texts)) for texts in _below(found) if texts]
+    parts += ["\n".join(map(_wrapped, texts)) for texts in _below(found, rows, is_verbose) if texts]
     if found.mismatches:
-        parts.append(facts_text("Not the same, compared all the same (--force):", found.mismatches))
+        title = "These differ, and the runs are compared because of --force:"
+        parts.append(facts_text(title, found.mismatches))
     if found.differences:
         parts.append(facts_text("What differs:", found.differences))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
+
+
+def _choose_rows(found: Comparison, is_verbose: bool) -> tuple[Sequence[ComparedRow], str]:
+    """The rows to print, in their order, and a sentence about the others."""
+    most = MOST_ROWS_OF_ALL if is_verbose else MOST_ROWS
+    if len(found.rows) <= most:
+        return found.rows, ""
+    chosen = {id(row) for row in summary.interesting_rows(found)[:most]}
+    rows = found.rows[:most] if is_verbose else [row for row in found.rows if id(row) in chosen]
+    option = "--format csv" if is_verbose else "--verbose"
+    return rows, f" {len(found.rows) - len(rows)} are not shown: {option} has all."
 
 
 def _sides(found: Comparison) -> list[str]:
-    rows = [(s.letter, clip(s.name, 32), clip(s.path, 36), s.extent) for s in summary.sides(found)]
+    rows = [(s.letter, clip(s.name, 20), clip(s.path, 30), s.extent) for s in summary.sides(found)]
     return table(("", "", "", ""), rows, left="")[2:]
 
 
 def facts_text(title: str, facts: Sequence[Difference]) -> str:
     """Facts in which two sides differ, one a line."""
-    rows = [(clip(fact.name, _LONGEST_FACT), *_values(fact)) for fact in facts]
+    rows = [(clip(fact.name, _LONGEST_FACT - 1), *_values(fact)) for fact in facts]
     headings = ("", "A", "B")
     return "\n".join([style(title, BOLD), *table(headings, rows, left=",A,B")])
 
@@ -77,13 +100,16 @@ def _kind_text(kind: str, lines: Sequence[summary.TableLine]) -> str:
     return "\n".join([style(clip(kind, WIDTH), BOLD), *head, *coloured])
 
 
-def _below(found: Comparison) -> tuple[list[str], ...]:
-    crossovers = [
-        f"Crossover of {summary.crossover_text(c)}." for c in found.crossovers[:MOST_CROSSOVERS]
-    ]
+def _below(
+    found: Comparison, rows: Sequence[ComparedRow], is_verbose: bool
+) -> tuple[list[str], ...]:
+    most = len(found.crossovers) if is_verbose else MOST_CROSSOVERS
+    crossovers = [f"Crossover of {summary.crossover_text(c)}." for c in found.crossovers[:most]]
     more = len(found.crossovers) - len(crossovers)
-    crossovers += [f"And {more} more crossovers: --format json lists them."] if more else []
-    notes = [f"{text[0].upper()}{text[1:]}." for text in summary.notes(found)]
+    crossovers += [f"{more} more crossovers: --verbose lists them."] if more else []
+    has_p5 = any(row.a.time_p5_us and row.b.time_p5_us for row in rows)
+    notes = [P5] if has_p5 else []
+    notes += [f"{text[0].upper()}{text[1:]}." for text in summary.notes(found)]
     return summary.explanations(found), crossovers, notes
 
 

@@ -8,21 +8,27 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from commbench.analysis.environment_diff import environment_facts, environment_variables
+from commbench.analysis.environment_diff import (
+    NOT_SET,
+    environment_facts,
+    environment_variables,
+)
 from commbench.analysis.load import LoadedRun
 from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
 from commbench.document.reproduce import reproduce
+from commbench.output.paragraphs import list_some
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import RunHeader
-from commbench.spec.plan import Plan
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import describe_timing, expand_timing
-from commbench.units import format_bytes, format_percent, format_sizes
+from commbench.units import format_bytes, format_sizes
 
 MOST_EMBEDDED_BYTES = 450_000
 """All the journals in a report, compressed; base64 makes a third more of them."""
 MOST_READ_BYTES = 64 << 20
 """A larger file is not even compressed: it would not fit."""
+MOST_HOSTS = 8
 MOST_COLUMNS = 4
 """A table with a column for each run has up to this many; of more runs each has a row."""
 
@@ -31,63 +37,75 @@ NamedRuns = Mapping[str, LoadedRun]
 
 
 def asked_section(runs: NamedRuns) -> Section:
-    """What was asked: the plans, with what differs in a table."""
-    facts = {name: _plan_facts(run.header) for name, run in runs.items() if run.header}
-    return Section("What was asked", _facts_blocks(facts, "Asked differently"))
+    """What was asked: the operations and sizes, the ranks and where they ran."""
+    facts = {name: _asked_facts(run.header) for name, run in runs.items() if run.header}
+    return Section("What was asked", _facts_blocks(facts, "What was asked of each run"))
 
 
-def _plan_facts(header: RunHeader) -> dict[str, str]:
+def _asked_facts(header: RunHeader) -> dict[str, str]:
     plan = header.plan
-    nodes = f" on {header.num_nodes} nodes" if header.num_nodes > 1 else ""
-    facts = {
+    reduces = any(OPERATIONS[name].reduces for name in plan.operations)
+    backend = f" {plan.backend}" if plan.backend else ""
+    device = f" on {plan.device}" if plan.device else ""
+    nodes = f", {header.num_nodes} nodes" if header.num_nodes > 1 else ""
+    return {
         "operations": ", ".join(plan.operations),
         "sizes": format_sizes(plan.sizes),
         "element types": ", ".join(plan.dtypes),
-        "reduce operations": ", ".join(plan.reduce_ops),
-        "ranks": f"{plan.world_size}{nodes}",
-        "backend": plan.backend,
-        "device": plan.device,
+        "reduce operations": ", ".join(plan.reduce_ops) if reduces else "",
+        "ranks": f"{plan.world_size}{backend}{device}{nodes}",
+        "hosts": list_some(header.hosts, MOST_HOSTS),
+        "started": header.started.replace("T", " ").replace("+00:00", " UTC"),
     }
-    return facts | (_method_facts(plan, header) if header.ranks else {})
 
 
-def _method_facts(plan: Plan, header: RunHeader) -> dict[str, str]:
-    """How a run of commbench measured."""
+def _method_facts(header: RunHeader) -> dict[str, str]:
+    """How a run of commbench measured; empty for another tool's file."""
+    plan = header.plan
+    if not header.ranks:
+        return {}
     iterations = "as needed" if plan.iterations is None else str(plan.iterations)
     if plan.iterations is None:
-        precision = format_percent(plan.precision)
-        iterations += f": until the median is known to {precision}, or for {plan.budget_s:g} s"
+        precision = f"{plan.precision * 100:g} %"
+        iterations += f": until the median is known to ±{precision}, or for {plan.budget_s:g} s"
     return {
-        "placement": plan.placement,
         "timing": "; ".join(describe_timing(n).summary for n in expand_timing(plan.timing)),
         "iterations": iterations,
         "warm-up": "as needed" if plan.warmup is None else f"{plan.warmup} calls",
+        "placement": plan.placement,
         "order of cases": plan.order,
         "launches": str(plan.launches),
         "results checked": "yes" if plan.check else "no",
         "cpu mode": plan.cpu_mode if plan.device == "cpu" else "",
         "peak": plan.peak,
-        "started": header.started.replace("T", " ").replace("+00:00", " UTC"),
     }
 
 
 def environment_section(runs: NamedRuns) -> Section:
-    """Where it was measured: what differs between the runs first, then what is the same."""
+    """How and where it was measured: what differs between the runs first."""
     headers = {name: run.header for name, run in runs.items() if run.header}
-    facts = {name: environment_facts(header) for name, header in headers.items()}
     variables = {name: environment_variables(header) for name, header in headers.items()}
     every = dict.fromkeys(variable for found in variables.values() for variable in found)
     if len(headers) > 1:
         variables = {
-            name: {variable: found.get(variable, "not set") for variable in every}
+            name: {variable: found.get(variable, NOT_SET) for variable in every}
             for name, found in variables.items()
         }
-    both = {name: found | variables[name] for name, found in facts.items()}
-    blocks = _facts_blocks(both, "What differs between the runs")
+    facts = {
+        name: _method_facts(header) | _environment_facts(header) | variables[name]
+        for name, header in headers.items()
+    }
+    blocks = _facts_blocks(facts, "What differs between the runs")
+    if len(headers) > 1 and not any(isinstance(block, Table) for block in blocks):
+        blocks = (Text("Nothing that is recorded here differs between the runs."), *blocks)
     missing = [name for name, run in runs.items() if not run.header]
     if missing:
         blocks = (*blocks, Text(f"No environment is recorded in {', '.join(missing)}."))
     return Section("Environment", blocks)
+
+
+def _environment_facts(header: RunHeader) -> dict[str, str]:
+    return {k: v for k, v in environment_facts(header).items() if k != "hosts"}
 
 
 def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> tuple[Block, ...]:
@@ -102,8 +120,6 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> tuple[B
         if len(facts) > MOST_COLUMNS:
             lines = list(zip(*lines, strict=True))
         blocks.append(Table(title, lines[0], lines[1:], left=lines[0][1:]))
-    elif len(facts) > 1:
-        blocks.append(Text(f"{title}: nothing."))
     return (*blocks, Facts(same)) if same else tuple(blocks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 from commbench import __version__
@@ -13,7 +13,7 @@ from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare import summary
-from commbench.compare.comparison import Comparison, compare, require_comparable
+from commbench.compare.comparison import Comparison
 from commbench.document import about_runs
 from commbench.document.blocks import (
     Block,
@@ -30,45 +30,47 @@ from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.paragraphs import list_some
+from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
-from commbench.sweep import runner
+from commbench.sweep import text as sweep_text
+from commbench.sweep.result import SweepResult
+from commbench.sweep.sentences import kind_sentences
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
 
 
 class Contents(NamedTuple):
-    """What is said before and after what is said of all runs."""
+    """What is said of some runs, besides what is said of all runs."""
 
     title: str
+    subtitle: str
     verdict: Sequence[str]
     runs: about_runs.NamedRuns
     results: Sequence[Section]
-    after: Sequence[Section] = ()
 
 
-def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | Path]) -> Contents:
-    """What a report says of these: one of each, or several runs or comparisons. A path is the
-    folder of a sweep."""
-    runs = [each for each in what if isinstance(each, LoadedRun)]
-    comparisons = [each for each in what if isinstance(each, Comparison)]
-    if len(what) > 1 and len(runs) == len(what):
-        comparisons = [compare(runs[0], other) for other in runs[1:]]
-        require_comparable(comparisons, force=False)
-        return comparison_contents(comparisons)
-    if comparisons and len(comparisons) == len(what):
-        return comparison_contents(comparisons)
+def find_contents(
+    what: Sequence[LoadedRun | Comparison | GateResult | SweepResult],
+) -> Contents:
+    """What a report says of one of these, or of comparisons with the same first run."""
+    if what and all(isinstance(each, Comparison) for each in what):
+        return comparison_contents([each for each in what if isinstance(each, Comparison)])
     if len(what) != 1:
         raise UsageError(
             "a report is about one run, several runs, one check or one sweep",
             "make a report of each",
         )
-    only = what[0]
-    if isinstance(only, Path):
-        return sweep_contents(only)
-    return check_contents(only) if isinstance(only, GateResult) else run_contents(runs[0])
+    match what[0]:
+        case LoadedRun() as run:
+            return run_contents(run)
+        case GateResult() as gate:
+            return check_contents(gate)
+        case SweepResult() as sweep:
+            return sweep_contents(sweep)
+    raise UsageError(f"a {type(what[0]).__name__} has no report", "name runs or a sweep")
 
 
 def make_document(contents: Contents) -> Document:
@@ -77,7 +79,7 @@ def make_document(contents: Contents) -> Document:
     written = f"Written by commbench {__version__} on {now:%Y-%m-%d %H:%M} UTC."
     return Document(
         contents.title,
-        written,
+        contents.subtitle,
         contents.verdict,
         (
             about_runs.asked_section(contents.runs),
@@ -111,13 +113,13 @@ def run_contents(loaded: LoadedRun) -> Contents:
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):
         sections.append(Section("Slow links", [Items(slow)]))
-    return Contents(run.name, _run_verdict(run), {run.name: loaded}, sections)
+    return Contents(
+        run.name, run_table.describe_run(run), _run_verdict(run), {run.name: loaded}, sections
+    )
 
 
-def _kind_table(
-    title: str, columns: Sequence[run_table.TableColumn], rows: Sequence[ResultRow]
-) -> Table:
-    filled = run_table.fill_columns(columns, rows)
+def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
+    filled = fill_columns(columns, rows)
     cells = list(zip(*(cells for _, cells in filled), strict=True))
     notes = {row.measurement.status for row in rows} - {OK}
     return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))
@@ -136,6 +138,12 @@ def warnings_section(
         names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
         blocks.append(Folded("What this means", [Text(warning.explanation), *names]))
     return Section("Warnings", blocks)
+
+
+def _describe(runs: Sequence[LoadedRun]) -> str:
+    """How the runs were measured, each way once."""
+    texts = dict.fromkeys(run_table.describe_run(run.run) for run in runs if run.run)
+    return " | ".join(texts)
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -177,7 +185,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     names = summary.distinct_names(runs)
     blocks: list[Block] = []
     for found, name in zip(comparisons, names[1:], strict=True):
-        inner: list[Block] = [Text(summary.verdict_line(found))]
+        inner: list[Block] = [Text(summary.count_line(found))]
         for kind, rows in summary.by_kind(found.rows):
             lines = summary.make_lines(rows)
             inner.append(
@@ -187,7 +195,8 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
         blocks.append(Section(f"{name} compared with {names[0]}", inner))
     return Contents(
         title=" and ".join([", ".join(names[:-1]), names[-1]]),
-        verdict=[summary.verdict_line(found) for found in comparisons],
+        subtitle=_describe(runs),
+        verdict=[sentence for found in comparisons for sentence in found.sentences],
         runs=dict(zip(names, runs, strict=True)),
         results=[Section("Results", blocks)],
     )
@@ -202,6 +211,7 @@ def check_contents(gate: GateResult) -> Contents:
         sections.append(Section("What to do", [Items(hints)]))
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
+        subtitle=_describe(runs),
         verdict=[gate_text.verdict(gate)],
         runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
         results=sections,
@@ -220,10 +230,29 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
 
 
-def sweep_contents(folder: Path) -> Contents:
-    """The sweep in a folder."""
-    sweep = runner.read_sweep(folder)
-    rounds = runner.read_rounds(sweep, folder)
-    results = runner.make_results(sweep, folder, rounds)
-    runs = {r.setting.name: as_loaded_run(r.run) for r in results if r.run}
-    return Contents(title=folder.name, verdict=[], runs=runs, results=[])
+def sweep_contents(result: SweepResult) -> Contents:
+    """A sweep, as far as it was measured."""
+    results: list[Block] = []
+    for kind, headings, rows in sweep_text.kind_tables(result):
+        results.append(Table(kind, headings, rows))
+    results.append(Items(sweep_text.notes(result)))
+    if ranks := sweep_text.rank_rows(result):
+        results.append(Table("All cases together", sweep_text.RANK_HEADINGS, ranks))
+    every = [row for each in result.settings for row in each.rows]
+    sections = [
+        Section("Results", results),
+        warnings_section(every, partial(sweep_text.name_rows, result)),
+    ]
+    if failures := sweep_text.describe_failures(result):
+        sections.insert(0, Section("Failed", [Items(failures)]))
+    return Contents(
+        title=f"Sweep {result.sweep.label or result.path.name}",
+        subtitle=sweep_text.introduction(result),
+        verdict=kind_sentences(result),
+        runs={
+            result.names[each.setting]: as_loaded_run(each.run)
+            for each in result.settings
+            if each.run
+        },
+        results=sections,
+    )

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from commbench.document import blocks
 from commbench.output.table import clean
 
+FIGURE_SPACE = "\u2007"
 _FOLDER = Path(__file__).parent
 
 
@@ -47,10 +48,12 @@ def _is_of(kind: type, block: object) -> bool:
 
 
 def _shown(value: object) -> object:
-    """Text from files without control characters, but for the line ends of commands."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return "\n".join(map(clean, value.split("\n")))
-    return value
+    """Text without control characters, but for the line ends of commands. Blanks at the end, which
+    align decimal points, become blanks as wide as a digit."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = "\n".join(map(clean, value.split("\n")))
+    return text.rstrip(" ") + FIGURE_SPACE * (len(text) - len(text.rstrip(" ")))
 
 
 def _data_address(content: bytes) -> str:

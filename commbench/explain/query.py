@@ -77,7 +77,10 @@ def _explain_call(
     operation: Operation, quoted_call: QuotedCall, op: str | None, peak: Peak | None
 ) -> str:
     if op is not None:
-        raise UsageError(f"--op {op} is for a run, and {operation.name} is none", "leave --op out")
+        raise UsageError(
+            f"--op {op} chooses rows of a run, but {operation.name} is an operation",
+            "leave out --op",
+        )
     _require_options(operation, quoted_call)
     timing = DEFAULT_TIMING if quoted_call.timing is None else quoted_call.timing
     choose("timing", timing, TIMING_MODES)
@@ -115,8 +118,8 @@ def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
     for option, value in unused.items():
         if value is not None:
             raise UsageError(
-                f"{operation.name} moves no data, and {option} {value} says nothing of it",
-                f"leave {option} out",
+                f"{option} {value} has no meaning for {operation.name}, which moves no data",
+                f"leave out {option}",
             )
 
 

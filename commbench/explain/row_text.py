@@ -1,4 +1,4 @@
-"""Explains one row: each formula with the row's own figures, in lines of at most 100 columns."""
+"""Explains one row: each formula with the figures of the row."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _ROUNDING = 0.005
 """A fraction of a peak up to 1 + this is printed as 100 %."""
 
 _BUFFERS = {
-    Extent.NOTHING: "nothing",
-    Extent.BLOCK: "one block",
-    Extent.WHOLE: "S",
-    Extent.AT_ROOT: "S at the root (nothing elsewhere)",
+    Extent.NOTHING: "holds nothing",
+    Extent.BLOCK: "holds one block",
+    Extent.WHOLE: "holds S",
+    Extent.AT_ROOT: "holds S on the root and nothing on other ranks",
 }
 
 _STOPS = {
-    "precision": "the interval had become narrow enough",
-    "budget": "the time for one case was used up before the interval became narrow enough",
-    "cap": "there were as many iterations as a case may have",
-    "fixed": "that is the number of iterations asked for",
-    CUT_OFF: "the run ended before it was done",
+    "precision": "the interval was narrow enough",
+    "budget": "the time for one case was used up before the interval was narrow enough",
+    "cap": "a case has no more iterations than this",
+    "fixed": "this number of iterations was requested",
+    CUT_OFF: "the run ended before the case was finished",
 }
 
 
@@ -61,43 +61,60 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
 def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
     case, ranks = row.measurement.case, row.measurement.case.ranks
     yield (
-        f"S = {exact(case.size_bytes)} bytes: the larger of what one rank's call sends and "
-        "receives, as nccl-tests prints it."
+        f"S = {exact(case.size_bytes)} bytes. This is the larger of what one rank sends and what "
+        "it receives in a call, as in nccl-tests."
     )
     elements = f"{exact(case.count)} elements of {case.dtype} (count)"
     if operation.blocks:
         block = f"S/n = {exact(case.size_bytes)}/{ranks} = {exact(case.block_bytes)} bytes"
-        yield f"It is cut into n = {ranks} blocks, one per rank: {block}, {elements}."
+        yield f"It consists of n = {ranks} blocks, one per rank. A block has {block}: {elements}."
     else:
-        yield f"It is one tensor: {elements}."
+        yield f"It is one tensor of {elements}."
     sent, received = _BUFFERS[operation.send], _BUFFERS[operation.receive]
-    place = "; in place, they share memory" if case.placement == IN_PLACE else ""
-    yield f"A rank's send buffer holds {sent}, its receive buffer {received}{place}."
+    place = " Both are the same memory (in place)." if case.placement == IN_PLACE else ""
+    yield f"The send buffer of a rank {sent}. Its receive buffer {received}.{place}"
     requested = [size for size in row.header.plan.sizes if is_of_size(row, size)]
     if requested and min(requested) != case.size_bytes:
         whole = f"{ranks} whole blocks" if operation.blocks else "whole elements"
-        yield f"{exact(min(requested))} bytes were asked for, and rounded down to {whole}."
+        yield f"{exact(min(requested))} bytes were requested. They were rounded down to {whole}."
 
 
 def _time(row: ResultRow) -> Iterator[str]:
     measurement, time = row.measurement, row.time
     timing = measurement.case.timing
     if time is None:
-        yield f"Nothing was timed. The case is {measurement.status}: {measurement.reason}"
+        yield f"This case was not timed. It is {measurement.status}: {measurement.reason}"
         return
-    yield f"t = {seconds(time.median)}, {timing}: {describe_timing(timing).explanation}"
+    yield f"t = {seconds(time.median)} ({timing}). {describe_time(row)}"
     if measurement.stop_reason:
-        yield f"There were {time.iterations} iterations. {_interval(row)}"
+        were = "was" if time.iterations == 1 else "were"
+        yield f"There {were} {count_iterations(time.iterations)}. {_interval(row)}"
         why = _STOPS.get(measurement.stop_reason, measurement.stop_reason)
-        yield f"Sampling stopped ({measurement.stop_reason}) because {why}."
+        yield f"Sampling stopped ({measurement.stop_reason}): {why}."
     if measurement.wrong:
-        yield f"{exact(measurement.wrong)} elements of the result were wrong: trust nothing here."
+        wrong = "element is" if measurement.wrong == 1 else "elements are"
+        yield f"{exact(measurement.wrong)} {wrong} wrong in the results: do not use this time."
+
+
+def describe_time(row: ResultRow) -> str:
+    """What the time of a row is: by its timing mode, or as another tool defines it."""
+    reported = row.measurement.reported
+    if reported is None:
+        return describe_timing(row.measurement.case.timing).explanation
+    tool = row.header.environment.get("tool") or "another tool"
+    statistic = reported.statistic[:1].upper() + reported.statistic[1:]
+    return f"{statistic}, as printed by {tool}. The samples are unknown."
+
+
+def count_iterations(number: int) -> str:
+    """`1 iteration`, `5 iterations`."""
+    return f"{exact(number)} iteration{'s' * (number != 1)}"
 
 
 def _interval(row: ResultRow) -> str:
     time = row.time
     if time is None or time.low is None or time.high is None:
-        return "That is too few for an interval of the median."
+        return "An interval of the median needs more."
     within = "" if time.precision is None else f" (± {format_percent(time.precision)})"
     return (
         f"The 95 % interval of the median is {seconds(time.low)} to {seconds(time.high)}{within}."
@@ -108,8 +125,8 @@ def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
     factor_of, case = operation.busbw_factor, row.measurement.case
     algbw, busbw = row.algbw, row.busbw
     if factor_of is None or algbw is None or busbw is None or row.time is None:
-        moved = "It has" if operation.has_data else "It moves no data, and has"
-        yield Paragraph("busbw", [f"{moved} no bandwidth: the time is all there is."])
+        why = "" if operation.has_data else "The operation moves no data. "
+        yield Paragraph("busbw", [f"{why}It has a time, but no bandwidth."])
         return
     factor = factor_of(case.ranks)
     formula = operation.busbw_formula
@@ -121,7 +138,7 @@ def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
         [
             f"S / t = {exact(case.size_bytes)} B / {seconds(row.time.median)} = {gbps(algbw)} GB/s "
             "(1 GB is 10⁹ bytes)",
-            "How fast a call gets its data done; not the speed of any link.",
+            "This is how fast one call moves its data. It is not the speed of a link.",
         ],
     )
     yield Paragraph(
@@ -133,23 +150,31 @@ def _why_busbw(row: ResultRow) -> str:
     operation = OPERATIONS[row.measurement.case.operation]
     ranks = row.measurement.case.ranks
     if ranks == 1 or operation.busbw_factor is None:
-        return "With one rank nothing crosses a link, so there is nothing to compare."
+        return "With one rank no data crosses a link, so there is nothing to compare."
     factor, size = operation.busbw_factor(ranks), row.measurement.case.size_bytes
     times = "" if operation.busbw_formula == "1" else f"{operation.busbw_formula} x "
-    unless = ", unless the network itself reduces" if operation.reduces and factor > 1 else ""
     return (
-        f"Why: {times}S = {exact(factor * size)} bytes have to pass some rank's link one way, "
-        f"whichever algorithm runs{unless}. busbw is the least speed that link had. So it can be "
-        "held against the link's own speed, and compared between numbers of ranks; algbw cannot."
+        f"With any algorithm, {times}S = {exact(factor * size)} bytes must cross the link of some "
+        f"rank in one direction{_unless_reduced(operation, factor)}. So that link carried at least "
+        "busbw. Compare busbw, not algbw, with the speed of a link, and between different numbers "
+        "of ranks."
     )
+
+
+def _unless_reduced(operation: Operation, factor: float) -> str:
+    reduces = operation.reduces and factor > 1
+    return ", except where the network itself reduces (NVLS, SHARP)" if reduces else ""
 
 
 def _peak(row: ResultRow, peak: Peak | None) -> Iterator[str]:
     """The fraction of the peak that a row needed, its bound, and why it may exceed 100 %."""
     if peak is None:
-        yield "None given. --peak 450GB/s, or a link of `commbench links`, holds busbw against it."
+        yield (
+            "None was given. --peak compares busbw with a speed such as 450GB/s, or with a link of "
+            "`commbench links`."
+        )
         return
-    yield f"{peak.text}.{f' `commbench links {peak.name}` says more.' if peak.source else ''}"
+    yield f"{peak.text}.{f' See `commbench links {peak.name}`.' if peak.source else ''}"
     found = find_peak_fraction(row, peak)
     if found is None:
         yield f"There is no percentage: {why_no_peak_fraction(row, peak)}."
@@ -158,8 +183,8 @@ def _peak(row: ResultRow, peak: Peak | None) -> Iterator[str]:
     least = found.factor * row.measurement.case.size_bytes
     median = row.time.median if row.time else 0.0
     yield (
-        f"Those bytes take {exact(least)} B / {gbps(peak.bytes_per_second)} GB/s = "
-        f"{seconds(least / peak.bytes_per_second)} at that speed; t is {seconds(median)}."
+        f"At this speed the bytes take {exact(least)} B / {gbps(peak.bytes_per_second)} GB/s = "
+        f"{seconds(least / peak.bytes_per_second)}; t is {seconds(median)}."
     )
     if found.fraction > 1 + _ROUNDING:
         yield _above_peak(row, peak, found)
@@ -170,34 +195,32 @@ def _peak_fraction(row: ResultRow, peak: Peak, found: PeakFraction) -> str:
         f"{gbps(found.rate)} / {gbps(peak.bytes_per_second)} = {format_percent(found.fraction)}"
     )
     if found.bound != NODE_BOUND:
-        return f"busbw / peak = {percent}, by the {found.bound} bound: some link carried busbw."
-    nodes = row.header.num_nodes
-    unless = ", unless the network itself reduces" if found.ceiling > 1 else ""
+        return f"busbw / peak = {percent} (the {found.bound} bound: some link carried busbw)."
+    operation = OPERATIONS[row.measurement.case.operation]
     return (
-        f"{found.factor:.5g} x S have to enter or leave some of the {nodes} nodes, whichever "
-        f"algorithm runs{unless}. {found.factor:.5g} x algbw / peak = {percent}, by the "
-        f"{found.bound} bound."
+        f"With any algorithm, {found.factor:.5g} x S must enter or leave some of the "
+        f"{row.header.num_nodes} nodes{_unless_reduced(operation, found.ceiling)}. "
+        f"{found.factor:.5g} x algbw / peak = {percent} (the {found.bound} bound)."
     )
 
 
 def _above_peak(row: ResultRow, peak: Peak, found: PeakFraction) -> str:
     if found.ceiling > 1 and found.fraction <= found.ceiling + _ROUNDING:
         return (
-            "More than 100 % is no error here. A network that itself reduces (NVLS, SHARP) moves "
-            f"about S each way, not {found.factor:.5g} x S, so that {found.ceiling:.5g} times the "
-            "peak is the limit. Of that limit it is algbw / peak = "
+            "More than 100 % is possible here. A network that itself reduces (NVLS, SHARP) moves "
+            f"about S in each direction instead of {found.factor:.5g} x S, so the limit is "
+            f"{found.ceiling:.5g} times the peak. Of this limit the call reached algbw / peak = "
             f"{format_percent(found.fraction / found.ceiling)}."
         )
-    nodes = row.header.num_nodes
     inside = (
-        " Or the peak is of the network between nodes, while most bytes stay within a node: then "
-        "say what a whole node has, such as --peak 400GB/s/node."
-        if nodes > 1 and not peak.is_per_node
+        " Or the peak is that of the network between nodes, while most bytes stay within a node: "
+        "then give the speed of a whole node, such as --peak 400GB/s/node."
+        if row.header.num_nodes > 1 and not peak.is_per_node
         else ""
     )
     return (
-        "More than 100 % cannot be. Is the peak that of one link among several, or of another "
-        f"link? Or is t not the time of the whole call?{inside}"
+        "More than 100 % is impossible. Perhaps the peak is that of one link of several, or of "
+        f"another link. Or t is not the time of the whole call.{inside}"
     )
 
 
@@ -217,11 +240,13 @@ def is_of_size(row: ResultRow, requested: int) -> bool:
 def _latency(operation: Operation, ranks: int) -> str:
     fewest = operation.fewest_messages(ranks)
     if not fewest:
-        return "With one rank there is no message to wait for."
+        return "With one rank no message is sent."
     how = f"ceil(log2 n) = ceil(log2 {ranks}) = " if operation.log_depth else ""
-    plural = "messages have" if fewest > 1 else "message has"
-    small = " Small sizes wait for that, and their bandwidth says nothing of a link."
-    return (
-        f"At least {how}{fewest} {plural} to follow one another, however few the bytes."
-        f"{small if operation.has_data else ''}"
+    least = "Even for the smallest S at least" if operation.has_data else "At least"
+    needed = "1 message must be sent."
+    if fewest > 1:
+        needed = f"{fewest} messages must be sent one after another."
+    small = (
+        " At small sizes this is most of the time, so the bandwidth there says little about a link."
     )
+    return f"{least} {how}{needed}{small if operation.has_data else ''}"

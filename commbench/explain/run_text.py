@@ -7,24 +7,30 @@ from collections.abc import Sequence
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UsageError
-from commbench.explain.row_text import explain_row, is_of_size
-from commbench.output.paragraphs import Paragraph, gbps, list_some, paragraphs, seconds, wrapped
+from commbench.explain.row_text import (
+    count_iterations,
+    describe_time,
+    explain_row,
+    is_of_size,
+)
+from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS, Operation
-from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_bytes, format_percent, format_sizes
 
 _COLUMNS = (
-    ("size", "S: the larger of what one rank's call sends and receives, as in nccl-tests."),
-    ("count", "Elements of the tensor, or of one rank's block where S is cut into blocks."),
-    ("time", "t: per iteration the slowest rank, then the median over the iterations."),
-    ("interval", "Where the true median of this run lies with 95 % confidence. A wide one: noise."),
-    ("n", "Iterations timed."),
-    ("algbw", "S / t: how fast the data of a call get done."),
-    ("busbw", "algbw x factor: what a rank's link had to carry at least; compare that to a link."),
-    ("wrong", "Elements of the result that differ from what they must be; empty: not checked."),
+    ("size", "S: the larger of what one rank sends and what it receives in a call."),
+    ("count", "Elements of the tensor, or of one rank's block where S consists of blocks."),
+    ("time", "t: the slowest rank of each iteration, then the median of the iterations."),
+    ("interval", "The 95 % confidence interval of this median. A wide interval means noise."),
+    ("n", "Number of timed iterations."),
+    ("algbw", "S / t: how fast one call moves its data."),
+    ("busbw", "algbw x factor: the least that some rank's link carried. Compare it with a link."),
+    ("wrong", "Wrong elements of the results. An empty cell: they were not checked."),
 )
+_NOT_IMPORTED = ("interval",)
+"""Columns that a run of another tool's printed figures does not have."""
 
 
 def explain_run(
@@ -43,20 +49,21 @@ def explain_run(
     others = ""
     if size_bytes is None and len(rows) > len(kinds):
         others = "\n\n" + wrapped(
-            "That is the largest size of each kind. For others, with everything about them: "
+            "Only the largest size of each kind is explained here. For another size: "
             f"commbench explain {run.path} --op {operation.name if operation else 'OP'} --size SIZE"
         )
     if operation or size_bytes or len(rows) == 1:
         where = _where(run.header)
         return "\n\n\n".join(explain_row(row, peak, where) for row in largest) + others
-    timings = dict.fromkeys(row.measurement.case.timing for row in largest)
+    timings = {row.measurement.case.timing: describe_time(row) for row in largest}
+    columns = dict(_COLUMNS)
+    if all(row.measurement.reported for row in largest):
+        columns["time"] = "t: as explained below."
+        columns = {name: text for name, text in columns.items() if name not in _NOT_IMPORTED}
     parts = [
         Paragraph("where", [_where(run.header)]),
-        *(Paragraph(label, [text]) for label, text in _COLUMNS),
-        *(
-            Paragraph("timing", [f"{name}: {describe_timing(name).explanation}"])
-            for name in timings
-        ),
+        *(Paragraph(label, [text]) for label, text in columns.items()),
+        *(Paragraph("timing", [f"{name}: {text}"]) for name, text in timings.items()),
     ]
     blocks = [wrapped(_compact(row, peak)) for row in largest]
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
@@ -67,7 +74,7 @@ def _choose(
 ) -> Sequence[ResultRow]:
     """The rows of this operation and size; UsageError where the run `name` has none."""
     if not rows:
-        raise UsageError(f"{name} has no finished case yet", "wait, or name another run")
+        raise UsageError(f"{name} has no finished case yet", "wait, or give another run")
     names = dict.fromkeys(row.measurement.case.operation for row in rows)
     if operation:
         rows = [row for row in rows if row.measurement.case.operation == operation.name]
@@ -78,7 +85,7 @@ def _choose(
     sizes = sorted({row.measurement.case.size_bytes for row in rows} - {0})
     rows = [row for row in rows if is_of_size(row, size)]
     if not rows:
-        has = f"it has {format_sizes(tuple(sizes))}" if sizes else "nothing in it has a size"
+        has = f"it has {format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
         raise UsageError(f"{name} has no row of {format_bytes(size)}", has)
     return rows
 
@@ -92,18 +99,14 @@ def _group_by_kind(rows: Sequence[ResultRow]) -> dict[tuple[str, str], list[Resu
 
 
 def _where(header: RunHeader) -> str:
-    plan, facts = header.plan, header.environment
-    hosts = list_some(header.hosts, 3) or "an unknown host"
-    models = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
-    device = ", ".join(model for model in models if model) or plan.device
-    if plan.device == "cpu" and facts.get("processor"):
-        device = str(facts["processor"])
-    torch = f"torch {facts['torch']}, " if facts.get("torch") else ""
-    return (
-        f"{plan.world_size} {plan.backend} ranks on {hosts} ({device}), "
-        f"{torch}cpu mode {plan.cpu_mode}, {header.started}."
-        f"{' Ranks share a GPU: no measure of performance.' if header.gpu_shared else ''}"
-    )
+    facts = header.environment
+    parts = [header.describe_ranks()]
+    parts += [f"torch {facts['torch']}"] if facts.get("torch") else []
+    if source := facts.get("imported_from"):
+        parts.append(f"measured by {facts.get('tool', 'another tool')}, imported from {source}")
+    parts += [header.started] if header.started else []
+    shared = "Ranks share a GPU: these times do not measure performance."
+    return f"{'; '.join(parts)}.{f' {shared}' if header.gpu_shared else ''}"
 
 
 def _compact(row: ResultRow, peak: Peak | None) -> str:
@@ -113,9 +116,11 @@ def _compact(row: ResultRow, peak: Peak | None) -> str:
     if time is None:
         return f"{case.title}: {row.measurement.status}: {row.measurement.reason}"
     interval = "" if time.precision is None else f" ± {format_percent(time.precision)}"
-    took = f"t = {seconds(time.median)}{interval}, {case.timing}, {time.iterations} iterations"
+    took = (
+        f"t = {seconds(time.median)}{interval}, {case.timing}, {count_iterations(time.iterations)}"
+    )
     if row.algbw is None or row.busbw is None or operation.busbw_factor is None:
-        return f"{case.title}: {operation.summary}. {took}. It has no bandwidth."
+        return f"{case.title}: {operation.summary}. {took}. There is no bandwidth."
     size = f"S = {format_bytes(case.size_bytes)}"
     formula, factor = operation.busbw_formula, operation.busbw_factor(ranks)
     product = f"algbw x {formula} = {gbps(row.algbw)} x {factor:.5g} = {gbps(row.busbw)} GB/s"

@@ -102,8 +102,11 @@ def _why_fail(gate: GateResult) -> str:
     worst = f"{check.case.name} {what} (rule: {result.rule.limit.words(result.rule.value)})"
     if len(failing) == 1:
         return worst
-    rows = sum(len(each.checks) for each in gate.results)
-    return f"{len(failing)} of {rows} rows break a rule; worst: {worst}"
+    names = {check.case.name for _, check in failing}
+    rows = {check.case.name for each in gate.results for check in each.checks}
+    if len(names) == 1:
+        return f"one row breaks {len(failing)} rules; worst: {worst}"
+    return f"{len(names)} of {len(rows)} rows break a rule; worst: {worst}"
 
 
 def _why_no_verdict(gate: GateResult) -> str:

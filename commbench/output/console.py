@@ -27,7 +27,7 @@ def print_result(text: object, end: str = "\n") -> None:
 
 def print_status(text: object) -> None:
     """Print a line about progress, or a warning, on standard error."""
-    typer.echo(safe(str(text)), err=True)
+    typer.echo(safe(str(text)), err=True, color=True)
 
 
 def print_workflow_command(line: str) -> None:
@@ -37,7 +37,7 @@ def print_workflow_command(line: str) -> None:
 
 def _print(text: str) -> None:
     try:
-        typer.echo(text, nl=False)
+        typer.echo(text, nl=False, color=True)  # `safe` has removed styles where there are none
     except BrokenPipeError as error:
         raise OutputClosedError from error
 

@@ -7,15 +7,17 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from commbench.output.table import WIDTH as WIDTH
 from commbench.output.table import clean
 from commbench.units import GB
 
-WIDTH = 80
-"""Columns of a table, at most, and the fewest columns of a paragraph."""
 WIDEST = 120
 """Columns of a paragraph, at most. Longer lines are hard to read."""
 _MARGIN = 10
-_UNIT = re.compile(r"(\d|[±=]) (?=\d|(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))")
+_UNIT = re.compile(
+    r"(?:(?<=\d)|(?<=[±=])|(?<=\b[Sntk])(?= =)) (?=\d|= |(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))"
+)
+"""A blank at which no line ends: before a unit, and in `S = 8`."""
 
 
 def line_width() -> int:
@@ -65,7 +67,7 @@ def wrapped(text: str, label: str = "", margin: int = 0) -> str:
     """The text in lines of at most line_width() columns, after a margin that begins with the label.
     A number and its unit stay on one line."""
     # A no-break space is not printable, so it must come after clean; textwrap keeps it.
-    kept = _UNIT.sub("\\1\u00a0", clean(text))
+    kept = _UNIT.sub("\u00a0", clean(text))
     filled = _fill(kept, label.ljust(margin), " " * margin, break_on_hyphens=False)
     return filled.replace("\u00a0", " ")
 

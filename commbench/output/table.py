@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
@@ -42,6 +42,55 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
     return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
 
 
+class TableColumn(NamedTuple):
+    """A column of a table whose rows are made of things of one kind."""
+
+    heading: str
+    cell: Callable[[Any], str]
+    """The text for one of those things."""
+    importance: int
+    """Where a table is too wide, its columns of the lowest importance are left out."""
+    is_decimal: bool = False
+    """Whether the numbers are aligned at their decimal point."""
+    is_left: bool = False
+    """Whether it is aligned on the left."""
+
+
+WIDTH = 80
+"""Columns of a terminal that a table takes, at most."""
+
+
+def fill_columns(
+    columns: Sequence[TableColumn], things: Sequence[Any]
+) -> list[tuple[TableColumn, list[str]]]:
+    """The columns that are not empty, each with its cells."""
+    filled = [(column, [column.cell(thing) for thing in things]) for column in columns]
+    filled = [(column, cells) for column, cells in filled if any(cells)]
+    return [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+
+
+def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list[str]:
+    """The lines of a table with a row for each thing. Columns whose cells are all empty are left
+    out, and so are the least important ones where the table would be wider than WIDTH."""
+    filled = fill_columns(columns, things)
+    while sum(2 + _widest(column, cells) for column, cells in filled) > WIDTH and len(filled) > 1:
+        filled.remove(min(filled, key=lambda found: found[0].importance))
+    headings = [column.heading for column, _ in filled]
+    left = ",".join(column.heading for column, _ in filled if column.is_left)
+    return table(headings, list(zip(*(cells for _, cells in filled), strict=True)), left)
+
+
+def _widest(column: TableColumn, cells: Sequence[str]) -> int:
+    return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
+
+
+def _align_decimals(cells: Sequence[str]) -> list[str]:
+    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
+    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
+    most = max(places)
+    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
+
+
 def clean(text: str) -> str:
     """Text from a file on one line, safe to print: each control character becomes a blank."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
@@ -54,10 +103,32 @@ def width(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether a person reads the stream on a terminal. It is no terminal for ranks that mpirun or
+    srun started: mpirun gives them one, but writes what they print to its own output."""
+    return stream.isatty() and not _is_launched(os.environ)
+
+
+def _is_launched(environment: Mapping[str, str]) -> bool:
+    by_mpirun = "OMPI_COMM_WORLD_RANK" in environment or "PMI_RANK" in environment
+    # `srun --pty bash` starts one task, for a person.
+    return by_mpirun or environment.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+
+
+def uses_styles() -> bool:
+    """Whether standard output gets colours and bold text. The variables NO_COLOR and FORCE_COLOR
+    decide, if they are not empty (https://no-color.org, https://force-color.org); else a terminal
+    gets them, unless it is a dumb one."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return os.environ["FORCE_COLOR"] != "0"
+    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+
+
 def style(text: str, code: str) -> str:
-    """The text in a terminal style; unchanged where standard output is no terminal."""
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return text if plain else f"{code}{text}{PLAIN}"
+    """The text in a terminal style; unchanged where standard output gets no styles."""
+    return f"{code}{text}{PLAIN}" if uses_styles() else text
 
 
 def format_facts(facts: Mapping[str, Any]) -> str:
@@ -75,8 +146,8 @@ def format_facts(facts: Mapping[str, Any]) -> str:
 
 def safe(text: str) -> str:
     """Text of several lines that is safe to print. Control characters become blanks, but the styles
-    of STYLES stay where standard output is a terminal."""
-    styled = "\x1b" in text and sys.stdout.isatty()
+    of STYLES stay where standard output gets styles."""
+    styled = "\x1b" in text and uses_styles()
     parts = _STYLE.split(text) if styled else [text]
     shown = "".join(part if index % 2 else _plain(part) for index, part in enumerate(parts))
     if runs_in_actions():

@@ -183,9 +183,11 @@ def _parse(
     A header carries its schema; other lines have the schema of the latest header, `version`.
     """
     try:
-        values: Any = _DECODER.decode(line)
+        values: Any = _DECODER.decode(line.rstrip("\n"))
         if not isinstance(values, dict):
-            raise ValueError("not a JSON object")
+            raise ValueError("it is not a JSON object")
+    except json.JSONDecodeError as error:
+        raise _damaged(journal, f"{number}, column {error.colno}", error.msg) from None
     except (ValueError, RecursionError) as error:
         raise _damaged(journal, number, error) from None
     version = values.get("schema", version)
@@ -209,8 +211,9 @@ def _reject_constant(name: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_reject_constant)
 
 
-def _damaged(journal: Path, number: int, why: object) -> RecordsError:
+def _damaged(journal: Path, place: int | str, why: object) -> RecordsError:
+    """The error for a damaged line; `place` is its number, or `3, column 12`."""
     return RecordsError(
-        f"{journal}, line {number}, is damaged: {why}",
-        f"the lines before it are sound; remove it and what follows to read {number - 1} of them",
+        f"{journal}, line {place}, is damaged: {why}",
+        "the lines before it can be read: remove this line and all lines after it",
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
 
+from commbench.output.paragraphs import list_some
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 from commbench.spec.plan import Plan
 
@@ -52,6 +53,10 @@ class RankInfo(NamedTuple):
     """The network interface that it uses, where it could be found out; see worker.interfaces."""
     address: str = ""
     """The address of that interface."""
+    device_uuid: str = ""
+    """Identifies the GPU; empty on a CPU."""
+    pci_bus_id: str = ""
+    """Of the GPU, such as `0000:1b:00.0`."""
 
 
 class LinkProbe(NamedTuple):
@@ -91,8 +96,34 @@ class RunHeader(NamedTuple):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of the ranks, in order of their first rank."""
-        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+        """The hosts of the ranks, in order of their first rank; for another tool's file those that
+        it names."""
+        hosts = [rank.host for rank in self.ranks] or _texts(self.environment.get("hosts"))
+        return tuple(dict.fromkeys(hosts))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The models of the devices, each once: of GPUs, or of the processor for ranks on the CPU;
+        the device type where no model is known. Empty where the device is unknown, too."""
+        models = [rank.device.partition(" ")[2] for rank in self.ranks]
+        models += _texts(self.environment.get("devices"))
+        if self.plan.device == "cpu":
+            models.append(str(self.environment.get("processor") or ""))
+        return tuple(filter(None, dict.fromkeys(models))) or tuple(filter(None, [self.plan.device]))
+
+    def describe_ranks(self) -> str:
+        """Who measured: `2 gloo ranks on node1 (Intel Xeon), cpu mode quiet`."""
+        ranks = "1 rank" if self.plan.world_size == 1 else f"{self.plan.world_size} ranks"
+        words = ranks.replace(" ", f" {self.plan.backend} ") if self.plan.backend else ranks
+        devices = list_some(self.devices, 3)
+        mode = f", cpu mode {self.plan.cpu_mode}" if self.plan.device == "cpu" else ""
+        on = list_some(self.hosts, 3) or "unknown hosts"
+        return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}"
+
+
+def _texts(values: Any) -> list[str]:
+    """The texts of a list in an environment; nothing where it is no list."""
+    return [str(value) for value in values] if isinstance(values, list | tuple) else []
 
 
 class WrongElement(NamedTuple):
@@ -129,6 +160,14 @@ class Batch(NamedTuple):
     operation_s: float | None = None
     """Median over iterations of the latest exit minus the latest entry, per call: the part of the
     time in which all ranks were in the call."""
+    fastest_rank_s: float | None = None
+    """Median over iterations of the fastest rank's time per call; None where clocks are shared."""
+    enqueue_s: float | None = None
+    """Median time that the slowest rank's host needed to queue an iteration on its device; None
+    where the host runs the operation itself."""
+    late_iterations: int | None = None
+    """Iterations in which, on the worst rank, the device came to the start before the host had
+    queued the whole iteration, so that the time may contain a time without work."""
     elapsed_s: float = 0.0
     """Duration of the whole loop, with the alignment of the ranks."""
     queued_s: float | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 
-from commbench.errors import CommbenchError, RankError, first_line
+from commbench.errors import CommbenchError, RankError, reason_of
 from commbench.results.run_folder import new_folder
 from commbench.results.schema import Run
 from commbench.runner.planning import PlannedRun, RunListener
@@ -43,8 +43,9 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         options = planned.options
         folder = options.output or new_folder(options.name)
         task = LaunchTask(
-            plan=planned.plan, label=options.name, folder=folder, folder_exists=bool(scratch_dir)
-        )
+            plan=planned.plan, label=options.name, folder=folder, folder_exists=bool(scratch_dir),
+            is_verbose=options.verbose,
+        )  # fmt: skip
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
 
@@ -74,6 +75,6 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
 def _rank_error(error: Exception, rank: int) -> RankError:
     """The error of a collective that failed: another rank or the network is gone."""
     return RankError(
-        f"rank {rank} on {gethostname()} failed: {first_line(error)}",
+        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
         "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
     )

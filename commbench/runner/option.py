@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, find_operation
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
-from commbench.units import parse_size, parse_sizes, size_range
+from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
@@ -38,6 +38,10 @@ class RunOption(NamedTuple):
 
     metavar: str
     help: str
+    group: str = ""
+    """The heading under which the help lists it."""
+    default_text: str = ""
+    """What the help says of its default, where the default is no value of the option."""
     flags: tuple[str, ...] = ()
     """Its flags, the one of messages first; by default made of its name."""
     plan: str = ""
@@ -75,6 +79,17 @@ class RunOption(NamedTuple):
         """Whether its flag stands alone and means the opposite of its default."""
         return self.type is bool and "/" not in self.flags[0]
 
+    def help_text(self, value_text: Callable[[Any], str]) -> str:
+        """What the help says of it, with its default; `value_text` writes a value as an option."""
+        default = self.cli_default if self.cli_default is not None else self.default
+        if self.is_switch:
+            text = "off"
+        elif isinstance(default, bool):
+            text = self.flag if default else f"--no-{self.flag[2:]}"
+        else:
+            text = self.default_text if default is None else value_text(default)
+        return f"{self.help}  [default: {text}]"
+
     def require_allowed(self, *users: str) -> None:
         """Raise UsageError if one of these users (keys of _REFUSALS) refuses this option."""
         for user in users:
@@ -98,6 +113,18 @@ def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(given, (str, int)):
         return parse_sizes(str(given))
     return parse_sizes(",".join(map(str, given)))
+
+
+def parse_precision(given: str | float) -> float:
+    """The value of --precision, above 0 and below 1."""
+    text = str(given)
+    value = parse_percentage(text, "--precision")
+    if not 0 < value < 1:
+        limits = "0% and 100%" if "%" in text else "0 and 1"
+        raise UsageError(
+            f"--precision {text.strip()} is not between {limits}", "write --precision 5% or 0.05"
+        )
+    return value
 
 
 def require_label(label: str) -> None:
@@ -125,6 +152,23 @@ def require_port(number: int) -> None:
     """Raise UsageError for a number that is no port."""
     if not 0 < number < 65536:
         raise UsageError(f"--master-port {number} is not a port", "ports go from 1 to 65535")
+
+
+def require_effect(changed: Collection[str], op: Collection[str], iters: int | None) -> None:
+    """Raise UsageError for an option without effect beside the others. `changed` are the Python
+    names of the options that were given another value than the default."""
+    operations, with_op = [OPERATIONS[name] for name in op], f"with --op {','.join(op)}"
+    rooted = ", ".join(operation.name for operation in OPERATIONS.values() if operation.rooted)
+    reducing = ", ".join(operation.name for operation in OPERATIONS.values() if operation.reduces)
+    rules = {
+        "precision": (iters is not None, "with --iters", "leave out one of them"),
+        "budget": (iters is not None, "with --iters", "leave out one of them"),
+        "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),
+        "reduce_op": (not any(o.reduces for o in operations), with_op, f"{reducing} reduce"),
+    }
+    for name, (is_idle, where, hint) in rules.items():
+        if is_idle and name in changed:
+            raise UsageError(f"--{name.replace('_', '-')} has no effect {where}", hint)
 
 
 def parse_value(option: RunOption, given: Any) -> Any:

@@ -42,7 +42,7 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     else:
         from commbench.runner.launched_ranks import launch_ranks as measure
 
-        _raise_at_signals()
+        raise_at_signals()
     recorded = measure(plan_run(options, progress), listener)
     return _finish(recorded, options, listener) if recorded else None
 
@@ -73,7 +73,7 @@ def require_correct(run: Run) -> None:
         raise error
 
 
-def _raise_at_signals() -> None:
+def raise_at_signals() -> None:
     """Have signals raise Interrupted, also while torchrun's agent does not handle them."""
 
     def stop(number: int, _: object) -> None:

@@ -113,7 +113,7 @@ def find_link(text: str) -> Link:
     if wanted in by_name:
         return by_name[wanted]
     close = closest(wanted, by_name)
-    guess = f"did you mean {close[0]}? " if close else ""
+    guess = f"did you mean {close}? " if close else ""
     raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
 
 

@@ -85,8 +85,16 @@ REDUCE_OPS: dict[str, ReduceOp] = {
 }  # fmt: skip
 
 
+SYNONYMS = {
+    "mean": "avg", "average": "avg", "add": "sum", "plus": "sum", "mul": "prod", "mult": "prod",
+    "product": "prod", "minimum": "min", "amin": "min", "maximum": "max", "amax": "max",
+    "and": "band", "or": "bor", "xor": "bxor",
+}  # fmt: skip
+"""Names in other libraries, for the hint of a message."""
+
+
 def find_reduce_op(name: str) -> ReduceOp:
     """The reduce operation called `name`; UsageError if there is none."""
     if name.lower() not in REDUCE_OPS:
-        raise name_error("reduce op", name, list(REDUCE_OPS))
+        raise name_error("reduce op", name, list(REDUCE_OPS), SYNONYMS)
     return REDUCE_OPS[name.lower()]

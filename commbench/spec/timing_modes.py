@@ -26,7 +26,7 @@ class TimingMode(NamedTuple):
     """What it is called at the head of a column that compares modes."""
     summary: str = "slowest rank, median"
     """What a time is, for the head of a table."""
-    explanation: str = "an unknown mode."
+    explanation: str = "An unknown timing mode."
     """What a time means, in sentences."""
     nccl_tests: str = ""
     """How it differs from what nccl-tests does."""
@@ -53,9 +53,9 @@ TIMING_MODES: dict[str, TimingMode] = {
         TimingMode(
             name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
             summary="each call alone, slowest rank, median",
-            explanation="each call alone. Ranks come together first, then call once and wait for "
-            "the result; the slowest rank counts, and t is the median over the calls. So long a "
-            "program waits for its result; what launching costs is in it.",
+            explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
+            "the result. The slowest rank counts, and t is the median of the calls. This is the "
+            "time that a program waits for a result. It includes the cost of launching the call.",
             nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
             "(nccl-tests: calls queued, mean over ranks)",
             has_entry_skew=True, in_both=True,
@@ -64,9 +64,9 @@ TIMING_MODES: dict[str, TimingMode] = {
             name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
             heading="back to back",
             summary="calls back to back, slowest rank, median",
-            explanation="calls back to back, as nccl-tests makes them: many are queued, and the "
-            "time of all is divided by their number. What launching costs hides behind the call "
-            "before, so small sizes take less than a call alone.",
+            explanation="Many calls are queued back to back, as in nccl-tests, and their time is "
+            "divided by their number. The cost of launching a call overlaps with the call before "
+            "it, so small sizes take less time than a single call.",
             nccl_tests="calls back to back, time of one; slowest rank of each iteration, median "
             "over iterations (nccl-tests: one iteration, mean over ranks)",
             most_calls=20, longest_s=20e-3, in_both=True,  # 20 calls, as nccl-tests

@@ -109,7 +109,7 @@ def suggest_variable(name: str, backend: str) -> str | None:
         return None
     if family and not family.is_complete:
         return next((each for each in known if _is_one_edit(name, each)), None)
-    return next(iter(closest(name, known, similarity=0.75)), "")
+    return closest(name, known, similarity=0.75)
 
 
 def _is_one_edit(name: str, known: str) -> bool:

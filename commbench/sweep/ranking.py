@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log
+from math import exp, log, sqrt
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import median, student
 from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import OK
 from commbench.spec.case import Case
@@ -73,26 +75,13 @@ class SweepPoint(NamedTuple):
 
 
 class SizeRange(NamedTuple):
-    """Neighbouring sizes of one kind at which the same settings are best."""
+    """Neighbouring sizes of one kind at which the same settings are the fastest or tied."""
 
     kind: str
+    best: tuple[Setting, ...]
+    """The settings that are the fastest, or tied with it, at each of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
-
-    @property
-    def best(self) -> tuple[Setting, ...]:
-        """The settings that are best at these sizes."""
-        return self.points[0].tied
-
-    @property
-    def low_bytes(self) -> int:
-        """The smallest size."""
-        return self.points[0].size_bytes
-
-    @property
-    def high_bytes(self) -> int:
-        """The largest size."""
-        return self.points[-1].size_bytes
 
 
 class SettingRank(NamedTuple):
@@ -151,16 +140,51 @@ def _median_ci(row: ResultRow) -> MedianCI:
     return MedianCI(row.time.median, row.time.low, row.time.high)
 
 
+def pooled_ratio(points: Sequence[SweepPoint], first: Setting, second: Setting) -> MedianCI:
+    """The time under the second setting over that under the first, over all these cases.
+
+    Of each round it takes the mean over the cases of the logarithm of the ratio of the medians of
+    that round: settings of one round were measured one after the other, so that what drifts between
+    rounds cancels. The ratio is the mean over the rounds, its 95 % interval that of Student's t
+    over the rounds; no interval for one round.
+    """
+    by_round: dict[int, list[float]] = {}
+    for point in points:
+        rows = {each.setting: each.row for each in point.by_time}
+        if first in rows and second in rows:
+            a, b = _round_medians(rows[first]), _round_medians(rows[second])
+            for number in a.keys() & b.keys():
+                if a[number] and b[number]:
+                    by_round.setdefault(number, []).append(log(b[number] / a[number]))
+    means = [fmean(logs) for logs in by_round.values()]
+    if not means:
+        return MedianCI(None, None, None)
+    middle = fmean(means)
+    if len(means) < 2:
+        return MedianCI(exp(middle), None, None)
+    half = student(len(means) - 1) * stdev(means) / sqrt(len(means))
+    return MedianCI(exp(middle), exp(middle - half), exp(middle + half))
+
+
+def _round_medians(row: ResultRow) -> dict[int, float]:
+    """The median of each round."""
+    rounds: dict[int, list[float]] = {}
+    for batch in row.measurement.batches:
+        rounds.setdefault(batch.launch, []).extend(batch.samples_s)
+    return {number: median(sorted(samples)) for number, samples in rounds.items() if samples}
+
+
 def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
-    """Join neighbouring sizes of a kind where the same settings are best."""
+    """Join neighbouring sizes of a kind as long as one setting is the fastest, or tied, at all."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=lambda p: (p.kind, p.size_bytes)):
-        last = ranges[-1] if ranges else None
-        if last and last.kind == point.kind and set(last.best) == set(point.tied):
-            ranges[-1] = last._replace(points=(*last.points, point))
+        last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
+        common = tuple(setting for setting in last.best if setting in point.tied) if last else ()
+        if last and common:
+            ranges[-1] = SizeRange(point.kind, common, (*last.points, point))
         else:
-            ranges.append(SizeRange(point.kind, (point,)))
+            ranges.append(SizeRange(point.kind, point.tied, (point,)))
     return tuple(ranges)
 
 

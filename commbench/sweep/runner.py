@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import Interrupted, RecordsError, unwritable_error
@@ -25,13 +27,33 @@ from commbench.results.files import why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
-from commbench.sweep.settings import MOST_ROUNDS, MOST_SETTINGS, NAME, UNSET, Setting, order_rounds
+from commbench.sweep.settings import (
+    MOST_ROUNDS,
+    MOST_SETTINGS,
+    NAME,
+    UNSET,
+    Setting,
+    order_rounds,
+    short_names,
+)
 from commbench.validation import brief
+
+if TYPE_CHECKING:
+    from commbench.output.progress import ProgressListener
 
 FORMAT = 1
 LARGEST_BYTES = 1 << 24
 FAILURE = "failure.txt"
 WRONG_RESULTS, INTERRUPTED = 5, 128
+PERMANENT = (2, 3)
+"""Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
+MINUTES_FROM_S = 100
+_NOISE = (
+    re.compile(r"\[enforce fail at [^\]]*\] (?:[^.]*\. (?=\S))?"),
+    re.compile(r"\[[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] "),
+    re.compile(r"Exception raised from .*"),
+)
+"""Parts of messages of gloo and torch that name a place in their sources."""
 
 
 class Sweep(NamedTuple):
@@ -47,6 +69,8 @@ class Sweep(NamedTuple):
     label: str
     tolerance: float = 0.05
     """Relative differences up to this count as none; `--tolerance` on resuming replaces it."""
+    backends: tuple[str, ...] = ()
+    """The backend of each setting; empty in a description of an older version."""
 
 
 class SettingResult(NamedTuple):
@@ -57,6 +81,8 @@ class SettingResult(NamedTuple):
     """All its complete rounds as launches of one run; None where no round is complete."""
     rows: tuple[ResultRow, ...]
     """The rows of that run."""
+    rounds: int
+    """How many of its rounds are complete."""
     failure: str
     """Why a round or a case has no result; empty where all have one."""
 
@@ -94,6 +120,7 @@ def read_sweep(folder: Path) -> Sweep:
             seed=int(values["seed"]),
             label=str(values["label"]),
             tolerance=float(values.get("tolerance", Sweep._field_defaults["tolerance"])),
+            backends=tuple(map(str, values.get("backends", ()))),
         )
         _require_valid(sweep)
         return sweep
@@ -140,37 +167,57 @@ def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
 
 
 def run_missing_rounds(
-    sweep: Sweep, folder: Path, rounds: Rounds, print_status: Callable[[str], None]
-) -> int:
-    """Run every round that has no complete run yet, add it to `rounds`, and return their number.
+    sweep: Sweep, folder: Path, rounds: Rounds, progress: ProgressListener
+) -> None:
+    """Run every round that has no complete run yet, and add it to `rounds`.
 
-    A round that fails is kept as a failure, and the others are run. Raises Interrupted.
+    A round that fails is kept as a failure, and the others are run; a setting that this environment
+    cannot measure at all is not tried again. Raises Interrupted.
     """
-    before = len(rounds)
     order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
-    for position, (number, setting) in enumerate(order, start=1):
-        head = f"[{position}/{len(order)}] round {number}, {setting.name}"
-        if (setting, number) in rounds:
-            print_status(f"{head}: done before")
+    missing = [each for each in order if each not in {(n, s) for s, n in rounds}]
+    names = short_names(sweep.settings)
+    unmeasurable: set[Setting] = set()
+    durations: list[float] = []
+    for done, (number, setting) in enumerate(missing, start=1):
+        head = f"round {number} of {sweep.rounds}, {names[setting]}"
+        left_s = sum(durations) / len(durations) * (len(missing) - done + 1) if durations else None
+        progress.started(head + _about(left_s))
+        if setting in unmeasurable:
+            progress.finished(head, "skipped: this setting failed before")
             continue
         start = time.monotonic()
         first = _round_folder(folder, setting, number)
         earlier = len(_attempts(first))
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
-        failure = run_once(sweep, setting, attempt)
+        code, failure = run_once(sweep, setting, attempt)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
-        print_status(f"{head}: {failure or f'{time.monotonic() - start:.1f} s'}")
-    return len(rounds) - before
+            durations.append(time.monotonic() - start)
+        elif code in PERMANENT:
+            unmeasurable.add(setting)
+        left_s = sum(durations) / len(durations) * (len(missing) - done) if durations else None
+        what = f"failed: {plain_reason(failure)}" if failure else f"{durations[-1]:.1f} s"
+        progress.finished(head, what + _about(left_s))
+
+
+def _about(left_s: float | None) -> str:
+    """How much time is left, as the end of a line; empty where that is not known."""
+    if not left_s:
+        return ""
+    if left_s < MINUTES_FROM_S:
+        return f"; about {left_s:.0f} s left"
+    return f"; about {left_s / 60:.0f} min left"
 
 
 def run_once(
     sweep: Sweep, setting: Setting, folder: Path, more: tuple[str, ...] = (),
     variables: tuple[tuple[str, str], ...] = (),
-) -> str:  # fmt: skip
-    """Run a setting once in a process of its own; return its error message, empty if it succeeded.
+) -> tuple[int, str]:  # fmt: skip
+    """Run a setting once in a process of its own; return its exit code and its error message, which
+    is empty if it succeeded.
 
-    Raises Interrupted where the process was ended by a signal.
+    Raises Interrupted where this process or that one is stopped by a signal.
     """
     index = sweep.settings.index(setting)
     environment = dict(os.environ)
@@ -195,16 +242,14 @@ def run_once(
         process.wait()
         raise
     if process.returncode > INTERRUPTED:
-        raise Interrupted(
-            "the sweep was stopped",
-            f"`commbench sweep --resume {folder.parent.parent}` goes on with it",
-            signal_number=process.returncode - INTERRUPTED,
-        )
-    if process.returncode in (0, WRONG_RESULTS):
-        return "" if not process.returncode else _error_message(stderr)
+        number = process.returncode - INTERRUPTED
+        raise Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
+    if not process.returncode:
+        return 0, ""
     failure = _error_message(stderr) or f"exit code {process.returncode}"
-    (folder.parent / FAILURE).write_text(failure + "\n", encoding="utf-8")
-    return failure
+    if process.returncode != WRONG_RESULTS:
+        (folder.parent / FAILURE).write_text(failure + "\n", encoding="utf-8")
+    return process.returncode, failure
 
 
 def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingResult, ...]:
@@ -212,7 +257,9 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
     found = []
     for setting in sweep.settings:
         numbers = range(1, sweep.rounds + 1)
-        runs = [rounds[setting, number] for number in numbers if (setting, number) in rounds]
+        runs = {
+            number: rounds[setting, number] for number in numbers if (setting, number) in rounds
+        }
         run = merge_rounds(runs, setting.name) if runs else None
         failed = folder / setting.slug / FAILURE
         failure = ""
@@ -221,24 +268,29 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         elif run:
             failures = (m for m in run.measurements if m.status == FAILED)
             failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
-        found.append(SettingResult(setting, run, make_rows(run) if run else (), failure))
+        rows = make_rows(run) if run else ()
+        found.append(SettingResult(setting, run, rows, len(runs), failure))
     return tuple(found)
 
 
-def merge_rounds(runs: Sequence[Run], name: str) -> Run:
-    """Runs of one plan as launches of one run of that name; a case has its worst round's status."""
+def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
+    """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
+    case has its worst round's status."""
     worst: dict[int, Measurement] = {}
     batches: dict[int, list[Batch]] = {}
-    for launch, run in enumerate(runs):
+    for number, run in runs.items():
         for measurement in run.measurements:
             index = measurement.case.index
             worst[index] = worse_outcome(worst.get(index), measurement)
             batches.setdefault(index, []).extend(
-                batch._replace(launch=launch) for batch in measurement.batches
+                batch._replace(launch=number - 1) for batch in measurement.batches
             )
     measurements = tuple(m._replace(batches=tuple(batches[i])) for i, m in sorted(worst.items()))
-    return runs[0]._replace(
-        header=runs[0].header._replace(label=name), measurements=measurements, end=runs[-1].end
+    several = list(runs.values())
+    return several[0]._replace(
+        header=several[0].header._replace(label=name),
+        measurements=measurements,
+        end=several[-1].end,
     )
 
 
@@ -259,6 +311,15 @@ def _read_complete(folder: Path) -> Run | None:
     except RecordsError:
         return None
     return run if run.end is not None and run.end.status == "complete" else None
+
+
+def plain_reason(message: str) -> str:
+    """An error's message without what only developers of torch read: the place in its sources and
+    the condition that was not met."""
+    plain = message
+    for noise in _NOISE:
+        plain = noise.sub("", plain)
+    return " ".join(plain.split()) or message
 
 
 def _error_message(stderr: str) -> str:

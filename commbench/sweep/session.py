@@ -1,142 +1,134 @@
-"""One `commbench sweep` from its options to its results, and showing those of an earlier one."""
+"""Starts a sweep, or continues one, and returns its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
-from commbench.output.console import print_result, print_status
-from commbench.results.run_folder import empty_folder, new_folder
-from commbench.results.schema import WRONG
-from commbench.sweep import nccl_tuning, ranking, runner
-from commbench.sweep.settings import MOST_ROUNDS, Setting, parse_settings, require_read
-from commbench.sweep.text import sweep_text
-from commbench.units import parse_percentage
-
-if TYPE_CHECKING:
-    from commbench.runner.run_options import RunOptions
+from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
+from commbench.output.progress import progress_listener
+from commbench.results.run_folder import empty_folder, find_sweep, new_folder
+from commbench.runner.run_options import RunOptions
+from commbench.runner.session import raise_at_signals
+from commbench.sweep import nccl_tuning, runner
+from commbench.sweep.result import SweepResult, make_result, require_correct, write_csv
+from commbench.sweep.settings import MOST_ROUNDS, Setting, require_read
 
 TUNER = "nccl-tuner"
+
+
+class SweepListener(Protocol):
+    """Receives what a sweep tells. Its progress is not among it: the sweep shows that by itself."""
+
+    def status(self, line: str) -> None:
+        """One line about what happens now."""
+
+    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:
+        """The sweep has ended, or an error that is raised next has ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
     """The options of `commbench sweep`."""
 
-    variables: tuple[str, ...]
-    options: tuple[str, ...]
-    rounds: int
-    tolerance: str | None
-    label: str | None
-    output: Path | None
-    export: str | None
-    force: bool
-    others: tuple[str, ...]
-    """Options of `commbench run`."""
+    settings: tuple[Setting, ...]
+    runs: tuple[RunOptions, ...]
+    """The options of `commbench run` under each setting."""
+    rounds: int = 3
+    tolerance: float = 0.05
+    label: str | None = None
+    output: Path | None = None
+    export: str | None = None
+    force: bool = False
+    """Whether variables that the backend does not read are swept, too."""
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            hint = "it must be at least 1; 3 or more compare"
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            hint = f"write a number from 1 to {MOST_ROUNDS}; 3 or more tell settings apart"
             raise UsageError(f"--rounds is {self.rounds}", hint)
-        if self.rounds > MOST_ROUNDS:
-            raise UsageError(f"--rounds is {self.rounds}", f"it must be at most {MOST_ROUNDS}")
         if self.label is not None:
             from commbench.runner.option import require_label
 
             require_label(self.label)
-        if self.export not in (None, TUNER):
-            raise UsageError(f"unknown export {self.export!r}", f"known: {TUNER}")
-        if self.tolerance is not None:
-            parse_percentage(self.tolerance, "--tolerance")
+        require_export(self.export)
 
 
-def start(
-    options: SweepOptions, make_run_options: Callable[[tuple[str, ...], Setting], RunOptions]
-) -> None:
-    """Run a new sweep and print its results.
+def require_export(name: str | None) -> None:
+    """Raise UsageError for an unknown export."""
+    if name not in (None, TUNER):
+        raise UsageError(f"unknown export {name!r}", f"known: {TUNER}")
 
-    `make_run_options` parses the options of `commbench run` under a setting.
+
+def start(options: SweepOptions, listener: SweepListener) -> SweepResult:
+    """Carry out a new sweep.
+
+    Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
+    where no setting could be measured; WrongResultError for wrong results.
     """
-    settings = parse_settings(options.variables, options.options)
-    runs = [make_run_options(options.others, setting) for setting in settings]
-    sweep = _with_tolerance(_make_sweep(options, settings, runs), options)
+    sweep = _make_sweep(options)
+    _require_exportable(options.export, sweep.backends)
     name = "sweep" + (f"-{options.label}" if options.label else "")
     folder = empty_folder(options.output or new_folder(name))
     runner.write_sweep(folder, sweep)
-    _run(sweep, folder, options)
+    return _run(sweep, folder, options.export, options.runs[0].plots, listener)
 
 
-def resume(folder: Path, options: SweepOptions) -> None:
-    """Run the missing rounds of the sweep in a folder and print its results."""
-    if options.variables or options.options or options.others:
-        raise UsageError(
-            "--resume goes on with the settings that the folder describes",
-            "leave out --env, --vary and options of a run",
-        )
-    _run(_with_tolerance(runner.read_sweep(folder), options), folder, options)
-
-
-def show(folder: Path) -> None:
-    """Print the results of a sweep so far; run and draw nothing."""
+def resume(
+    text: str, listener: SweepListener, tolerance: float | None = None, export: str | None = None,
+    plots: bool = True,
+) -> SweepResult:  # fmt: skip
+    """Carry out the missing rounds of the sweep in a folder, or of a name under results/. Raises as
+    `start` does, and RecordsError where there is no sweep."""
+    require_export(export)
+    folder = find_sweep(text) or Path(text)
     sweep = runner.read_sweep(folder)
-    rounds = runner.read_rounds(sweep, folder)
-    hint = f"`commbench sweep --resume {folder}` goes on with it"
-    if not rounds:
-        raise RecordsError(f"no round of the sweep {folder} was completed", hint)
-    _print(sweep, folder, runner.make_results(sweep, folder, rounds))
-    expected = len(sweep.settings) * sweep.rounds
-    if missing := expected - len(rounds):
-        print_status(f"{missing} of {expected} rounds are missing; {hint}")
+    if tolerance is not None:
+        sweep = sweep._replace(tolerance=tolerance)
+    _require_exportable(export, sweep.backends)
+    return _run(sweep, folder, export, plots, listener)
 
 
-def _with_tolerance(sweep: runner.Sweep, options: SweepOptions) -> runner.Sweep:
-    """The sweep with the tolerance of the options, where they give one."""
-    if options.tolerance is None:
-        return sweep
-    return sweep._replace(tolerance=parse_percentage(options.tolerance))
+def _require_exportable(export: str | None, backends: tuple[str, ...]) -> None:
+    """Raise UnavailableError, before anything is measured, for what could not be exported."""
+    others = sorted(set(backends) - {"nccl"})
+    if export == TUNER and others:
+        raise UnavailableError(
+            f"--export {TUNER} needs the backend nccl, and this sweep uses {', '.join(others)}",
+            "leave --export out, or sweep --backend nccl on GPUs",
+        )
+    if export == TUNER and _nccl_version() < nccl_tuning.FUNCTIONS_SINCE:
+        raise UnavailableError(
+            f"--export {TUNER} needs NCCL 2.24 or newer: older versions do not log their choices",
+            "leave --export out, or use a torch with a newer NCCL",
+        )
 
 
-def _is_nccl(results: Sequence[runner.SettingResult]) -> bool:
-    return any(r.run.header.plan.backend == "nccl" for r in results if r.run)
+def _nccl_version() -> tuple[int, ...]:
+    import torch
+
+    return tuple(torch.cuda.nccl.version())
 
 
-def _print(
-    sweep: runner.Sweep, folder: Path, results: Sequence[runner.SettingResult]
-) -> tuple[tuple[ranking.SweepPoint, ...], nccl_tuning.Selections]:
-    """Print the results; return them by case, and NCCL's selections."""
-    points = ranking.make_points(results, sweep.tolerance)
-    selections = nccl_tuning.read_selections(sweep.settings, folder) if _is_nccl(results) else None
-    print_result(sweep_text(results, points, sweep.tolerance, selections))
-    return points, selections or {}
-
-
-def _make_sweep(
-    options: SweepOptions, settings: tuple[Setting, ...], runs: list[RunOptions]
-) -> runner.Sweep:
+def _make_sweep(options: SweepOptions) -> runner.Sweep:
     from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.process_setup import import_torch
 
     import_torch()
-    import torch
-
     capabilities = detect_capabilities()
-    arguments, environments = [], []
-    for setting, run in zip(settings, runs, strict=True):
+    arguments, environments, backends = [], [], []
+    for setting, run in zip(options.settings, options.runs, strict=True):
         target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
         if not options.force:
-            require_read(settings, target.backend)
+            require_read(options.settings, target.backend)
         variables, operations = [], run.op
         for name, value in setting.variables:
             if name == nccl_tuning.ALGORITHM and target.backend == "nccl":
-                value, operations = nccl_tuning.make_value(
-                    operations, value, tuple(torch.cuda.nccl.version())
-                )
+                value, operations = nccl_tuning.make_value(operations, value, _nccl_version())
                 if not operations:
                     raise UnavailableError(
-                        f"{setting.name} applies to none of these operations",
+                        f"no operation of this sweep has the algorithm of {setting.name}",
                         "see `commbench ops`; all_reduce has every algorithm",
                     )
             variables.append((name, value))
@@ -145,51 +137,86 @@ def _make_sweep(
             (f"--op={','.join(operations)}", *words, f"--nproc-per-node={target.ranks_per_node}")
         )
         environments.append(tuple(variables))
+        backends.append(target.backend)
     return runner.Sweep(
-        settings=settings,
+        settings=options.settings,
         arguments=tuple(arguments),
         environments=tuple(environments),
         rounds=options.rounds,
-        seed=runs[0].seed,
+        seed=options.runs[0].seed,
         label=options.label or "",
+        tolerance=options.tolerance,
+        backends=tuple(backends),
     )
 
 
-def _run(sweep: runner.Sweep, folder: Path, options: SweepOptions) -> None:
-    """Run what is missing of a sweep, then print, draw and export all its results."""
-    from commbench.report.plots import draw, has_curve
-
-    print_status(f"{len(sweep.settings)} settings, {sweep.rounds} rounds; in {folder}")
+def _run(
+    sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, listener: SweepListener
+) -> SweepResult:
+    """Run what is missing of a sweep, then report, draw and export all its results."""
+    total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
-    new = runner.run_missing_rounds(sweep, folder, rounds, print_status)
-    results = runner.make_results(sweep, folder, rounds)
+    before = len(rounds)
+    done = f", {before} of them before" if before else ""
+    listener.status(
+        f"{len(sweep.settings)} settings x {sweep.rounds} rounds = {total} runs{done}; in {folder}"
+    )
+    raise_at_signals()
+    _run_missing(sweep, folder, rounds, listener)
+    result = make_result(sweep, folder, rounds)
     if not rounds:
+        name, why = next(iter(result.failures.items()))
         raise UnavailableError(
-            f"no setting could be measured; {results[0].setting.name}: {results[0].failure}",
+            f"no setting could be measured; {name}: {runner.plain_reason(why)}",
             f"what was tried is in {folder}",
         )
-    if _is_nccl(results):
+    if result.selections is not None:
         nccl_tuning.log_selections(sweep, folder)
-    points, selections = _print(sweep, folder, results)
-    runs = [result.run for result in results if result.run]
-    if (new or not list(folder.glob("*.png"))) and has_curve(runs):
-        for file in draw(runs, folder):
-            print_status(str(file))
-    if options.export:
-        header = runs[0].header
-        nodes, ranks = header.num_nodes, header.plan.world_size
-        print_status(str(nccl_tuning.export_tuner(points, selections, folder, nodes, ranks)))
-    print_status(f"results are in {folder}")
-    _require_correct(results)
+        result = make_result(sweep, folder, rounds)
+    write_csv(result)
+    listener.ended(result, None)
+    if plots and (len(rounds) > before or not list(folder.glob("*.png"))):
+        _draw(result, listener.status)
+    if export:
+        listener.status(str(export_tuner(result)))
+    listener.status(f"results are in {folder}")
+    require_correct(result)
+    return result
 
 
-def _require_correct(results: Sequence[runner.SettingResult]) -> None:
-    """Raise WrongResultError where a setting gave wrong results: forcing a protocol can do that."""
-    for result in results:
-        for measurement in result.run.measurements if result.run else ():
-            if measurement.status == WRONG:
-                raise WrongResultError(
-                    f"under {result.setting.name} {measurement.case.name} is wrong: "
-                    f"{measurement.reason}",
-                    "never use this setting; the table leaves such rows out",
-                )
+def _run_missing(
+    sweep: runner.Sweep, folder: Path, rounds: runner.Rounds, listener: SweepListener
+) -> None:
+    progress = progress_listener(len(sweep.settings) * sweep.rounds - len(rounds))
+    try:
+        runner.run_missing_rounds(sweep, folder, rounds, progress)
+    except Interrupted as stopped:
+        progress.close()
+        hint = f"`commbench sweep --resume {folder}` continues it"
+        error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        if rounds:
+            error.run = make_result(sweep, folder, rounds)
+            listener.ended(error.run, error)
+        raise error from None
+    finally:
+        progress.close()
+
+
+def _draw(result: SweepResult, print_status: Callable[[str], None]) -> None:
+    from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+
+    runs = [each.run for each in result.settings if each.run]
+    for line in draw(runs, result.path) if has_curve(runs) else [MORE_SIZES_NEEDED]:
+        print_status(str(line))
+
+
+def export_tuner(result: SweepResult) -> Path:
+    """Write the winners as a configuration of NCCL's example tuner plugin; return its path."""
+    header = next(each.run.header for each in result.settings if each.run)
+    return nccl_tuning.export_tuner(
+        [point for point in result.points if point.is_compared],
+        result.selections or {},
+        result.path,
+        header.num_nodes,
+        header.plan.world_size,
+    )

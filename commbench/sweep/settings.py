@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from math import prod
 from random import Random
@@ -49,23 +49,23 @@ class Setting(NamedTuple):
         return plain or "as-it-is"
 
 
-def parse_settings(variables: Sequence[str], options: Sequence[str]) -> tuple[Setting, ...]:
-    """Make every combination of the values in texts `NAME=V1,V2` of variables and of run options.
+def make_settings(
+    variables: Mapping[str, Sequence[str]], options: Mapping[str, Sequence[str]]
+) -> tuple[Setting, ...]:
+    """Every combination of the values of variables and of run options.
 
-    A name may be given several times. `NAME:=VALUE` gives one value that may hold commas. Raises
-    UsageError for any other text, for fewer than two settings, and for too many.
+    Raises UsageError for an option that cannot be varied, for fewer than two settings, and for too
+    many.
     """
     from commbench.runner.run_options import VARIED_OPTIONS
 
-    variable_values = _parse_values(variables, "env")
-    option_values = _parse_values(options, "vary")
-    for name in option_values:
+    for name in options:
         if name not in VARIED_OPTIONS:
             raise UsageError(
                 f"--vary {name} is not an option that can be varied",
                 f"known: {', '.join(VARIED_OPTIONS)}; variables go with --env",
             )
-    count = prod(map(len, [*variable_values.values(), *option_values.values()]))
+    count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:
         raise UsageError(
             "there is only one setting: nothing to compare",
@@ -76,15 +76,20 @@ def parse_settings(variables: Sequence[str], options: Sequence[str]) -> tuple[Se
         raise UsageError(why, "sweep fewer at a time")
     return tuple(
         Setting(
-            tuple(zip(variable_values, of_variables, strict=True)),
-            tuple(zip(option_values, of_options, strict=True)),
+            tuple(zip(variables, of_variables, strict=True)),
+            tuple(zip(options, of_options, strict=True)),
         )
-        for of_variables in product(*variable_values.values())
-        for of_options in product(*option_values.values())
+        for of_variables in product(*variables.values())
+        for of_options in product(*options.values())
     )
 
 
-def _parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
+def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
+    """The values of each name in texts `NAME=V1,V2` of `--env` or `--vary`.
+
+    A name may be given several times. `NAME:=VALUE` gives one value that may hold commas. Raises
+    UsageError for any other text.
+    """
     found: dict[str, list[str]] = {}
     for text in texts:
         name, equals, values = text.partition("=")

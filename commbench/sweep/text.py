@@ -1,131 +1,300 @@
-"""The results of a sweep as text: best setting per size, ranges of sizes, crossovers, ranking."""
+"""The result of a sweep as text: sentences, a table of times and ratios, ranking, failures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow
-from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, clean, style, table
+from commbench.compare.ratio import MedianCI, time_ratio
+from commbench.output.paragraphs import list_some, wrapped
+from commbench.output.table import BOLD, clean, style, table, width
 from commbench.report.run_notes import warnings_text
-from commbench.sweep.nccl_tuning import Selections, find_selection
-from commbench.sweep.ranking import SizeRange, SweepPoint, make_ranges, rank_settings
-from commbench.sweep.runner import SettingResult
-from commbench.sweep.settings import Setting
-from commbench.units import format_bytes, format_percent, format_time
+from commbench.sweep.nccl_tuning import find_selection
+from commbench.sweep.ranking import SettingTime, SweepPoint, rank_settings
+from commbench.sweep.runner import plain_reason
+from commbench.sweep.sentences import interval_text, kind_sentences, ratio_text
+from commbench.sweep.settings import UNSET, Setting, make_axes
+from commbench.units import format_bytes, format_time
 
+if TYPE_CHECKING:
+    from commbench.sweep.result import SweepResult
+
+TABLE_WIDTH = 80
+"""The layout of the table is the first that is not wider."""
+ENOUGH_ROUNDS = 3
 MOST_NAMED = 3
+MOST_RANKED = 12
+BEST, TIED = "*", "="
 
 
-def sweep_text(
-    results: Sequence[SettingResult],
-    points: Sequence[SweepPoint],
-    tolerance: float,
-    selections: Selections | None = None,
-) -> str:
-    """The results of a sweep in words and tables, with NCCL's `selections` for a sweep of NCCL."""
-    first = results[0].setting.name
-    introduction = (
-        f"The gain is the time under {clean(first)} over that under the best setting. Settings "
-        f"that differ from the best by no more than {format_percent(tolerance)}, or by no more "
-        "than can be told, share the place."
-    )
-    kinds: dict[str, list[SweepPoint]] = {}
-    for point in filter(lambda point: point.is_compared, points):
-        kinds.setdefault(point.kind, []).append(point)
-    ranges = make_ranges(points)
+def sweep_text(result: SweepResult) -> str:
+    """The result of a sweep in sentences and tables of at most 100 columns."""
     parts = [
-        fill(introduction),
-        *(_kind_text(kind, of_kind, selections) for kind, of_kind in kinds.items()),
-        _ranges_text(ranges),
-        _crossovers_text(ranges),
-        _ranking_text(points),
-        _warnings_text(results),
-        _failures_text(results),
+        "\n".join([_introduction_text(result), *map(wrapped, kind_sentences(result))]),
+        "\n".join(_table(result)),
+        "\n".join(map(wrapped, notes(result))),
+        _ranking_text(result),
+        _warnings_text(result),
+        _failures_text(result),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _kind_text(kind: str, points: Sequence[SweepPoint], selections: Selections | None) -> str:
-    rows: list[tuple[str, ...]] = [
-        (
-            format_bytes(point.size_bytes) if point.size_bytes else "",
-            join_names(point.tied),
+def _introduction_text(result: SweepResult) -> str:
+    return style(wrapped(introduction(result)), BOLD)
+
+
+def introduction(result: SweepResult) -> str:
+    """What was varied, and on which ranks, in one sentence."""
+    axes = [
+        f"{name} ({list_some(['unset' if v == UNSET else v for v in values], 8)})"
+        for name, values in make_axes(result.sweep.settings)
+    ]
+    rounds = result.sweep.rounds
+    parts = [f"{len(result.settings)} settings", f"{rounds} round{'' if rounds == 1 else 's'}"]
+    plans = {each.run.header.plan for each in result.settings if each.run}
+    targets = {(plan.world_size, plan.backend, plan.device) for plan in plans}
+    if len(targets) == 1:
+        ranks, backend, device = targets.pop()
+        parts.append(f"{ranks} {backend} ranks on {device}")
+    return f"Sweep of {', '.join(axes)}: {', '.join(parts)}."
+
+
+def notes(result: SweepResult) -> list[str]:
+    """What the marks mean, and whether there were enough rounds; empty if nothing is compared."""
+    if not any(point.is_compared for point in result.points):
+        return []
+    tolerance = f"{result.sweep.tolerance * 100:g} %"
+    first = result.names[result.sweep.settings[0]]
+    texts = [
+        f"{BEST} fastest. {TIED} tied with it: at most {tolerance} slower, or not known to be "
+        f"slower. Ratios are times over the time under {first}, with 95 % intervals."
+    ]
+    if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
+        count = "One round is" if rounds == 1 else f"{rounds} rounds are"
+        texts.append(
+            f"{count} too few to tell settings apart: another round may differ by more than these "
+            f"intervals. Use --rounds {ENOUGH_ROUNDS} or more."
+        )
+    return texts
+
+
+# The table. Its layouts, from the one that shows most to the one that shows least.
+
+
+def _table(result: SweepResult) -> list[str]:
+    """The first layout that is narrow enough, else the last one."""
+    layouts: tuple[Callable[[SweepResult], list[str]], ...] = (
+        _times_and_ratios, _times_above_ratios, _best_only,
+    )  # fmt: skip
+    lines: list[str] = []
+    for layout in layouts if result.points else ():
+        lines = layout(result)
+        if max(map(width, lines)) <= TABLE_WIDTH:
+            break
+    return lines
+
+
+Columns = tuple[list[str], list[list[str]]]
+"""Headings, and the cells of each point below them."""
+
+
+def _join(result: SweepResult, *parts: Columns, left: Sequence[str] = ()) -> list[str]:
+    """A table of these columns after one of sizes. Of several kinds of case each has a
+    line above its sizes."""
+    sizes = [format_bytes(point.size_bytes) if point.size_bytes else "" for point in result.points]
+    headings = ["size", *(heading for part, _ in parts for heading in part)]
+    rows = [[size] for size in sizes]
+    for _, cells in parts:
+        rows = [[*row, *more] for row, more in zip(rows, cells, strict=True)]
+    lines = table(headings, rows, left=",".join(left))
+    found, body = lines[: -len(rows)], lines[-len(rows) :]
+    has_several = len({point.kind for point in result.points}) > 1
+    kind = None
+    for point, line in zip(result.points, body, strict=True):
+        if has_several and point.kind != kind:
+            found.append(f"  {clean(point.kind)}")
+        found.append(line)
+        kind = point.kind
+    return found
+
+
+def kind_tables(result: SweepResult) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Each kind of case with the headings and rows of its times, ratios and selections."""
+    parts = _times(result), _ratios(result), _selections(result)
+    headings = ["size", *(heading for part, _ in parts for heading in part)]
+    tables: dict[str, list[list[str]]] = {}
+    for index, point in enumerate(result.points):
+        size = format_bytes(point.size_bytes) if point.size_bytes else ""
+        cells = [cell for _, rows in parts for cell in rows[index]]
+        tables.setdefault(point.kind, []).append([size, *cells])
+    return [(kind, headings, rows) for kind, rows in tables.items()]
+
+
+def _times_and_ratios(result: SweepResult) -> list[str]:
+    return _join(result, _times(result), _ratios(result), _selections(result))
+
+
+def _times_above_ratios(result: SweepResult) -> list[str]:
+    lines = _join(result, _times(result), _selections(result))
+    return [*lines, "", *_join(result, _ratios(result))]
+
+
+def _best_only(result: SweepResult) -> list[str]:
+    """One column for each variable, with the value of the fastest setting."""
+    first = result.sweep.settings[0]
+    names = [name for name, _ in make_axes(result.sweep.settings)]
+    cells = []
+    for point in result.points:
+        values = dict(point.best.setting.values)
+        tied = len(point.tied) - 1
+        following = point.by_time[1].time if point.is_compared else MedianCI(None, None, None)
+        gain = MedianCI(None, None, None) if point.best.setting == first else point.gain
+        cells.append([
+            *("unset" if values[n] == UNSET else values[n] for n in names),
             format_time(point.best.time.median or 0.0),
-            "" if point.gain.median is None else f"{point.gain.median:.2f}",
-            "" if point.gain.low is None else f"{point.gain.low:.2f} … {point.gain.high:.2f}",
-        )
-        for point in points
+            f"{tied} more" if tied else "", ratio_text(time_ratio(point.best.time, following)),
+            ratio_text(gain), interval_text(gain),
+        ])  # fmt: skip
+    headings = [clean(name).replace("_", "_\n") for name in names]
+    figures = ["time", "tied\nwith", "next /\nbest", "first /\nbest", "95 %\ninterval"]
+    shown = _join(result, (headings + figures, cells), _selections(result), left=headings)
+    note = (
+        f"The table shows the fastest setting of each size. First: {result.names[first]}. "
+        "sweep.csv has the times under all settings."
+    )
+    return [*shown, "", wrapped(note, "", 2)]
+
+
+def _times(result: SweepResult) -> Columns:
+    """A time for each setting, with the mark of its place."""
+    cells = [
+        [
+            f"{format_time(each.time.median or 0.0, point.best.time.median)} {_mark(point, each)}"
+            if each
+            else f"{_why_no_time(result, point, index)}  "
+            for index, each in enumerate(point.times)
+        ]
+        for point in result.points
     ]
-    headings: tuple[str, ...] = ("size", "best", "time", "gain", "95 % interval")
-    if selections is not None:
-        headings = (*headings, "NCCL chose")
-        found = [find_selection(point, selections) for point in points]
-        chosen = [f"{f.algorithm} {f.protocol} x{f.channels}" if f else "" for f in found]
-        rows = [(*row, each) for row, each in zip(rows, chosen, strict=True)]
-    return "\n".join([style(clean(kind), BOLD), *table(headings, rows, left="best")])
+    return [f"{_heading(result, s)}  " for s in result.sweep.settings], cells
 
 
-def join_names(settings: Sequence[Setting]) -> str:
-    """The names of settings that are equally good, joined by ` = `; the first MOST_NAMED."""
-    shown = " = ".join(setting.name for setting in settings[:MOST_NAMED])
-    more = len(settings) - MOST_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+def _mark(point: SweepPoint, each: SettingTime) -> str:
+    if not point.is_compared:
+        return " "
+    return BEST if each is point.best else TIED if each.is_tied else " "
 
 
-def _ranges_text(ranges: Sequence[SizeRange]) -> str:
-    lines = [style("Best by size:", BOLD)]
-    for found in ranges:
-        low, high = format_bytes(found.low_bytes), format_bytes(found.high_bytes)
-        sizes = low if low == high else f"{low} … {high}"
-        gains = [g for point in found.points if (g := point.gain.median)]
-        least, most = (f"{each(gains, default=1):.2f}" for each in (min, max))
-        text = least if least == most else f"{least} to {most}"
-        text = f", gain {text}" if gains else ""
-        lines.append(_indented(f"{found.kind} {sizes}: {join_names(found.best)}{text}"))
-    return "\n".join(lines) if ranges else "No case was timed under two settings."
+def _why_no_time(result: SweepResult, point: SweepPoint, index: int) -> str:
+    """Why a setting has no time for a case: the status of its row, or that it was not measured."""
+    found = result.settings[index]
+    for row in found.rows:
+        case = row.measurement.case
+        if (case.operation, case.size_bytes) == (point.case.operation, point.size_bytes):
+            return "no time" if row.measurement.status == "ok" else row.measurement.status
+    return "failed" if found.failure else "-"
 
 
-def _indented(text: str) -> str:
-    return fill(text, "  ", "    ")
-
-
-def _crossovers_text(ranges: Sequence[SizeRange]) -> str:
-    """The sizes between which the setting that alone is best changes."""
-    alone = [found for found in ranges if len(found.best) == 1]
-    lines = [
-        _indented(
-            f"{below.kind}: between {format_bytes(below.high_bytes)} and "
-            f"{format_bytes(above.low_bytes)}, "
-            f"from {join_names(below.best)} to {join_names(above.best)}"
-        )
-        for below, above in pairwise(alone)
-        if below.kind == above.kind and below.best != above.best
+def _ratios(result: SweepResult) -> Columns:
+    """A ratio with its interval for each setting but the first, and but those without a time."""
+    settings = result.sweep.settings
+    shown = [
+        index
+        for index in range(1, len(settings))
+        if any(each and each.ratio.median for each in (p.times[index] for p in result.points))
     ]
-    return "\n".join([style("Crossovers:", BOLD), *lines]) if lines else ""
+    headings: list[str] = []
+    for index in shown:
+        headings += [_over(result, settings[index], settings[0]), "95 %\ninterval"]
+    cells = []
+    for point in result.points:
+        ratios = [
+            each.ratio if (each := point.times[index]) else MedianCI(None, None, None)
+            for index in shown
+        ]
+        cells.append([text for r in ratios for text in (ratio_text(r), interval_text(r))])
+    return headings, cells
 
 
-def _ranking_text(points: Sequence[SweepPoint]) -> str:
-    rows = [
-        (rank.setting.name, str(rank.won), str(rank.tied), f"{rank.times_best:.3f}")
-        for rank in rank_settings(points)
+def _heading(result: SweepResult, setting: Setting) -> str:
+    """The values of a setting as a heading, one below the other."""
+    values = dict(setting.values)
+    names = (name for name, _ in make_axes(result.sweep.settings))
+    return "\n".join("unset" if values[n] == UNSET else clean(values[n]) for n in names)
+
+
+def _over(result: SweepResult, setting: Setting, first: Setting) -> str:
+    """The heading of a ratio."""
+    name, other = _heading(result, setting), _heading(result, first)
+    return f"{name}\nratio" if "\n" in name else f"{name} /\n{other}"
+
+
+def _selections(result: SweepResult) -> Columns:
+    """What NCCL selected under the fastest setting; no column for other backends."""
+    if result.selections is None:
+        return [], [[] for _ in result.points]
+    found = [find_selection(point, result.selections) for point in result.points]
+    cells = [[f"{f.algorithm} {f.protocol} x{f.channels}" if f else ""] for f in found]
+    return ["NCCL selected"], cells
+
+
+# What follows the table.
+
+
+RANK_HEADINGS = ("setting", "alone\nfastest", "fastest\nor tied", "time over\nbest time")
+
+
+def rank_rows(result: SweepResult) -> list[tuple[str, ...]]:
+    """The settings by their time over all cases, as cells under RANK_HEADINGS. Of two settings the
+    sentence says it: then there are none."""
+    ranks = rank_settings(result.points)
+    if len(ranks) < 3:
+        return []
+    return [
+        (result.names[r.setting], str(r.won), str(r.tied), f"{r.times_best:.2f}") for r in ranks
     ]
-    headings = ("setting", "alone\nbest", "among\nthe best", "times the\nbest time")
-    return "\n".join([style("Over all:", BOLD), *table(headings, rows, left="setting")])
 
 
-def _warnings_text(results: Sequence[SettingResult]) -> str:
+def _ranking_text(result: SweepResult) -> str:
+    rows = rank_rows(result)
+    if not rows:
+        return ""
+    more = len(rows) - MOST_RANKED
+    lines = [style("All cases together:", BOLD)]
+    lines += table(RANK_HEADINGS, rows[:MOST_RANKED], left="setting")
+    return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
+
+
+def _warnings_text(result: SweepResult) -> str:
     """The warnings about the runs, each with the settings concerned."""
-
-    def where(found: Sequence[ResultRow]) -> str:
-        concerned = list(dict.fromkeys(row.header.label for row in found))
-        shown = list_some(concerned, MOST_NAMED)
-        return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
-
-    return warnings_text([row for result in results for row in result.rows], where)
+    return warnings_text(
+        [row for each in result.settings for row in each.rows], partial(name_rows, result)
+    )
 
 
-def _failures_text(results: Sequence[SettingResult]) -> str:
-    lines = [_indented(f"{r.setting.name}: {r.failure}") for r in results if r.failure]
-    return "\n".join([style("Not measured, or not in every round:", BOLD), *lines]) if lines else ""
+def name_rows(result: SweepResult, rows: Sequence[ResultRow]) -> str:
+    """How many rows of which settings: `3 rows of plain`."""
+    names = {setting.name: name for setting, name in result.names.items()}
+    concerned = list(dict.fromkeys(names[row.header.label] for row in rows))
+    shown = list_some(concerned, MOST_NAMED)
+    return f"{len(rows)} {'row' if len(rows) == 1 else 'rows'} of {shown}"
+
+
+def _failures_text(result: SweepResult) -> str:
+    lines = [wrapped(text, "", 2) for text in describe_failures(result)]
+    return "\n".join([style("Failed:", BOLD), *lines]) if lines else ""
+
+
+def describe_failures(result: SweepResult) -> list[str]:
+    """The settings that were not measured in full, each with its error in plain words."""
+    lines = []
+    for each in result.settings:
+        if each.failure:
+            text = f"{each.setting.name}: {plain_reason(each.failure)}"
+            if each.rounds < result.sweep.rounds:
+                text += f" ({each.rounds} of {result.sweep.rounds} rounds measured)"
+            lines.append(text)
+    return lines

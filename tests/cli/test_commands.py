@@ -12,6 +12,8 @@ from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.cli.lazy_group import COMMANDS
+from commbench.runner.run_options import RUN_OPTIONS
+from commbench.spec.operations import OPERATIONS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
 
@@ -37,7 +39,7 @@ REFUSED = {
         "error: --sizes and -b both say what to measure\n"
         "hint: write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests\n",
     ),
-    "run --root 2": (
+    "run --op reduce --root 2": (
         2,
         "error: --root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
     ),
@@ -53,7 +55,38 @@ REFUSED = {
     ),
     "run --precision 5": (
         2,
-        "error: --precision '5' is not a fraction\nhint: write 10% or 0.1\n",
+        "error: --precision '5' is not a fraction\nhint: write 5% or 0.05\n",
+    ),
+    "run --precision 500%": (
+        2,
+        "error: --precision 500% is not between 0% and 100%\nhint: write --precision 5% or 0.05\n",
+    ),
+    "run --precision 0": (
+        2,
+        "error: --precision 0 is not between 0 and 1\nhint: write --precision 5% or 0.05\n",
+    ),
+    "run --iters 5 --precision 1%": (
+        2,
+        "error: --precision has no effect with --iters\nhint: leave out one of them\n",
+    ),
+    "run --iters 5 --budget 1": (
+        2,
+        "error: --budget has no effect with --iters\nhint: leave out one of them\n",
+    ),
+    "run --op all_gather,barrier --reduce-op max": (
+        2,
+        "error: --reduce-op has no effect with --op all_gather,barrier\n"
+        "hint: all_reduce, reduce_scatter, reduce reduce\n",
+    ),
+    "run --root 1": (
+        2,
+        "error: --root has no effect with --op all_reduce\n"
+        "hint: broadcast, reduce, gather, scatter have a root\n",
+    ),
+    "run --reduce-op mean": (
+        2,
+        "error: unknown reduce op 'mean'\n"
+        "hint: did you mean avg? known: sum, avg, prod, min, max, band, bor, bxor\n",
     ),
     "run --budget 0": (2, "error: --budget 0 s is not above 0\nhint: write --budget 0.2\n"),
     "run --timing alone": (
@@ -104,12 +137,6 @@ REFUSED = {
         "error: No such option: --iter\n"
         "hint: did you mean --iters? `commbench run --help` lists the options\n",
     ),
-    "show --peak 1GB/s": (
-        2,
-        "error: Missing argument 'RUN'.\n"
-        "hint: write for example: commbench show results/20261121-120000-all_reduce; "
-        "`commbench show --help` lists the options\n",
-    ),
     "compare": (
         2,
         "error: Missing argument 'A'.\n"
@@ -154,6 +181,33 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
     assert "ranks are" not in ended.err
 
 
+LEFT = r"\[\d+ %\] about \d+ s left; measuring [a-z_]+ float32 .* \d+ [KM]iB"
+
+
+def test_progress_is_a_few_lines_with_the_time_left(commbench: Commbench) -> None:
+    """Twelve cases of 0.2 s each, cut off by nothing: the first line comes after a second."""
+    ended = commbench("run", "--sizes", "1K-2M", "--precision", "0.1%", "--no-plots")
+    lines = [line for line in ended.err.splitlines() if line.startswith("[")]
+    assert 1 <= len(lines) <= 3
+    assert all(re.fullmatch(LEFT, line) for line in lines), lines
+
+
+def test_verbose_progress_has_a_line_for_each_case(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--verbose",
+                      "--iters", "4", "--no-plots")  # fmt: skip
+    pattern = r"\[(\d+) %\] (.* [14] KiB)  [\d.]+ [mu]?s  busbw [\d.e-]+ GB/s"
+    found = [match.groups() for line in ended.err.splitlines()
+             if (match := re.fullmatch(pattern, line))]  # fmt: skip
+    shares, cases = zip(*found, strict=True)
+    assert list(map(int, shares)) == sorted(map(int, shares))
+    assert shares[-1] == "100"
+    assert sorted(cases) == [
+        f"{kind} {size} KiB"
+        for kind in ("all_reduce float32 sum in_place", "broadcast float32 in_place root 0")
+        for size in (1, 4)
+    ]
+
+
 def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine",
                       is_fresh=True)  # fmt: skip
@@ -170,15 +224,9 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     assert max(map(len, ended.out.splitlines())) <= 100
     first, *told = ended.err.splitlines()
     assert first == "measuring with 2 gloo ranks on cpu, cpu mode quiet (there is no GPU)"
-    pattern = r"\[(\d)/4\] (.* [14] KiB)  [\d.]+ [mu]?s  busbw [\d.e-]+ GB/s"
-    numbers, cases = zip(*(re.fullmatch(pattern, line).groups() for line in told[:4]), strict=True)
-    assert numbers == ("1", "2", "3", "4")
-    assert sorted(cases) == [
-        f"{kind} {size} KiB"
-        for kind in ("all_reduce float32 sum in_place", "broadcast float32 in_place root 0")
-        for size in (1, 4)
-    ]
-    assert told[4:] == ["run/busbw.png", "run/time.png", "results are in run"]
+    progress = [line for line in told if line.startswith("[")]
+    assert all(re.fullmatch(LEFT, line) for line in progress), progress
+    assert told[len(progress) :] == ["run/busbw.png", "run/time.png", "results are in run"]
 
 
 def test_show_prints_the_table_again(commbench: Commbench) -> None:
@@ -217,7 +265,7 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
     assert heading == "The same with torchrun, to be run 2 times:"
     assert line.startswith("torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
     assert line.endswith(
-        "--budget=1 --timeout=120 --cpu-mode=plain --no-check --label=ring --output=here "
+        "--no-check --budget=1 --timeout=120 --cpu-mode=plain --label=ring --output=here "
         "--format=nccl-tests --no-plots --verbose"
     )
 
@@ -251,18 +299,21 @@ timeout s   120.0
 seed        0
 rounding    exact
 
-  case                                 size  count  bytes per rank
-  ────────────────────────────────────────────────────────────────────────────────────────────────
-  gather float32 out_of_place root 0   10 B                skipped  less than one float32 per rank
-  gather float32 out_of_place root 0  996 B     83          1328 B  at the root; 332 B elsewhere
-  barrier                                                      0 B
+                                                       bytes    not at
+  case                                 size  count  per rank  the root
+  ────────────────────────────────────────────────────────────────────
+  gather float32 out_of_place root 0  996 B     83    1328 B     332 B
+  barrier                                                0 B
+
+Not measured:
+  gather float32 out_of_place root 0 10 B: skipped: less than one float32 per rank
 
 Cases: 3; a rank needs at most 1328 B for buffers.
 
 The same with torchrun:
 torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier \
---sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=120 \
---check --output=run
+--sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --check \
+--timeout=120 --output=run
 """
 
 
@@ -278,11 +329,75 @@ def test_the_environment_is_told_by_allow_list(commbench: Commbench) -> None:
     assert "hunter2" not in (run.folder / "run.jsonl").read_text()
 
 
-def test_ops_fits_a_hundred_columns(commbench: Commbench) -> None:
-    ended = commbench("ops")
+def test_a_plan_of_many_cases_has_a_row_for_each_kind(commbench: Commbench) -> None:
+    short, long = (
+        commbench("run", "--op", "all", "--sizes", "1K-64K", "--dry-run", *more)
+        for more in ((), ("--verbose",))
+    )
+    assert "  all_reduce float32 sum in_place          1K-64K    64 KiB\n" in short.out
+    assert short.out.count("all_reduce float32") == 1
+    assert long.out.count("all_reduce float32") == 7
+
+
+def test_ops_names_the_torch_call_and_fits_eighty_columns(commbench: Commbench) -> None:
+    ended = commbench("ops", COLUMNS="80")
     assert ended.code == 0
-    assert max(map(len, ended.out.splitlines())) <= 100
+    assert max(map(len, ended.out.splitlines())) <= 80
     assert re.search(r"all_reduce .* 2\(n-1\)/n$", ended.out, re.M)
+    for operation in OPERATIONS.values():
+        assert re.search(rf"^  {operation.name} +{operation.torch_call} ", ended.out, re.M)
+
+
+@pytest.mark.parametrize("name", ["run", "sweep"])
+def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, name: str) -> None:
+    text = " ".join(commbench(name, "--help", COLUMNS="80").out.split())
+    for option in RUN_OPTIONS.values():
+        shown = f" {option.help} [default: " in text
+        assert shown is (
+            name == "run" or "sweep" not in option.refused_by
+        ) or option.name in ("label", "output"), option.name  # fmt: skip
+    groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
+    assert list(groups) == [
+        "What to measure", "How long, and in which order", "Where", "Output", "Flags of nccl-tests"
+    ]  # fmt: skip
+    for group in groups if name == "run" else ():
+        assert f" {group}: -" in text
+    if name == "sweep":
+        assert " Options of `commbench run`: what to measure: --op OP" in text
+        assert "--nnodes" not in text
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_help_is_as_wide_as_the_terminal(commbench: Commbench, columns: str) -> None:
+    lines = commbench("run", "--help", COLUMNS=columns).out.splitlines()
+    assert int(columns) - 12 <= max(map(len, lines)) <= int(columns)
+
+
+def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    assert commbench("list").err == "there are no runs in the folder results\n"
+    nothing = commbench("show")
+    assert (nothing.code, nothing.err.splitlines()[0]) == (
+        6, "error: there is no run in the folder results"
+    )  # fmt: skip
+    for label, day in (("one", 20), ("two", 22), ("three", 21)):
+        started = f"2026-11-{day}T06:00:00+00:00"
+        synthetic_run(tmp_path / "results" / f"202611{day}-{label}", label, started=started)
+    cut = tmp_path / "results" / "20261120-one" / "run.jsonl"
+    cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
+    (tmp_path / "results" / "damaged").mkdir()
+    (tmp_path / "results" / "damaged" / "run.jsonl").write_text("{")
+    listed = commbench("list", TZ="UTC", COLUMNS="80")
+    assert listed.out.splitlines()[0::2][:1] + listed.out.splitlines()[2:] == [
+        "  label    started           what                ranks   status",
+        "  two      2026-11-22 06:00  all_reduce 1K...1M  2 gloo  complete",
+        "  three    2026-11-21 06:00  all_reduce 1K...1M  2 gloo  complete",
+        "  one      2026-11-20 06:00  all_reduce 1K...1M  2 gloo  not ended",
+        "  damaged                                                not ended",
+    ]
+    newest = commbench("show")
+    assert (newest.code, newest.out.splitlines()[0]) == (0, "two")
 
 
 CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--peak=nvlink4"]

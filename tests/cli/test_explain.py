@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from commands import Commbench
 
+LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 
 
@@ -38,60 +39,64 @@ def write_run(folder: Path, samples_s: list[float] | None = None, **of_first_cas
 ALL_REDUCE = """\
 all_reduce float32 sum in_place, 1 GiB, on 8 ranks: every rank gets all ranks' tensors reduced
 
-size      S = 1,073,741,824 bytes: the larger of what one rank's call sends and receives, as
-          nccl-tests prints it.
-          It is one tensor: 268,435,456 elements of float32 (count).
-          A rank's send buffer holds S, its receive buffer S; in place, they share memory.
-time      t = 4.2 ms, isolated: each call alone. Ranks come together first, then call once and wait
-          for the result; the slowest rank counts, and t is the median over the calls. So long a
-          program waits for its result; what launching costs is in it.
+size      S = 1,073,741,824 bytes. This is the larger of what one rank sends and what it receives in
+          a call, as in nccl-tests.
+          It is one tensor of 268,435,456 elements of float32 (count).
+          The send buffer of a rank holds S. Its receive buffer holds S. Both are the same memory
+          (in place).
+time      t = 4.2 ms (isolated). Each call is timed alone. The ranks are aligned, call once and wait
+          for the result. The slowest rank counts, and t is the median of the calls. This is the
+          time that a program waits for a result. It includes the cost of launching the call.
 algbw     S / t = 1,073,741,824 B / 4.2 ms = 255.65 GB/s (1 GB is 10⁹ bytes)
-          How fast a call gets its data done; not the speed of any link.
+          This is how fast one call moves its data. It is not the speed of a link.
 busbw     algbw x 2(n-1)/n = 255.65 x 2(8-1)/8 = 255.65 x 1.75 = 447.39 GB/s
-          Why: 2(n-1)/n x S = 1,879,048,192 bytes have to pass some rank's link one way, whichever
-          algorithm runs, unless the network itself reduces. busbw is the least speed that link had.
-          So it can be held against the link's own speed, and compared between numbers of ranks;
-          algbw cannot.
-latency   At least ceil(log2 n) = ceil(log2 8) = 3 messages have to follow one another, however few
-          the bytes. Small sizes wait for that, and their bandwidth says nothing of a link.
-peak      nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator. `commbench links
-          nvlink4` says more.
-          busbw / peak = 447.39 / 450 = 99.4 %, by the bus bandwidth bound: some link carried busbw.
-          Those bytes take 1,879,048,192 B / 450 GB/s = 4.1757 ms at that speed; t is 4.2 ms.
+          With any algorithm, 2(n-1)/n x S = 1,879,048,192 bytes must cross the link of some rank in
+          one direction, except where the network itself reduces (NVLS, SHARP). So that link carried
+          at least busbw. Compare busbw, not algbw, with the speed of a link, and between different
+          numbers of ranks.
+latency   Even for the smallest S at least ceil(log2 n) = ceil(log2 8) = 3 messages must be sent one
+          after another. At small sizes this is most of the time, so the bandwidth there says little
+          about a link.
+peak      nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator. See `commbench
+          links nvlink4`.
+          busbw / peak = 447.39 / 450 = 99.4 % (the bus bandwidth bound: some link carried busbw).
+          At this speed the bytes take 1,879,048,192 B / 450 GB/s = 4.1757 ms; t is 4.2 ms.
 """
 
 # 1048576 / 4 / 3 = 87381 whole elements; 3 x 349524 = 1048572; 2/3 of it is 699048.
 ALL_GATHER = """\
 all_gather float32 out_of_place, 1048572 B, on 3 ranks: every rank gets every rank's block
 
-size      S = 1,048,572 bytes: the larger of what one rank's call sends and receives, as nccl-tests
-          prints it.
-          It is cut into n = 3 blocks, one per rank: S/n = 1,048,572/3 = 349,524 bytes, 87,381
-          elements of float32 (count).
-          A rank's send buffer holds one block, its receive buffer S.
-          1,048,576 bytes were asked for, and rounded down to 3 whole blocks.
-time      t = 200 us, pipelined: calls back to back, as nccl-tests makes them: many are queued, and
-          the time of all is divided by their number. What launching costs hides behind the call
-          before, so small sizes take less than a call alone.
+size      S = 1,048,572 bytes. This is the larger of what one rank sends and what it receives in a
+          call, as in nccl-tests.
+          It consists of n = 3 blocks, one per rank. A block has S/n = 1,048,572/3 = 349,524 bytes:
+          87,381 elements of float32 (count).
+          The send buffer of a rank holds one block. Its receive buffer holds S.
+          1,048,576 bytes were requested. They were rounded down to 3 whole blocks.
+time      t = 200 us (pipelined). Many calls are queued back to back, as in nccl-tests, and their
+          time is divided by their number. The cost of launching a call overlaps with the call
+          before it, so small sizes take less time than a single call.
 algbw     S / t = 1,048,572 B / 200 us = 5.2429 GB/s (1 GB is 10⁹ bytes)
-          How fast a call gets its data done; not the speed of any link.
+          This is how fast one call moves its data. It is not the speed of a link.
 busbw     algbw x (n-1)/n = 5.2429 x (3-1)/3 = 5.2429 x 0.66667 = 3.4952 GB/s
-          Why: (n-1)/n x S = 699,048 bytes have to pass some rank's link one way, whichever
-          algorithm runs. busbw is the least speed that link had. So it can be held against the
-          link's own speed, and compared between numbers of ranks; algbw cannot.
-latency   At least ceil(log2 n) = ceil(log2 3) = 2 messages have to follow one another, however few
-          the bytes. Small sizes wait for that, and their bandwidth says nothing of a link.
-peak      None given. --peak 450GB/s, or a link of `commbench links`, holds busbw against it.
+          With any algorithm, (n-1)/n x S = 699,048 bytes must cross the link of some rank in one
+          direction. So that link carried at least busbw. Compare busbw, not algbw, with the speed
+          of a link, and between different numbers of ranks.
+latency   Even for the smallest S at least ceil(log2 n) = ceil(log2 3) = 2 messages must be sent one
+          after another. At small sizes this is most of the time, so the bandwidth there says little
+          about a link.
+peak      None was given. --peak compares busbw with a speed such as 450GB/s, or with a link of
+          `commbench links`.
 """
 
 BARRIER = """\
 barrier, on 1 rank: no rank leaves before all have entered
 
-time      t = 3 us, isolated: each call alone. Ranks come together first, then call once and wait
-          for the result; the slowest rank counts, and t is the median over the calls. So long a
-          program waits for its result; what launching costs is in it.
-busbw     It moves no data, and has no bandwidth: the time is all there is.
-latency   With one rank there is no message to wait for.
+time      t = 3 us (isolated). Each call is timed alone. The ranks are aligned, call once and wait
+          for the result. The slowest rank counts, and t is the median of the calls. This is the
+          time that a program waits for a result. It includes the cost of launching the call.
+busbw     The operation moves no data. It has a time, but no bandwidth.
+latency   With one rank no message is sent.
 peak      50 GB/s one way per rank.
           There is no percentage: it has no bandwidth.
 """
@@ -113,33 +118,33 @@ def test_a_quoted_time_is_explained_with_its_figures(
 
 # What follows `peak` of 1 GiB in 3.9 ms: 275.32 x 1.75 = 481.81; 275.32 / 450 = 61.2 %.
 REDUCED_BY_THE_SWITCH = """\
-          busbw / peak = 481.81 / 450 = 107 %, by the bus bandwidth bound: some link carried busbw.
-          Those bytes take 1,879,048,192 B / 450 GB/s = 4.1757 ms at that speed; t is 3.9 ms.
-          More than 100 % is no error here. A network that itself reduces (NVLS, SHARP) moves about
-          S each way, not 1.75 x S, so that 1.75 times the peak is the limit. Of that limit it is
-          algbw / peak = 61.2 %.
+          busbw / peak = 481.81 / 450 = 107 % (the bus bandwidth bound: some link carried busbw).
+          At this speed the bytes take 1,879,048,192 B / 450 GB/s = 4.1757 ms; t is 3.9 ms.
+          More than 100 % is possible here. A network that itself reduces (NVLS, SHARP) moves about
+          S in each direction instead of 1.75 x S, so the limit is 1.75 times the peak. Of this
+          limit the call reached algbw / peak = 61.2 %.
 """
 # 275.32 x 1.75 / 250: more than even S each way takes.
 TOO_FAST = """\
-          busbw / peak = 481.81 / 250 = 193 %, by the bus bandwidth bound: some link carried busbw.
-          Those bytes take 1,879,048,192 B / 250 GB/s = 7.5162 ms at that speed; t is 3.9 ms.
-          More than 100 % cannot be. Is the peak that of one link among several, or of another link?
-          Or is t not the time of the whole call?
+          busbw / peak = 481.81 / 250 = 193 % (the bus bandwidth bound: some link carried busbw).
+          At this speed the bytes take 1,879,048,192 B / 250 GB/s = 7.5162 ms; t is 3.9 ms.
+          More than 100 % is impossible. Perhaps the peak is that of one link of several, or of
+          another link. Or t is not the time of the whole call.
 """
 # The published 376.71 GB/s of 4 x 8 B200: 194.43 x 2 x 3/4 = 291.65.
 BETWEEN_NODES = """\
-          1.5 x S have to enter or leave some of the 4 nodes, whichever algorithm runs, unless the
-          network itself reduces. 1.5 x algbw / peak = 291.65 / 400 = 72.9 %, by the node bandwidth
-          bound.
-          Those bytes take 25,769,803,776 B / 400 GB/s = 64.425 ms at that speed; t is 88.36 ms.
+          With any algorithm, 1.5 x S must enter or leave some of the 4 nodes, except where the
+          network itself reduces (NVLS, SHARP). 1.5 x algbw / peak = 291.65 / 400 = 72.9 % (the node
+          bandwidth bound).
+          At this speed the bytes take 25,769,803,776 B / 400 GB/s = 64.425 ms; t is 88.36 ms.
 """
 WRONG_KIND_OF_PEAK = """\
-          busbw / peak = 376.71 / 50 = 753 %, by the bus bandwidth bound: some link carried busbw.
-          Those bytes take 33,285,996,544 B / 50 GB/s = 665.72 ms at that speed; t is 88.36 ms.
-          More than 100 % cannot be. Is the peak that of one link among several, or of another link?
-          Or is t not the time of the whole call? Or the peak is of the network between nodes, while
-          most bytes stay within a node: then say what a whole node has, such as --peak
-          400GB/s/node.
+          busbw / peak = 376.71 / 50 = 753 % (the bus bandwidth bound: some link carried busbw).
+          At this speed the bytes take 33,285,996,544 B / 50 GB/s = 665.72 ms; t is 88.36 ms.
+          More than 100 % is impossible. Perhaps the peak is that of one link of several, or of
+          another link. Or t is not the time of the whole call. Or the peak is that of the network
+          between nodes, while most bytes stay within a node: then give the speed of a whole node,
+          such as --peak 400GB/s/node.
 """
 
 
@@ -166,29 +171,31 @@ SAMPLES = [55.3, 49.5, 47.8, 61.0, 50.2, 48.3, 50.4, 49.9, 52.1, 50.9]
 RECORDED = """\
 all_reduce float32 sum in_place, 1 KiB, on 2 ranks: every rank gets all ranks' tensors reduced
 
-where     2 gloo ranks on example (Example Processor), torch 2.13.0+cpu, cpu mode quiet,
+where     2 gloo ranks on example (Example Processor), cpu mode quiet; torch 2.13.0+cpu;
           2026-11-21T00:00:00+00:00.
-size      S = 1,024 bytes: the larger of what one rank's call sends and receives, as nccl-tests
-          prints it.
-          It is one tensor: 256 elements of float32 (count).
-          A rank's send buffer holds S, its receive buffer S; in place, they share memory.
-time      t = 50.3 us, isolated: each call alone. Ranks come together first, then call once and wait
-          for the result; the slowest rank counts, and t is the median over the calls. So long a
-          program waits for its result; what launching costs is in it.
+size      S = 1,024 bytes. This is the larger of what one rank sends and what it receives in a call,
+          as in nccl-tests.
+          It is one tensor of 256 elements of float32 (count).
+          The send buffer of a rank holds S. Its receive buffer holds S. Both are the same memory
+          (in place).
+time      t = 50.3 us (isolated). Each call is timed alone. The ranks are aligned, call once and
+          wait for the result. The slowest rank counts, and t is the median of the calls. This is
+          the time that a program waits for a result. It includes the cost of launching the call.
           There were 10 iterations. The 95 % interval of the median is 48.3 us to 55.3 us
           (± 6.96 %).
-          Sampling stopped (budget) because the time for one case was used up before the interval
-          became narrow enough.
-          3 elements of the result were wrong: trust nothing here.
+          Sampling stopped (budget): the time for one case was used up before the interval was
+          narrow enough.
+          3 elements are wrong in the results: do not use this time.
 algbw     S / t = 1,024 B / 50.3 us = 0.020358 GB/s (1 GB is 10⁹ bytes)
-          How fast a call gets its data done; not the speed of any link.
+          This is how fast one call moves its data. It is not the speed of a link.
 busbw     algbw x 2(n-1)/n = 0.020358 x 2(2-1)/2 = 0.020358 x 1 = 0.020358 GB/s
-          Why: 2(n-1)/n x S = 1,024 bytes have to pass some rank's link one way, whichever algorithm
-          runs. busbw is the least speed that link had. So it can be held against the link's own
-          speed, and compared between numbers of ranks; algbw cannot.
-latency   At least ceil(log2 n) = ceil(log2 2) = 1 message has to follow one another, however few
-          the bytes. Small sizes wait for that, and their bandwidth says nothing of a link.
-peak      None given. --peak 450GB/s, or a link of `commbench links`, holds busbw against it.
+          With any algorithm, 2(n-1)/n x S = 1,024 bytes must cross the link of some rank in one
+          direction. So that link carried at least busbw. Compare busbw, not algbw, with the speed
+          of a link, and between different numbers of ranks.
+latency   Even for the smallest S at least ceil(log2 n) = ceil(log2 2) = 1 message must be sent. At
+          small sizes this is most of the time, so the bandwidth there says little about a link.
+peak      None was given. --peak compares busbw with a speed such as 450GB/s, or with a link of
+          `commbench links`.
 """
 
 
@@ -207,29 +214,30 @@ def test_a_row_of_a_run_is_explained_with_its_samples_and_place(
 A_RUN = """\
 all_reduce-barrier
 
-where     2 gloo ranks on example (Example Processor), torch 2.13.0+cpu, cpu mode quiet,
+where     2 gloo ranks on example (Example Processor), cpu mode quiet; torch 2.13.0+cpu;
           2026-11-21T00:00:00+00:00.
-size      S: the larger of what one rank's call sends and receives, as in nccl-tests.
-count     Elements of the tensor, or of one rank's block where S is cut into blocks.
-time      t: per iteration the slowest rank, then the median over the iterations.
-interval  Where the true median of this run lies with 95 % confidence. A wide one: noise.
-n         Iterations timed.
-algbw     S / t: how fast the data of a call get done.
-busbw     algbw x factor: what a rank's link had to carry at least; compare that to a link.
-wrong     Elements of the result that differ from what they must be; empty: not checked.
-timing    isolated: each call alone. Ranks come together first, then call once and wait for the
-          result; the slowest rank counts, and t is the median over the calls. So long a program
-          waits for its result; what launching costs is in it.
+size      S: the larger of what one rank sends and what it receives in a call.
+count     Elements of the tensor, or of one rank's block where S consists of blocks.
+time      t: the slowest rank of each iteration, then the median of the iterations.
+interval  The 95 % confidence interval of this median. A wide interval means noise.
+n         Number of timed iterations.
+algbw     S / t: how fast one call moves its data.
+busbw     algbw x factor: the least that some rank's link carried. Compare it with a link.
+wrong     Wrong elements of the results. An empty cell: they were not checked.
+timing    isolated: Each call is timed alone. The ranks are aligned, call once and wait for the
+          result. The slowest rank counts, and t is the median of the calls. This is the time that a
+          program waits for a result. It includes the cost of launching the call.
 
-all_reduce float32 sum in_place: every rank gets all ranks' tensors reduced. S = 4 KiB, t
-= 8.286 ms, isolated, 3 iterations. algbw = S / t = 0.00049433 GB/s. busbw = algbw x 2(n-1)/n
-= 0.00049433 x 1 = 0.00049433 GB/s (n = 2). That is 0.049 % of 1 GB/s (bus bandwidth bound).
+all_reduce float32 sum in_place: every rank gets all ranks' tensors reduced. S = 4 KiB,
+t = 8.286 ms, isolated, 3 iterations. algbw = S / t = 0.00049433 GB/s. busbw = algbw x
+2(n-1)/n = 0.00049433 x 1 = 0.00049433 GB/s (n = 2). That is 0.049 % of 1 GB/s (bus bandwidth
+bound).
 
-barrier: no rank leaves before all have entered. t = 5.5963 ms, isolated, 3 iterations. It has no
+barrier: no rank leaves before all have entered. t = 5.5963 ms, isolated, 3 iterations. There is no
 bandwidth.
 
-That is the largest size of each kind. For others, with everything about them: commbench explain run
---op OP --size SIZE
+Only the largest size of each kind is explained here. For another size: commbench explain run --op
+OP --size SIZE
 """
 
 
@@ -244,7 +252,7 @@ def test_a_row_that_was_not_timed_says_why(commbench: Commbench, tmp_path: Path)
     write_run(tmp_path, samples_s=[], status="unsupported", reason="gloo refuses it")
     text = explained(commbench, "run --size 1K")
     assert text.endswith(
-        "\ntime      Nothing was timed. The case is unsupported: gloo refuses it\n"
+        "\ntime      This case was not timed. It is unsupported: gloo refuses it\n"
     )
 
 
@@ -258,8 +266,8 @@ REFUSED = {
         "write for example: commbench explain barrier --ranks 8 --time 120us",
     ),
     "barrier --ranks 2 --time 3us --size 8": (
-        "barrier moves no data, and --size 8 says nothing of it",
-        "leave --size out",
+        "--size 8 has no meaning for barrier, which moves no data",
+        "leave out --size",
     ),
     "all_reduce --ranks 8 --size 1G --time 4.2": (
         "time '4.2' has no unit",
@@ -270,8 +278,8 @@ REFUSED = {
         "known: isolated, pipelined",
     ),
     "all_reduce --ranks 8 --size 1G --time 4.2ms --op all_reduce": (
-        "--op all_reduce is for a run, and all_reduce is none",
-        "leave --op out",
+        "--op all_reduce chooses rows of a run, but all_reduce is an operation",
+        "leave out --op",
     ),
     "all_reduce --peak 450": (
         "peak '450' has no unit",
@@ -310,3 +318,27 @@ def test_a_run_that_is_not_there_is_an_unreadable_file(commbench: Commbench) -> 
     ended = commbench("explain", "results/none")
     assert ended.code == 6
     assert ended.err.startswith("error: there is no file, folder or run 'results/none'\n")
+
+
+def test_another_tools_figures_are_explained_by_what_its_file_says(commbench: Commbench) -> None:
+    text = explained(commbench, f"{LOG} --op all_reduce --size 1M").split("\n\n\n")[0]
+    where, _, rest = text.partition("\nwhere     ")[2].partition("\nsize      ")
+    assert " ".join(where.split()) == (
+        "8 nccl ranks on localhost (A100-SXM4-40GB); measured by nccl-tests, imported from "
+        "nccl_allreduce.log."
+    )
+    time = rest.partition("\ntime      ")[2].partition("\nalgbw     ")[0]
+    assert " ".join(time.split()) == (
+        "t = 74.78 us (pipelined). Mean over 20 iterations, mean over ranks, as printed by "
+        "nccl-tests. The samples are unknown."
+    )
+    assert commbench("import", str(LOG), "--op", "all_reduce", "--output", "here").code == 0
+    whole = explained(commbench, "here")
+    assert "median" not in whole and "interval" not in whole
+
+
+def test_one_message_and_one_iteration_are_singular(commbench: Commbench, tmp_path: Path) -> None:
+    text = explained(commbench, "all_gather --ranks 2 --size 1M --time 1ms")
+    assert "= 1 message must be sent." in text
+    write_run(tmp_path, samples_s=[1e-3])
+    assert "There were 1 iteration" not in explained(commbench, "run --size 1K")

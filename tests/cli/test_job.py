@@ -36,7 +36,9 @@ REFUSED = {
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier\n"
     ),
-    f"{SLURM} -- --root 4": "error: --root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n",
+    f"{SLURM} -- --op gather --root 4": (
+        "error: --root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n"
+    ),
     f"{SLURM} -- --nnodes 2": (
         "error: --nnodes after the -- does not go with a job\nhint: say --nodes before the --\n"
     ),
@@ -62,7 +64,7 @@ REFUSED = {
         "error: --env 'NCCL_ALGO' sets no variable\nhint: write --env NAME=VALUE\n"
     ),
     f"{KUBERNETES} --kind mpijob": (
-        "error: unknown kind 'mpijob'\nhint: did you mean trainjob? known: trainjob, pytorchjob\n"
+        "error: unknown kind 'mpijob'\nhint: known: trainjob, pytorchjob\n"
     ),
     f"{KUBERNETES} --name All_Reduce": (
         "error: --name 'All_Reduce' is not one that can be\n"

@@ -2,15 +2,13 @@
 
 import json
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
-from commands import Commbench, Ended
-from synthetic import steady, synthetic_run
-
-from commbench.results.run_folder import create_folder
-from commbench.sweep.runner import Sweep, write_sweep
-from commbench.sweep.settings import Setting
+from commands import Commbench, Ended, start_command
+from synthetic_sweep import synthetic_sweep
 
 SWEEP = [
     "sweep", "--vary", "cpu-mode=quiet,plain", "--op", "all_reduce,barrier", "--sizes", "1K,64K",
@@ -32,18 +30,22 @@ def test_every_setting_is_measured_in_every_round(swept: tuple[Ended, Path]) -> 
     runs = {f"{path.parent.name}/{path.name}" for path in (where / "swept").glob("*/round-*")}
     assert runs == {f"cpu-mode={mode}/round-{n}" for mode in ("quiet", "plain") for n in (1, 2)}
     lines = ended.err.splitlines()
-    assert lines[0] == "2 settings, 2 rounds; in swept"
+    assert lines[0] == "2 settings x 2 rounds = 4 runs; in swept"
     assert [line[:5] for line in lines[1:5]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
     assert lines[-1] == "results are in swept"
 
 
-def test_the_verdict_names_the_best_for_each_size_and_over_all(swept: tuple[Ended, Path]) -> None:
+def test_the_answer_is_a_sentence_for_each_kind_and_a_table(swept: tuple[Ended, Path]) -> None:
     out = swept[0].out
     assert max(map(len, out.splitlines())) <= 100
-    for head in ("all_reduce float32 sum in_place\n", "barrier\n", "Best by size:", "Over all:"):
-        assert head in out
-    for mode in ("quiet", "plain"):
-        assert f"cpu-mode={mode}" in out
+    lines = out.splitlines()
+    assert lines[0] == (
+        "Sweep of cpu-mode (quiet, plain): 2 settings, 2 rounds, 2 gloo ranks on cpu."
+    )
+    assert lines[1].startswith("all_reduce float32 sum in_place: ")
+    assert " times as long as " in lines[1]
+    assert any(line.split() == ["size", "quiet", "plain", "quiet", "interval"] for line in lines)
+    assert "2 rounds are too few to tell settings apart" in out
 
 
 def test_it_is_described_and_drawn(swept: tuple[Ended, Path]) -> None:
@@ -51,6 +53,10 @@ def test_it_is_described_and_drawn(swept: tuple[Ended, Path]) -> None:
     described = json.loads((folder / "sweep.json").read_text())
     assert (described["format"], described["rounds"], len(described["settings"])) == (1, 2, 2)
     assert {"busbw.png", "time.png"} <= {path.name for path in folder.iterdir()}
+    rows = (folder / "sweep.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * 3
+    assert rows[0].startswith("operation,dtype,")
+    assert {row.split(",")[-1] for row in rows[1:]} == {"ok"}
 
 
 def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[Ended, Path],
@@ -61,32 +67,18 @@ def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[End
     cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
     ended = commbench("sweep", "--resume", "swept")
     assert ended.code == 0, ended.err
-    assert ended.err.count("done before") == 2
+    assert ended.err.startswith("2 settings x 2 rounds = 4 runs, 2 of them before; in swept\n[1/2]")
     assert (tmp_path / "swept" / "cpu-mode=plain" / "round-2" / "run.jsonl").exists()
     assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
 
 
-def a_sweep(folder: Path, *rounds: int, wrong_in: int = 0) -> None:
-    """A made-up sweep of two settings; of the second these rounds were completed, and the case of
-    16 KiB is wrong in one of them."""
-    settings = (Setting((), (("cpu-mode", "quiet"),)), Setting((), (("cpu-mode", "plain"),)))
-    create_folder(folder)
-    nothing: tuple[()] = ()
-    write_sweep(folder, Sweep(settings, (nothing,) * 2, (nothing,) * 2, 2, 0, "", 0.1))
-    for setting, done, scale in zip(settings, ((1, 2), rounds), (1e-9, 1.3e-9), strict=True):
-        for round_ in done:
-            wrong = setting == settings[1] and round_ == wrong_in
-            synthetic_run(folder / setting.slug / f"round-{round_}", "r",
-                        lambda case, s=scale: steady(case.size_bytes * s + 1e-5),
-                        statuses={1 << 14: "wrong"} if wrong else None)  # fmt: skip
-
-
 def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Path) -> None:
-    a_sweep(tmp_path / "swept", 1, 2)
+    synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
     resumed = commbench("sweep", "--resume", "swept")
     assert resumed.code == 0, resumed.err
-    assert "by no more than 10.0 %" in resumed.out
-    assert "all_reduce float32 sum in_place 1 KiB: cpu-mode=quiet = cpu-mode=plain" in resumed.out
+    assert ": plain takes 1.30 times as long as quiet from 1 KiB to 1 MiB (1." in " ".join(
+        resumed.out.split()
+    )
     shown = commbench("show", "swept")
     assert (shown.code, shown.out, shown.err) == (0, resumed.out, "")
     pictures = {"busbw.png", "time.png"}
@@ -95,27 +87,32 @@ def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Pa
     assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
 
 
+def test_a_wider_tolerance_makes_ties(commbench: Commbench, tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
+    out = commbench("sweep", "--resume", "swept", "--tolerance", "50%").out
+    assert ": no difference above 50 %." in " ".join(out.split())
+    assert out.count(" us =") == 3  # and one above a millisecond
+
+
 def test_a_setting_that_is_wrong_in_a_later_round_ends_the_sweep_with_5(
     commbench: Commbench, tmp_path: Path
 ) -> None:
-    a_sweep(tmp_path / "swept", 1, 2, wrong_in=2)
+    synthetic_sweep(tmp_path / "swept", statuses={(1, 2): {1 << 14: "wrong"}})
     ended = commbench("sweep", "--resume", "swept")
     assert ended.code == 5
     assert "error: under cpu-mode=plain all_reduce" in ended.err
-    assert "16 KiB" not in ended.out.partition("Best by size:")[0]
-    assert "256 KiB" in ended.out
+    row = next(line for line in ended.out.splitlines() if "16 KiB" in line and "us" in line)
+    assert row.split()[-1] == "wrong"
 
 
 def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> None:
-    a_sweep(tmp_path / "swept", 2)
+    synthetic_sweep(tmp_path / "swept", missing={(1, 1)})
     shown = commbench("show", "swept")
     assert shown.code == 0
-    assert shown.err == (
-        "1 of 4 rounds are missing; `commbench sweep --resume swept` goes on with it\n"
-    )
+    assert shown.err == "1 of 6 runs are missing; `commbench sweep --resume swept` makes them\n"
     refused = commbench("show", "swept", "--peak", "1GB/s")
     assert (refused.code, refused.err) == (
-        2, "error: swept is a sweep, which is shown in one way\nhint: leave out the options\n"
+        2, "error: swept is a sweep, and a sweep has one form only\nhint: leave out the options\n"
     )  # fmt: skip
     shutil.rmtree(tmp_path / "swept" / "cpu-mode=plain")
     shutil.rmtree(tmp_path / "swept" / "cpu-mode=quiet")
@@ -123,19 +120,44 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
     assert (nothing.code, nothing.err) == (
         6,
         "error: no round of the sweep swept was completed\n"
-        "hint: `commbench sweep --resume swept` goes on with it\n",
+        "hint: `commbench sweep --resume swept` continues it\n",
     )
 
 
-@pytest.mark.full
-def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
+def test_ctrl_c_names_the_line_that_resumes(tmp_path: Path) -> None:
+    process = start_command(
+        tmp_path, "sweep", "--vary", "cpu-mode=quiet,plain", "--sizes", "1K", "--iters", "100000",
+        "--rounds", "1", "--output", "swept",
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("swept/*/round-1/run.jsonl")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    ended = process.finish()
+    assert ended.code == 130, ended.err
+    assert ended.err.splitlines()[-2:] == [
+        "error: stopped by SIGINT", "hint: `commbench sweep --resume swept` continues it"
+    ]  # fmt: skip
+
+
+def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
     commbench: Commbench,
 ) -> None:
     ended = commbench("sweep", "--env", "GLOO_SOCKET_IFNAME=lo,nowhere0", "--sizes", "1K",
-                      "--iters", "2", "--rounds", "1", "--output", "swept")  # fmt: skip
-    assert ended.code == 0, ended.err
-    assert "Not measured, or not in every round:" in ended.out
-    assert "GLOO_SOCKET_IFNAME=nowhere0: " in ended.out
+                      "--iters", "2", "--rounds", "2", "--output", "swept")  # fmt: skip
+    assert ended.code == 1, ended.err
+    assert "only lo was measured: there is nothing to compare it with." in ended.out
+    failed = " ".join(ended.out.partition("Failed:\n")[2].split())
+    assert failed == (
+        "GLOO_SOCKET_IFNAME=nowhere0: rank 0 could not join a gloo group: Unable to find address "
+        "for: nowhere0 (0 of 2 rounds measured)"
+    )
+    assert ended.err.count("nowhere0  skipped: this setting failed before") == 1
+    assert ended.err.splitlines()[-2:] == [
+        "error: 1 of 2 settings failed: GLOO_SOCKET_IFNAME=nowhere0",
+        "hint: `commbench sweep --resume swept` tries again",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +174,10 @@ def test_a_setting_that_cannot_be_measured_is_told_and_the_others_go_on(
         ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
         ("--vary cpu-mode=quiet,plain --rounds 0", 2, "--rounds is 0"),
         ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),
+        ("--vary cpu-mode=quiet,plain --sizes 1K --export nccl-tuner", 3,
+         "--export nccl-tuner needs the backend nccl, and this sweep uses gloo"),
+        ("--resume nowhere --iters 5", 2,
+         "--resume continues with the settings that the folder describes"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sweep_is_two_lines(

@@ -88,7 +88,7 @@ def test_a_sweep_of_algorithms_learns_what_nccl_chose(tmp_path: Path) -> None:
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
-    assert "NCCL chose" in ended.stdout
+    assert "NCCL selected" in ended.stdout
     lines = (tmp_path / "swept" / "nccl-tuner.csv").read_text().splitlines()
     assert any(line.startswith("allreduce,0,") for line in lines)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commbench.output.table import BOLD, PLAIN, RED, clean, style, table, width
+from commbench.output.table import BOLD, PLAIN, RED, clean, safe, style, table, width
 
 
 class Terminal(io.StringIO):
@@ -100,5 +100,40 @@ def test_styles_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert style("wrong", RED) == "wrong"
     assert table(("a",), [("1",)])[0] == "  a"
     monkeypatch.setattr(sys, "stdout", Terminal())
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
     assert style("wrong", RED) == f"{RED}wrong{PLAIN}"
     assert table(("a",), [("1",)]) == [f"{BOLD}  a{PLAIN}", "  ─", "  1"]
+
+
+LAUNCHED = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_NUM_TASKS")
+
+
+@pytest.mark.parametrize(
+    ("stream", "variables", "is_styled"),
+    [
+        (Terminal(), {}, True),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"NO_COLOR": "", "FORCE_COLOR": ""}, True),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (Terminal(), {"OMPI_COMM_WORLD_RANK": "0"}, False),
+        (Terminal(), {"PMI_RANK": "0"}, False),
+        (Terminal(), {"SLURM_STEP_NUM_TASKS": "2"}, False),
+        (Terminal(), {"SLURM_STEP_NUM_TASKS": "1"}, True),
+        (Terminal(), {"OMPI_COMM_WORLD_RANK": "0", "FORCE_COLOR": "1"}, True),
+        (io.StringIO(), {"FORCE_COLOR": "1"}, True),
+        (io.StringIO(), {"FORCE_COLOR": "0"}, False),
+        (io.StringIO(), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (io.StringIO(), {}, False),
+    ],
+)
+def test_styles_follow_the_terminal_the_launcher_and_the_variables(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, variables: dict[str, str], is_styled: bool
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM", *LAUNCHED):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert (style("wrong", RED) != "wrong") is is_styled
+    assert ("\x1b" in safe(f"{RED}wrong{PLAIN}")) is is_styled

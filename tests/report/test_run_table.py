@@ -47,8 +47,8 @@ def test_a_table_has_the_digits_of_the_intervals_and_a_summary() -> None:
     text = run_text(run_of(plan(sizes=(1 << 10, 1 << 16, 1 << 20), iterations=9)))
     assert text == (
         "mine\n"
-        "2 gloo ranks on node1, cpu, cpu mode quiet; each call alone, slowest rank,\n"
-        "median\n"
+        "2 gloo ranks on node1 (Made-up 9000), cpu mode quiet; each call alone, slowest\n"
+        "rank, median\n"
         "\n"
         "all_reduce float32 sum in_place\n"
         "                                                   algbw    busbw\n"

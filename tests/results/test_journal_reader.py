@@ -84,10 +84,31 @@ def test_a_damaged_line_in_the_middle_is_named_by_its_number(
     path.write_text("".join(lines), encoding="utf-8")
     with pytest.raises(RecordsError) as refused:
         read_run(tmp_path)
-    assert refused.value.message.startswith(f"{path}, line 3, is damaged: ")
+    message = refused.value.message
+    assert message.startswith(f"{path}, line 3, ")
+    where = message.removeprefix(f"{path}, line 3, ")
+    assert re.match(r"(column \d+, )?is damaged: ", where)
+    assert not re.search(r"line \d|column \d.*column \d", where)
     assert refused.value.hint == (
-        "the lines before it are sound; remove it and what follows to read 2 of them"
+        "the lines before it can be read: remove this line and all lines after it"
     )
+
+
+def test_text_that_is_no_json_is_named_by_one_line_and_one_column(
+    lines: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / JOURNAL
+    for damaged, where in (
+        (
+            lines[2][:40] + "\n",
+            "line 3, column 41, is damaged: Expecting property name enclosed in double quotes",
+        ),
+        ('{"kind": }\n', "line 3, column 10, is damaged: Expecting value"),
+    ):
+        path.write_text("".join([*lines[:2], damaged, *lines[3:]]), encoding="utf-8")
+        with pytest.raises(RecordsError) as refused:
+            read_run(tmp_path)
+        assert refused.value.message.startswith(f"{path}, {where}")
 
 
 @pytest.mark.parametrize(

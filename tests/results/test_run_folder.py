@@ -13,6 +13,8 @@ from commbench.analysis.load import load
 from commbench.errors import RecordsError, UsageError
 from commbench.results.run_folder import JOURNAL, create_folder, find_run
 
+FIELDS = len(COLUMNS)
+
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -160,12 +162,14 @@ def broken(lines: list[str], number: int, column: int, value: str) -> list[str]:
         (lambda lines: broken(lines, 2, list(COLUMNS).index("size_bytes"), ""), 2,
          "size_bytes is empty"),
         (lambda lines: broken(lines, 2, list(COLUMNS).index("status"), ""), 2, "status is empty"),
-        (lambda lines: [*lines[:4], lines[4][:90]], 5, "it has 17 fields, the first line 43"),
+        (lambda lines: [*lines[:4], lines[4][:90]], 5,
+         f"it has 17 fields, the first line {FIELDS}"),
         (lambda lines: [*lines[:2], lines[2] + ",1", *lines[3:]], 3,
-         "it has 44 fields, the first line 43"),
+         f"it has {FIELDS + 1} fields, the first line {FIELDS}"),
         (lambda lines: [lines[0], *(line + ",1" for line in lines[1:])], 2,
-         "it has 44 fields, the first line 43"),
-        (lambda lines: [*lines[:3], "", *lines[3:]], 4, "it has 0 fields, the first line 43"),
+         f"it has {FIELDS + 1} fields, the first line {FIELDS}"),
+        (lambda lines: [*lines[:3], "", *lines[3:]], 4,
+         f"it has 0 fields, the first line {FIELDS}"),
         (lambda lines: [*lines, *lines], 6, "world_size is 'world_size'"),
     ],
 )  # fmt: skip

@@ -252,8 +252,21 @@ some_options = st.builds(
 )
 
 
+def with_effect(asked: RunOptions) -> RunOptions:
+    """The options without those that have no effect beside the others."""
+    default = options()
+    operations = [OPERATIONS[name] for name in asked.op]
+    if asked.iters is not None:
+        asked = replace(asked, precision=default.precision, budget=default.budget)
+    if not any(operation.rooted for operation in operations):
+        asked = replace(asked, root=default.root)
+    if not any(operation.reduces for operation in operations):
+        asked = replace(asked, reduce_op=default.reduce_op)
+    return asked
+
+
 @settings(deadline=None, max_examples=60)
-@given(some_options)
+@given(some_options.map(with_effect))
 def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions) -> None:
     again = parse_words(asked.arguments())
     assert again == asked
@@ -263,7 +276,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
 def test_the_arguments_of_a_plain_request_are_its_defaults() -> None:
     assert replace(options(), output=Path("here")).arguments() == [
         "--op=all_reduce", "--sizes=1K", "--dtype=float32", "--reduce-op=sum", "--root=0",
-        "--placement=natural", "--timeout=120", "--check",
+        "--placement=natural", "--check", "--timeout=120",
     ]  # fmt: skip
 
 
@@ -273,7 +286,7 @@ def test_the_arguments_say_how_to_sample_where_that_is_unusual() -> None:
         rounding="nccl-tests", peak="25GB/s",
     )  # fmt: skip
     assert [word for word in asked.arguments() if word not in options().arguments()] == [
-        "--rounding=nccl-tests", "--precision=0.01", "--budget=1.5", "--timing=both",
+        "--rounding=nccl-tests", "--timing=both", "--precision=0.01", "--budget=1.5",
         "--order=ascending", "--seed=7", "--peak=25GB/s",
     ]  # fmt: skip
 
@@ -295,6 +308,19 @@ def test_what_is_no_fraction_is_refused(text: str) -> None:
         parse_percentage(text)
     assert refused.value.message == f"{text!r} is not a fraction"
     assert refused.value.hint == "write 10% or 0.1"
+
+
+@pytest.mark.parametrize(("text", "hint"), [("5", "5% or 0.05"), ("1", "1% or 0.01")])
+def test_a_number_without_a_percent_sign_gets_both_meanings(text: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_percentage(text)
+    assert refused.value.hint == f"write {hint}"
+
+
+def test_an_option_of_the_default_value_is_never_without_effect() -> None:
+    """Ranks that join get every option of the plan, also those that change nothing."""
+    asked = ["--op=barrier", "--reduce-op=sum", "--root=0", "--iters=5", "--precision=5%"]
+    assert parse_words(asked).iters == 5
 
 
 def test_the_options_of_the_plans_messages_are_those_of_the_table() -> None:

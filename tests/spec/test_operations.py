@@ -147,7 +147,15 @@ def test_an_operation_is_found_in_any_case_and_with_hyphens(spelling: str, name:
 
 @pytest.mark.parametrize(
     ("spelling", "meant"),
-    [("allreduce", "all_reduce"), ("alltoall", "all_to_all"), ("sendrecv", "send_recv")],
+    [
+        ("allreduce", "all_reduce"),
+        ("alltoall", "all_to_all"),
+        ("sendrecv", "send_recv"),
+        ("alltoall_perf", "all_to_all"),
+        ("bcast", "broadcast"),
+        ("p2p", "send_recv"),
+        ("reduce_scatter_tensor", "reduce_scatter"),
+    ],
 )
 def test_another_programs_name_of_an_operation_gets_ours_as_a_hint(
     spelling: str, meant: str
@@ -212,6 +220,13 @@ def test_a_reduce_operation_is_found_in_any_case_and_is_one_of_torchs() -> None:
     with pytest.raises(UsageError, match="unknown reduce op 'summ'") as refused:
         find_reduce_op("summ")
     assert refused.value.hint.startswith("did you mean sum? ")
+    for spelling, meant in (("Mean", "avg"), ("product", "prod"), ("maximum", "max")):
+        with pytest.raises(UsageError) as refused:
+            find_reduce_op(spelling)
+        assert refused.value.hint.startswith(f"did you mean {meant}? ")
+    with pytest.raises(UsageError) as refused:
+        find_reduce_op("norm")
+    assert refused.value.hint.startswith("known: sum, ")
 
 
 def test_every_name_that_a_backend_refuses_is_a_known_one() -> None:

@@ -6,11 +6,16 @@ from commbench.errors import UsageError
 from commbench.sweep.settings import (
     Setting,
     make_axes,
+    make_settings,
     order_rounds,
-    parse_settings,
+    parse_values,
     require_read,
     short_names,
 )
+
+
+def parse_settings(variables: list[str], options: list[str]) -> tuple[Setting, ...]:
+    return make_settings(parse_values(variables, "env"), parse_values(options, "vary"))
 
 
 def test_every_combination_is_a_setting_in_the_order_given() -> None:

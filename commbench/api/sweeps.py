@@ -1,0 +1,102 @@
+"""Sweeps from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commbench.errors import CommbenchError
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+
+if TYPE_CHECKING:
+    from commbench.sweep.result import SweepResult
+    from commbench.sweep.session import SweepListener, SweepOptions
+    from commbench.sweep.settings import Setting
+
+
+def sweep(
+    *,
+    env: Mapping[str, Sequence[str]] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    rounds: int = 3,
+    tolerance: str | float = "5%",
+    label: str | None = None,
+    output: str | Path | None = None,
+    export: str | None = None,
+    force: bool = False,
+    **options: Any,
+) -> SweepResult:
+    """Measure the same cases under every combination of settings.
+
+    `env` has the values of environment variables ("-" leaves one unset), `vary` those of options of
+    `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
+    other keywords are the options of `commbench run`, as for `run`. Settings that could not be
+    measured are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
+    """
+    from commbench.sweep.session import SweepOptions
+    from commbench.sweep.settings import make_settings
+    from commbench.units import parse_percentage
+
+    varied = {name.replace("_", "-"): tuple(map(str, v)) for name, v in (vary or {}).items()}
+    settings = make_settings({name: tuple(v) for name, v in (env or {}).items()}, varied)
+
+    def parse(setting: Setting) -> RunOptions:
+        names = {name.replace("-", "_"): value for name, value in setting.options}
+        values = {n: int(v) if RUN_OPTIONS[n].type == int | None else v for n, v in names.items()}
+        return parse_options({"plots": False, **options, **values}, "api", "sweep")
+
+    return run_sweep(
+        SweepOptions(
+            settings=settings,
+            runs=tuple(map(parse, settings)),
+            rounds=rounds,
+            tolerance=parse_percentage(str(tolerance), "tolerance"),
+            label=label,
+            output=None if output is None else Path(output),
+            export=export,
+            force=force,
+        ),
+        _SilentListener(),
+    )
+
+
+class _SilentListener:
+    """Ignores what a sweep tells; its progress goes to standard error by itself."""
+
+    def status(self, line: str) -> None:
+        pass
+
+    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:
+        pass
+
+
+def run_sweep(options: SweepOptions, listener: SweepListener) -> SweepResult:
+    """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results."""
+    from commbench.runner.process_state import restored_process_state
+    from commbench.sweep import session
+
+    with restored_process_state():
+        return session.start(options, listener)
+
+
+def resume_sweep(
+    sweep: str | Path,
+    listener: SweepListener | None = None,
+    *,
+    tolerance: float | None = None,
+    export: str | None = None,
+) -> SweepResult:
+    """Measure what is missing of a sweep: its folder, or its name under results/."""
+    from commbench.runner.process_state import restored_process_state
+    from commbench.sweep import session
+
+    with restored_process_state():
+        return session.resume(str(sweep), listener or _SilentListener(), tolerance, export)
+
+
+def load_sweep(sweep: str | Path) -> SweepResult:
+    """Load a sweep by its folder, or by its name under results/; RecordsError if there is none."""
+    from commbench.sweep.result import load_sweep
+
+    return load_sweep(sweep)

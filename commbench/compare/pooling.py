@@ -1,0 +1,298 @@
+"""The pooled ratio of neighbouring sizes, by a meta-analysis of their log ratios.
+
+The rows of a kind of case are cut into ranges of sizes where the ratio really changes. Within a
+range the rows are pooled with random effects. With y the log ratio of a row and v its variance,
+from its 95 % interval, w = 1/v, and all sums over the k rows:
+
+    m     = sum(w y) / sum(w)                         Q = sum(w (y - m)^2)
+    tau^2 = max(0, (Q - (k - 1)) / (sum(w) - sum(w^2) / sum(w)))
+    u     = 1 / (v + tau^2)                           pooled = sum(u y) / sum(u)
+    q     = max(1, sum(u (y - pooled)^2) / (k - 1))
+    se^2  = q / sum(u)                                interval = pooled +- t(k - 1) se
+
+tau^2: DerSimonian and Laird, Controlled Clinical Trials 7 (1986). The interval: Hartung and Knapp,
+Statistics in Medicine 20 (2001), with q at least 1: Roever, Knapp and Friede, BMC Medical Research
+Methodology 15 (2015). It grows where rows differ by more than their intervals explain.
+
+Rows of one run are not independent: the host may be slow while all of them are measured. Then the
+batches of one round are slow in many rows. The variance of each side is multiplied by the design
+effect of rounds, or of launches if that is larger, as statistics.design_effect does for one row.
+Errors of rows are at most equal, and the interval never reaches beyond those of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, inf, log, sqrt
+from operator import mul
+from typing import Any, NamedTuple
+
+from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import UNDISTURBED, chi_square_limit, student
+from commbench.compare.ratio import (
+    SAME,
+    UNDECIDED,
+    MedianCI,
+    decide_verdict,
+    row_times,
+    time_ratio,
+    undisturbed_times,
+)
+from commbench.units import MICRO
+
+_Z = 1.959963984540054
+_CHANGE_SIGMA = 3.0
+"""By how many standard errors a row has to differ from its range to begin a new one."""
+_CHANGE_SHARE = 0.25
+"""And by which share of the log ratio of the range: 1.5 and 1.6 times are one range."""
+_LEAST_VARIANCE = 1e-8
+"""Of a log ratio: one of 0.01 %. Samples that are all equal have none."""
+
+
+class PooledRatio(NamedTuple):
+    """Neighbouring sizes of one kind of case, and what they say together."""
+
+    kind: str
+    low_bytes: int
+    high_bytes: int
+    rows: int
+    """How many rows were pooled."""
+    ratio: float | None
+    """Time of B over time of A."""
+    ratio_ci_low: float | None
+    ratio_ci_high: float | None
+    """The ends of its 95 % interval; None where no row has one."""
+    verdict: str
+    """`slower`, `faster`, `same` or `undecided`."""
+    undisturbed_ratio: float | None
+    """The same of undisturbed calls, the 5th percentile of the times; None where no row has it."""
+    undisturbed_ci_low: float | None
+    undisturbed_ci_high: float | None
+    undisturbed_verdict: str
+    """Empty where there is no ratio."""
+
+    @property
+    def smallest_difference(self) -> float | None:
+        """The smallest difference that could have been shown: 0.04 for 4 %; None: not known."""
+        if self.ratio_ci_low is None or self.ratio_ci_high is None or not self.ratio_ci_low:
+            return None
+        return sqrt(self.ratio_ci_high / self.ratio_ci_low) - 1
+
+
+class PooledRow(NamedTuple):
+    """One row of a comparison, with what pooling needs of it."""
+
+    row: Any
+    """The ComparedRow."""
+    samples_a: ResultRow | None = None
+    samples_b: ResultRow | None = None
+    """Its sides with their samples; None where a run has none."""
+
+
+class _Estimate(NamedTuple):
+    """The log ratio of a row, its variance, and the ends of its interval."""
+
+    value: float
+    variance: float
+    low: float
+    high: float
+    of: PooledRow
+
+
+class _Range(NamedTuple):
+    """Neighbouring rows, those of them that have an interval, and their pooled ratio."""
+
+    rows: list[PooledRow]
+    estimates: list[_Estimate]
+    ratio: MedianCI
+    verdict: str
+
+
+def pool_kind(kind: str, rows: Sequence[PooledRow], tolerance: float) -> list[PooledRatio]:
+    """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
+
+    A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
+    the range's log ratio, and by more than three standard errors. Neighbouring ranges that are both
+    `same`, or both `undecided`, become one.
+    """
+    ranges: list[_Range] = []
+    for cut, estimates in _cut(rows, log(1 + tolerance)):
+        found = _make_range(cut, estimates, tolerance)
+        while ranges and found.verdict == ranges[-1].verdict and found.verdict in (SAME, UNDECIDED):
+            before = ranges.pop()
+            found = _make_range(
+                before.rows + found.rows, before.estimates + found.estimates, tolerance
+            )
+        ranges.append(found)
+    return [_pooled_ratio(kind, found, tolerance) for found in ranges]
+
+
+def _cut(
+    rows: Sequence[PooledRow], margin: float
+) -> Iterator[tuple[list[PooledRow], list[_Estimate]]]:
+    current: list[PooledRow] = []
+    estimates: list[_Estimate] = []
+    weights = mean = noise = 0.0
+    for of in rows:
+        row = of.row
+        found = _estimate(of, row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+        value, variance = (found.value, found.variance) if found else (log(row.ratio), 0.0)
+        change = abs(value - mean)
+        if (
+            current
+            and change > max(margin, _CHANGE_SHARE * abs(mean))
+            and change > _CHANGE_SIGMA * sqrt(variance + noise / weights**2)
+        ):
+            yield current, estimates
+            current, estimates, weights, mean, noise = [], [], 0.0, 0.0, 0.0
+        current.append(of)
+        if found:
+            estimates.append(found)
+        # With the margin in it, no single precise row decides what the mean of the range is.
+        weight = 1 / (variance + margin * margin + _LEAST_VARIANCE)
+        weights += weight
+        noise += weight * weight * variance
+        mean += (value - mean) * weight / weights
+    if current:
+        yield current, estimates
+
+
+def _estimate(
+    of: PooledRow, ratio: float | None, low: float | None, high: float | None
+) -> _Estimate | None:
+    """None where the ratio has no finite interval."""
+    if not ratio or not low or high is None or high == inf:
+        return None
+    log_low, log_high = log(low), log(high)
+    deviation = (log_high - log_low) / (2 * _Z)
+    variance = deviation * deviation + _LEAST_VARIANCE
+    return _Estimate(log(ratio), variance, log_low, log_high, of)
+
+
+def _make_range(rows: list[PooledRow], estimates: list[_Estimate], tolerance: float) -> _Range:
+    if estimates:
+        ratio = _pool(estimates, 0.5)
+    else:
+        mean = sum(log(of.row.ratio) for of in rows) / len(rows)
+        ratio = MedianCI(exp(mean), None, None)
+    return _Range(rows, estimates, ratio, decide_verdict(ratio, tolerance))
+
+
+def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
+    estimates = []
+    for of in found.rows:
+        a, b = of.row.a, of.row.b
+        if a.time_p5_us and b.time_p5_us:
+            low = time_ratio(undisturbed_times(a), undisturbed_times(b))
+            if low.median and (estimate := _estimate(of, *low)):
+                estimates.append(estimate)
+    # A few rows do not speak for a range.
+    is_known = 2 * len(estimates) > len(found.rows)
+    undisturbed = _pool(estimates, UNDISTURBED) if is_known else MedianCI(None, None, None)
+    first, last = (of.row.a.size_bytes for of in (found.rows[0], found.rows[-1]))
+    return PooledRatio(
+        kind, first, last, len(found.rows), *found.ratio, found.verdict, *undisturbed,
+        decide_verdict(undisturbed, tolerance) if is_known else "",
+    )  # fmt: skip
+
+
+def _pool(estimates: Sequence[_Estimate], fraction: float) -> MedianCI:
+    """The pooled ratio of one or more rows. `fraction` is the quantile of the times that the ratios
+    compare."""
+    if len(estimates) == 1:
+        (only,) = estimates
+        return MedianCI(exp(only.value), exp(only.low), exp(only.high))
+    variances = [e.variance for e in estimates]
+    weights, mean, half = random_effects([e.value for e in estimates], variances)
+    shared = _shared_variance(
+        [(e.of.row.a, e.of.samples_a) for e in estimates], weights, fraction
+    ) + _shared_variance([(e.of.row.b, e.of.samples_b) for e in estimates], weights, fraction)
+    if shared:
+        apart = sum(w * w * v for w, v in zip(weights, variances, strict=True))
+        equal = sum(w * sqrt(v) for w, v in zip(weights, variances, strict=True)) ** 2
+        half = sqrt(half * half + _Z * _Z * min(shared, equal - apart))
+    low, high = min(e.low for e in estimates), max(e.high for e in estimates)
+    return MedianCI(exp(mean), exp(max(mean - half, low)), exp(min(mean + half, high)))
+
+
+def random_effects(
+    values: Sequence[float], variances: Sequence[float]
+) -> tuple[list[float], float, float]:
+    """The weights (their sum is 1), the pooled value and half its 95 % interval, of two or more
+    values with their variances, by the formulas above."""
+    degrees = len(values) - 1
+    weights = [1 / variance for variance in variances]
+    total = sum(weights)
+    mean = sum(map(mul, weights, values)) / total
+    heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
+    spread = total - sum(w * w for w in weights) / total
+    tau2 = max(0.0, (heterogeneity - degrees) / spread)
+    if tau2:
+        weights = [1 / (variance + tau2) for variance in variances]
+        total = sum(weights)
+        mean = sum(map(mul, weights, values)) / total
+        heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
+    half = student(degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
+    return [weight / total for weight in weights], mean, half
+
+
+def _shared_variance(
+    side: Sequence[tuple[Any, ResultRow | None]], weights: Sequence[float], fraction: float
+) -> float:
+    """The variance that errors common to the rows of one side add to the pooled log ratio."""
+    rounds: list[dict[Any, float]] = []
+    launches: list[dict[Any, float]] = []
+    variance = 0.0
+    if any(samples is None for _, samples in side):
+        return 0.0
+    for (row, samples), weight in zip(side, weights, strict=True):
+        times = row_times(row) if fraction == 0.5 else undisturbed_times(row)
+        if not samples or not times.low or not times.median or times.high is None:
+            return 0.0
+        deviation = weight * log(times.high / times.low) / (2 * _Z)
+        variance += deviation * deviation
+        excess = _excess_by_round(samples, times.median)
+        of_launch: dict[Any, float] = {}
+        for (launch, _), value in excess.items():
+            of_launch[launch] = of_launch.get(launch, 0.0) + value
+        rounds.append(_scaled(excess, deviation))
+        launches.append(_scaled(of_launch, deviation))
+    return variance * (max(_common_effect(rounds), _common_effect(launches)) - 1)
+
+
+def _excess_by_round(row: ResultRow, quantile_us: float) -> dict[tuple[int, int], float]:
+    """For each launch and round, how many more samples than their part were below the quantile.
+    The n-th batch of a launch is taken to be of its n-th round."""
+    limit = quantile_us * MICRO
+    batches = row.measurement.batches
+    below = [sum(sample < limit for sample in batch.samples_s) for batch in batches]
+    share = sum(below) / max(1, sum(len(batch.samples_s) for batch in batches))
+    found: dict[tuple[int, int], float] = {}
+    rounds: dict[int, int] = {}
+    for batch, count in zip(batches, below, strict=True):
+        place = rounds[batch.launch] = rounds.get(batch.launch, -1) + 1
+        found[batch.launch, place] = count - len(batch.samples_s) * share
+    return found
+
+
+def _scaled(excess: dict[Any, float], deviation: float) -> dict[Any, float]:
+    """The same, with this root of the sum of squares."""
+    norm = sqrt(sum(value * value for value in excess.values()))
+    return {key: value * deviation / norm for key, value in excess.items()} if norm else {}
+
+
+def _common_effect(rows: Sequence[dict[Any, float]]) -> float:
+    """The design effect of what is common to rows: the variance of the sum over rows, over the sum
+    of their variances; 1 where that may be chance (5 % chi-square test)."""
+    apart = sum(value * value for row in rows for value in row.values())
+    sums: dict[Any, float] = {}
+    for row in rows:
+        for key, value in row.items():
+            sums[key] = sums.get(key, 0.0) + value
+    degrees = len(sums) - 1
+    if degrees < 1 or not apart:
+        return 1.0
+    effect = sum(value * value for value in sums.values()) / apart
+    if effect * degrees <= chi_square_limit(degrees):
+        return 1.0
+    return max(1.0, effect * (student(degrees) / _Z) ** 2)

@@ -1,0 +1,156 @@
+"""The answer of a sweep: sentences, a table that fits, ties, and what could not be measured."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_sweep import synthetic_sweep
+
+from commbench.sweep.result import load_sweep
+from commbench.sweep.sentences import kind_sentences
+from commbench.sweep.text import sweep_text
+
+KIND = "all_reduce float32 sum in_place"
+
+
+def lines_of(folder: Path) -> list[str]:
+    """The printed lines; none is wider than 100 columns."""
+    lines = sweep_text(load_sweep(folder)).splitlines()
+    assert max(map(len, lines)) <= 100
+    return lines
+
+
+def table_of(folder: Path) -> list[list[str]]:
+    """The words of each row of the first table."""
+    lines = lines_of(folder)
+    begin = next(i for i, line in enumerate(lines) if line.startswith("  ──")) + 1
+    return [line.split() for line in lines[begin : lines.index("", begin)]]
+
+
+def test_two_settings_make_one_sentence_and_a_row_for_each_size(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: (1, 1.9)[setting])
+    lines = lines_of(tmp_path)
+    assert lines[0].endswith("(quiet, plain): 2 settings, 3 rounds, 2 gloo ranks on cpu.")
+    assert lines[1].startswith(
+        f"{KIND}: plain takes 1.90 times as long as quiet from 1 KiB to 1 MiB"
+    )
+    rows = table_of(tmp_path)
+    assert [row[:2] for row in rows] == [
+        ["1", "KiB"], ["16", "KiB"], ["256", "KiB"], ["1", "MiB"]
+    ]  # fmt: skip
+    for row in rows:
+        assert row[4] == "*", "the fastest is marked"
+        assert len(row) == 9, "the other one is not"
+        low, high = map(float, row[8].split("-"))
+        assert 1.7 < low <= float(row[7]) <= high < 2.1
+    assert max(map(len, lines[3:9])) <= 80
+
+
+def test_no_setting_is_compared_with_itself(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, vary=["cpu-mode=quiet,plain,batch"])
+    text = sweep_text(load_sweep(tmp_path))
+    assert "plain /" in text and "batch /" in text
+    assert "quiet /" not in text
+    result = load_sweep(tmp_path)
+    assert {each.ratio.median for point in result.points for each in point.times[:1] if each} == {
+        None
+    }
+
+
+def test_settings_that_cannot_be_told_apart_are_tied(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: (1, 1.01)[setting])
+    sentence = " ".join(kind_sentences(load_sweep(tmp_path)))
+    assert sentence.endswith(": no difference above 5 %.")
+    for row in table_of(tmp_path):
+        assert sorted({"*", "="} & set(row)) == ["*", "="]
+
+
+def test_each_range_of_sizes_has_its_sentence_where_the_faster_one_changes(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda s, size: 1.5 if (s == 0) == (size < 1 << 17) else 1)
+    (sentence,) = kind_sentences(load_sweep(tmp_path))
+    assert "quiet takes 1.50 times as long as plain from 1 KiB to 16 KiB" in sentence
+    assert "plain takes 1.50 times as long as quiet from 256 KiB to 1 MiB" in sentence
+
+
+def test_of_three_settings_the_fastest_is_named_by_range_and_others_against_the_first(
+    tmp_path: Path,
+) -> None:
+    def factor(setting: int, size: int) -> float:
+        return (1.0 if size < 1 << 17 else 1.5, 1.3, 2.0)[setting]
+
+    synthetic_sweep(tmp_path, factor, ["OMP_NUM_THREADS=1,2,4"], [])
+    (sentence,) = kind_sentences(load_sweep(tmp_path))
+    assert (
+        "the fastest is OMP_NUM_THREADS=1 from 1 KiB to 16 KiB; OMP_NUM_THREADS=2 from 256 KiB to "
+        "1 MiB." in sentence
+    )
+    assert "Against OMP_NUM_THREADS=1 from 1 KiB to 1 MiB: OMP_NUM_THREADS=2 takes 1.0" in sentence
+    lines = lines_of(tmp_path)
+    assert any(line.split() == ["size", "1", "2", "4", "1", "interval", "1", "interval"]
+               for line in lines)  # fmt: skip
+    assert max(map(len, lines[4:12])) <= 80
+
+
+def test_several_variables_fold_to_the_fastest_setting_and_the_file_has_all(tmp_path: Path) -> None:
+    env = ["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,LL128,Simple", "NCCL_MIN_NCHANNELS=2,-"]
+    synthetic_sweep(tmp_path, lambda setting, _: 2 - 0.1 * setting, env, [])
+    rows = table_of(tmp_path)
+    assert [row[2:5] for row in rows] == [["TREE", "Simple", "unset"]] * 4
+    result = load_sweep(tmp_path)
+    assert "sweep.csv has the times under all settings" in " ".join(sweep_text(result).split())
+    assert len(list(result.frame_rows())) == 12 * 4
+    (sentence,) = kind_sentences(result)
+    assert sentence.count("takes") == 2, "the extreme ones; the others lie between"
+
+
+def test_operations_share_a_table_and_have_a_sentence_each(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, operations=["broadcast", "barrier"])
+    lines, sentences = lines_of(tmp_path), kind_sentences(load_sweep(tmp_path))
+    kinds = [sentence.partition(":")[0] for sentence in sentences]
+    assert kinds == ["broadcast float32 in_place root 0", "barrier"]
+    assert sum(line.startswith("  ──") for line in lines) == 1
+    assert lines.count("  barrier") == 1
+    assert "barrier: plain takes 2." in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "note"),
+    [(1, "One round is too few"), (2, "2 rounds are too few"), (3, "")],
+)
+def test_few_rounds_are_said_to_be_too_few(tmp_path: Path, rounds: int, note: str) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, rounds=rounds)
+    text = sweep_text(load_sweep(tmp_path))
+    assert ("too few" in text) == bool(note)
+    assert note in text
+
+
+def test_what_was_not_timed_says_why_in_its_cell(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, statuses={(1, 3): {1 << 14: "failed"}}, missing={(0, 1)})
+    rows = table_of(tmp_path)
+    assert rows[1][-1] == "failed"
+    text = sweep_text(load_sweep(tmp_path))
+    assert "Failed:\n  cpu-mode=plain: all_reduce" in text
+
+
+def test_the_winner_of_each_size_is_data(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, size: 1.5 if setting and size > 1 << 17 else 1)
+    winners = load_sweep(tmp_path).winners
+    assert [(w.size_bytes, w.kind) for w in winners] == [
+        (size, KIND) for size in (1 << 10, 1 << 14, 1 << 18, 1 << 20)
+    ]
+    assert [len(w.tied) for w in winners] == [1, 1, 0, 0]
+    assert {w.best for w in winners[2:]} == {"cpu-mode=quiet"}
+
+
+Factor = Callable[[int, int], float]
+
+
+@pytest.mark.parametrize("true", [1.0, 1.2])
+def test_the_pooled_interval_covers_the_truth(tmp_path: Path, true: float) -> None:
+    from commbench.sweep.ranking import pooled_ratio
+
+    first, second = synthetic_sweep(tmp_path, lambda setting, _: (1, true)[setting], rounds=5)
+    ratio = pooled_ratio(load_sweep(tmp_path).points, first, second)
+    assert ratio.low and ratio.high
+    assert ratio.low < true < ratio.high
+    assert ratio.high / ratio.low < 1.1

@@ -1,0 +1,53 @@
+"""Made-up sweeps: the folder of a sweep as it is left, with durations that a test chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from synthetic import noisy, plan, synthetic_run
+
+from commbench.results.run_folder import create_folder
+from commbench.sweep.runner import Sweep, write_sweep
+from commbench.sweep.settings import Setting, make_settings, parse_values
+
+SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
+
+
+def synthetic_sweep(
+    folder: Path,
+    factor: Callable[[int, int], float] = lambda setting, size: 1.0,  # noqa: ARG005
+    env: Sequence[str] = (),
+    vary: Sequence[str] = ("cpu-mode=quiet,plain",),
+    *,
+    rounds: int = 3,
+    sizes: Sequence[int] = SIZES,
+    operations: Sequence[str] = ("all_reduce",),
+    missing: Collection[tuple[int, int]] = (),
+    statuses: Mapping[tuple[int, int], dict[int, str]] = {},
+    tolerance: float = 0.05,
+) -> tuple[Setting, ...]:
+    """The folder of a sweep; returns its settings.
+
+    A case takes 20 us and 1 ns a byte, times `factor` of the number of its setting and its size.
+    `missing` has the settings and rounds, from 1, that were not measured; `statuses` the statuses
+    of a setting and round by size.
+    """
+    settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
+    create_folder(folder)
+    none: tuple[tuple[()], ...] = ((),) * len(settings)
+    backends = ("gloo",) * len(settings)
+    write_sweep(folder, Sweep(settings, none, none, rounds, 0, "", tolerance, backends))
+    asked = plan(sizes=tuple(sizes), operations=tuple(operations), precision=0.9)
+    for index, setting in enumerate(settings):
+        for number in range(1, rounds + 1):
+            if (index, number) not in missing:
+                synthetic_run(
+                    folder / setting.slug / f"round-{number}", "r",
+                    lambda case, i=index, n=number: noisy(
+                        (case.size_bytes * 1e-9 + 2e-5) * factor(i, case.size_bytes),
+                        seed=1000 * i + 100 * n + case.index, noise=0.02, batches=3, each=10,
+                    ),
+                    asked=asked, statuses=statuses.get((index, number)),
+                )  # fmt: skip
+    return settings
