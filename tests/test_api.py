@@ -193,6 +193,8 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["busbw.png", "time.png"]
     assert [file.name for file in commbench.plot(one)] == ["busbw.png", "time.png"]
     assert [file.name for file in commbench.load(one).plot()] == ["busbw-2.png", "time-2.png"]
+    assert commbench.plot(one, output=tmp_path / "x.svg", peak="10GB/s") == [tmp_path / "x.svg"]
+    assert "peak 10 GB/s" in (tmp_path / "x.svg").read_text()
     with pytest.raises(UsageError, match="there is no run to plot"):
         commbench.plot()
 

@@ -181,7 +181,6 @@ WRITE_A_FILE = (
     "export mine --output PLACE",
     "job slurm --nodes 1 --nproc-per-node 2 --output PLACE -- --op barrier",
     "check mine --max-time 1s --junit PLACE",
-    "compare mine other --plot PLACE",
 )
 WRITE_A_FOLDER = (
     f"import {LOG} --op all_reduce --output PLACE",
@@ -197,7 +196,6 @@ def test_every_command_treats_files_and_folders_in_the_way_alike(
     """A file is never overwritten, a folder above it is made, and a file where a folder should be
     is named."""
     asked = plan(sizes=(1024, 2048), dtypes=("float32",))
-    synthetic_run(tmp_path / "results" / "other", "other", asked=asked)
     synthetic_run(tmp_path / "results" / "mine", "mine", asked=asked)
     (tmp_path / "file").write_text("precious")
     (tmp_path / "full").mkdir()
