@@ -32,6 +32,8 @@ SMALLEST_MODE = 0.15
 """Share of the samples that a group must have to count as a mode."""
 DISTINCT = log(1.15)
 """Two modes that differ by less than 15 % count as one."""
+LAUNCH_SHARE = 0.05
+"""Queueing an iteration on a device matters where it takes this part of the iteration's time."""
 
 
 class Diagnostic(NamedTuple):
@@ -196,6 +198,19 @@ def _clock(row: ResultRow) -> float | None:
     return max(10 * step, 20 * overhead) / iteration
 
 
+def _late_launches(row: ResultRow) -> float | None:
+    """The share of the iterations that the host queued late on a device. None where the time that
+    it needs to queue one is below a twentieth of the iteration, and cannot change it much."""
+    batches = [batch for batch in row.measurement.batches if batch.enqueue_s is not None]
+    if not batches or row.time is None:
+        return None
+    iteration = row.time.median * (row.interference.calls or 1)
+    if max(batch.enqueue_s or 0.0 for batch in batches) < LAUNCH_SHARE * iteration:
+        return None
+    late = sum(batch.late_iterations or 0 for batch in batches)
+    return late / sum(len(batch.samples_s) for batch in batches)
+
+
 def _launch_spread(row: ResultRow) -> float | None:
     medians = row.launch_medians
     return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
@@ -324,6 +339,13 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
         " clock of its processor, or a slower link.",
         ("too_few_cores",),
+    ),
+    Diagnostic(
+        "launch_bound", _late_launches, 0.10,
+        "{percent} of calls were queued late", _always("compare larger sizes"),
+        "The device came to a call before the host had queued it, so the time contains a wait for"
+        " the host and is too long. A barrier always does: torch blocks the host in it. A host with"
+        " a higher clock, or with less other work, queues calls earlier.",
     ),
     Diagnostic(
         "coarse_clock", _clock, 1.0,

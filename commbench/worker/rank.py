@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from commbench import __version__
 from commbench.errors import UnavailableError
 from commbench.host.cpu_modes import apply_cpu_mode
@@ -18,7 +16,7 @@ from commbench.results.run_folder import create_folder
 from commbench.results.schema import RankInfo, RunHeader
 from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.validation import build
-from commbench.worker.communicator import Communicator, communicator, gpu_shared
+from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
 from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
@@ -103,14 +101,13 @@ def introduce(
             "pids": [rank.pid for rank in ranks],
             "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
-            "gpu_shared": any(part["gpu_shared"] for part in parts),
         }
 
     agreed = comm.agree(own, decide)
     if "other_plan" in agreed:
         raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
-    return GroupInfo(ranks=ranks, **agreed)
+    return GroupInfo(ranks=ranks, gpu_shared=comm.gpu_shared, **agreed)
 
 
 def _own_part(
@@ -121,7 +118,9 @@ def _own_part(
         rank=comm.rank,
         host=socket.gethostname(),
         pid=os.getpid(),
-        device=_device_name(comm.device),
+        device=comm.device.name,
+        device_uuid=comm.device.uuid,
+        pci_bus_id=comm.device.pci_bus_id,
         cores=tuple(cores),
         cpu_mode=task.plan.cpu_mode,
         local_rank=rank_context.local_rank,
@@ -133,7 +132,6 @@ def _own_part(
         "journal": task.journal,
         "commbench": __version__,
         "boot_id": boot_id(),
-        "gpu_shared": gpu_shared(task.plan.device, rank_context),
     }
 
 
@@ -216,9 +214,3 @@ def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
         if all(case.status == UNSUPPORTED for case in cases)
         else "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs",
     )
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cpu":
-        return "cpu"
-    return f"{device} {torch.get_device_module(device).get_device_name(device)}"
