@@ -228,3 +228,23 @@ def test_ranks_are_settled_as_the_mode_says(commbench: Commbench, tmp_path: Path
         tmp_path, "run", "--sizes", "1K", "--iters", "1", "--cpu-mode", "plain", "--output", "plain"
     )
     assert "cpu mode plain" in plain.err
+
+
+OTHER_VARIABLE = """
+import os
+from commbench.worker import rank
+introduce = rank.introduce
+def introduce_other(*arguments):
+    if os.environ["RANK"] == "1":
+        os.environ["GLOO_LOG_LEVEL"] = "ERROR"
+    return introduce(*arguments)
+rank.introduce = introduce_other
+"""
+
+
+def test_ranks_with_different_variables_are_named(program: Commbench) -> None:
+    ended = program(OTHER_VARIABLE, "--sizes", "1K", "--iters", "4", "--no-plots")
+    assert ended.code == 0, ended.err
+    others = ended.journal()[0]["environment"]["other_variables"]
+    assert others == {"rank 1": {"GLOO_LOG_LEVEL": "ERROR"}}
+    assert "different_variables" in ended.rows()[0]["warnings"]

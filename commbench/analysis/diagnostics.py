@@ -47,7 +47,8 @@ class Diagnostic(NamedTuple):
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
     the same in percent; `{precision}` and `{target}` say how well that row's median is known;
-    `{variables}` and `{backend}` are unread_variables() and the backend of its run."""
+    `{variables}` and `{backend}` are unread_variables() and the backend of its run, `{different}`
+    is different_variables()."""
     advice: Callable[[Plan], str]
     """What to do about it, in a few words; it names an option that the plan has not used yet."""
     explanation: str
@@ -66,6 +67,7 @@ class Diagnostic(NamedTuple):
             target=f"{100 * plan.precision:.2g} %",
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
+            different=list_some(different_variables(row.header), 1),
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
@@ -227,6 +229,15 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     return find_unread(names, header.plan.backend)
 
 
+def different_variables(header: RunHeader) -> tuple[str, ...]:
+    """The environment variables that some ranks have otherwise than rank 0."""
+    others = header.environment.get("other_variables")
+    if not isinstance(others, dict):
+        return ()
+    named = (names for names in others.values() if isinstance(names, dict))
+    return tuple(sorted(set(chain.from_iterable(named))))
+
+
 def _above_link(row: ResultRow) -> float | None:
     """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
     if not row.header.plan.peak:
@@ -270,6 +281,13 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "{backend} does not read {variables}", _always("unset it"),
         "The environment of the run sets variables of NCCL, and this backend does not use NCCL."
         " They have no effect on these times. Unset them, or measure with --backend nccl.",
+    ),
+    Diagnostic(
+        "different_variables", lambda row: len(different_variables(row.header)), 0,
+        "ranks differ in {different}", _always("set it alike"),
+        "An environment variable that communication libraries read has different values on"
+        " different ranks, or a file such as /etc/nccl.conf has. The header in run.jsonl names the"
+        " ranks. Set it to the same value on all hosts.",
     ),
     Diagnostic(
         "too_few_cores", ranks_per_core, 1.0,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from commbench.analysis.load import LoadedRun
-from commbench.compare.summary import distinct_names, launches_note
+from commbench.compare.comparison import Comparison
+from commbench.compare.summary import distinct_names
 from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -37,8 +38,22 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
             ("What else differs between the baseline (A) and the run (B):", found.differences),
         ):
             parts += [facts_text(title, facts)] if facts else []
-        parts += [_fill(f"A is the baseline, B the run. {note}.") for note in launches_note(found)]
+        parts += [_fill(note) for note in _launches_note(found)]
     return "\n\n".join(parts)
+
+
+def _launches_note(found: Comparison) -> list[str]:
+    """What a comparison of single launches cannot know; empty where there are several."""
+    runs = (found.a, found.b)
+    single = [run for run in runs if max((row.launches or 0 for row in run.rows), default=0) == 1]
+    if not single:
+        return []
+    names = " and ".join(distinct_names(single))
+    have = "has one launch" if len(single) == 1 else "have one launch each"
+    return [
+        f"{names} {have}. Another launch may differ by more than the intervals say; "
+        "`commbench run --launches 6` measures that."
+    ]
 
 
 def _fill(text: str, first: str = "") -> str:
@@ -111,20 +126,28 @@ def _why_fail(gate: GateResult) -> str:
 
 def _why_no_verdict(gate: GateResult) -> str:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
-    undecided = sum(c.outcome == UNDECIDED for r in found for c in r.preventing())
-    unmatched = sum(c.outcome == NOT_MEASURED for r in found for c in r.preventing())
+    preventing = [(result, check) for result in found for check in result.preventing()]
+    undecided = [(r, check) for r, check in preventing if check.outcome == UNDECIDED]
+    unmatched = len(preventing) - len(undecided)
     rows = sum(len(result.checks) for result in gate.results)
     parts = []
-    if undecided:
+    if len(undecided) == 1:
+        result, check = undecided[0]
+        _, value, interval, _ = row_cells(result, check)
         parts.append(
-            f"{_of(undecided, rows)} undecided: the value is beyond the limit, but part of the "
-            "interval is within it"
+            f"{check.case.name} is undecided: its value {value} is beyond the limit, but a part of "
+            f"its interval ({interval}) is not"
+        )
+    elif undecided:
+        parts.append(
+            f"{len(undecided)} of {rows} rows are undecided: their values are beyond the limit, "
+            "but parts of their intervals are not"
         )
     if unmatched:
         parts.append(f"{_of(unmatched, rows)} in one of the two runs only")
-    without = [result.rule.title for result in found if not result.preventing()]
+    without = [repr(result.rule.title) for result in found if not result.preventing()]
     if without:
-        parts.append(f"no row passes {list_some([repr(title) for title in without], _MOST_NAMES)}")
+        parts.append(f"no row passes {list_some(without, _MOST_NAMES)}")
     return "; ".join(parts) or "no rule has a row to judge"
 
 

@@ -167,7 +167,7 @@ def communicator(
         # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
     device = open_device(plan.device, rank_context.local_rank)
-    _prepare_variables(rank_context)
+    _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
@@ -273,13 +273,14 @@ def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
         return dist.ProcessGroupGloo(store, rank, ranks, timeout)
 
 
-def _prepare_variables(rank_context: RankContext) -> None:
+def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
     """Set variables that the backends read, where the user has not set them."""
     if rank_context.is_single_node and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # With torch before 2.7.1 a communicator could be non-blocking, and one refused operation made
-    # it unusable for all others.
-    os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
+    if plan.backend == "nccl":
+        # A non-blocking communicator, as torch before 2.7.1 made, is of no use to other operations
+        # once it has refused one.
+        os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
 
 
 def find_shared_gpus(comm: Communicator) -> bool:

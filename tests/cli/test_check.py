@@ -36,8 +36,8 @@ What else differs between the baseline (A) and the run (B):
   ─────────────────────
   torch  2.13.0  2.14.0
 
-A is the baseline, B the run. A and B are one launch each: another launch may differ by more than
-  these intervals say; `commbench run --launches 6` measures that.
+old and new have one launch each. Another launch may differ by more than the intervals say;
+  `commbench run --launches 6` measures that.
 """
 RULES = ("--max-slowdown", "all_reduce:10%", "--min-busbw", "all_reduce:1M-:2GB/s")
 
@@ -102,8 +102,9 @@ def test_without_a_verdict_the_text_says_why_and_what_to_do(
 ) -> None:
     ended = commbench("check", "new", "--against", "old", "--max-slowdown", "256K:29.9%")
     assert (ended.code, ended.err) == (7, "")
-    assert ended.out.startswith(
-        "NO VERDICT: new against old: 1 of 1 rows is undecided: the value is beyond the limit, "
+    assert flat(ended.out).startswith(
+        "NO VERDICT: new against old: all_reduce float32 sum in_place 256 KiB is undecided: "
+        "its value 1.300 is beyond the limit, but a part of its interval (1.294 … 1.306) is not. "
     )
     assert "256 KiB  1.300  1.294 … 1.306  undecided beyond\n" in ended.out
     assert (

@@ -103,7 +103,7 @@ as in the baseline (rule: at most 10 % slower than the baseline).
 
 * Closest to the limit: all_reduce float32 sum in_place 1 MiB, 9.53 GB/s (9.50 … 9.56 GB/s).
 
-<details><summary>2 rows that fail or are undecided</summary>
+<details><summary>Rows that fail or are undecided: 2</summary>
 
 | rule | row | measured | 95 % interval | outcome |
 | :-- | :-- | --: | --: | :-- |
