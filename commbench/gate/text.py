@@ -93,6 +93,8 @@ def _why_pass(gate: GateResult) -> str:
 
 
 def _of(number: int, rows: int) -> str:
+    if number == rows:
+        return "the only row is" if rows == 1 else f"all {rows} rows are"
     return f"{number} of {rows} rows {'is' if number == 1 else 'are'}"
 
 
@@ -197,7 +199,7 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
         reasons.setdefault(check.reason, []).append(check.case.name)
     for reason, names in reasons.items():
         shown = list_some(names, _MOST_NAMES)
-        notes.append(f"Not measured, {reason}: {_count(len(names), 'row')}: {shown}.")
+        notes.append(f"{_count(len(names), 'row')} not measured ({reason}): {shown}.")
     if bare := sum(c.estimate is not None and not c.estimate.has_interval for c in result.checks):
         runs = [gate.run, *([gate.baseline] if result.rule.limit.needs_baseline else [])]
         notes.append(_note_without_interval(bare, [run for run in runs if run]))
@@ -205,7 +207,8 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     if judged and len(judged) == len(result.checks):
         closest = max(judged, key=lambda check: _excess(result, check))
         _, value, interval, _ = row_cells(result, closest)
-        notes.append(f"Closest to the limit: {closest.case.name}, {value} ({interval}).")
+        known = f" ({interval})" if closest.estimate and closest.estimate.has_interval else ""
+        notes.append(f"Closest to the limit: {closest.case.name}, {value}{known}.")
     return notes
 
 
@@ -215,7 +218,8 @@ def _note_without_interval(rows: int, runs: Sequence[LoadedRun]) -> str:
     for run in runs:
         if any(row.time_ci_low_us is None for row in run.rows if row.time_us is not None):
             tool = _importing_tool(run)
-            cause = f"{tool} printed means, no samples" if tool else "fewer than 6 iterations"
+            cause = "no samples" if run.header is None else "fewer than 6 iterations"
+            cause = f"{tool} printed means, no samples" if tool else cause
             causes.setdefault(cause, []).append(run.name)
     word = "mean" if all("means" in cause for cause in causes) else "median"
     why = "; ".join(f"{cause} ({', '.join(names)})" for cause, names in causes.items())
