@@ -89,7 +89,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
-        trouble = "have nothing beside a comma" if "," in whole else "are empty"
+        trouble = "have an empty item" if "," in whole else "are empty"
         raise UsageError(f"sizes {whole!r} {trouble}", "write for example 8,1K,1M-1G")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
@@ -101,7 +101,7 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         missing = "end" if low.strip() else "beginning" if high.strip() else "beginning and no end"
         raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")
     if colon and not step:
-        raise UsageError(f"{item!r} ends before its step", "write for example :x4 or :+1M")
+        raise UsageError(f"{item!r} has a colon and no step", "write for example :x4 or :+1M")
     if step[:1] == "+":
         return size_range(parse_size(low), parse_size(high), add=parse_size(step[1:]))
     if step and not re.fullmatch(r"x\d+(\.\d+)?", step):
@@ -116,14 +116,17 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
     """Sizes from `low` to at most `high`, multiplied by `factor`, or increased by `add` bytes."""
     if low > high:
         raise UsageError(
-            f"the range {format_size(low)}-{format_size(high)} runs backwards",
+            f"the range {format_size(low)}-{format_size(high)} begins with the larger size",
             f"write {format_size(high)}-{format_size(low)}",
         )
     if add:
         _refuse_too_many((high - low) // add + 1)
         return tuple(range(low, high + 1, add))
     if factor <= 1:
-        raise UsageError(f"the step x{factor:g} never ends", "multiply by more than 1, such as x2")
+        raise UsageError(
+            f"the step x{factor:g} does not increase the size",
+            "multiply by more than 1, such as x2",
+        )
     factor = min(factor, 2.0 * LARGEST_SIZE)
     sizes = [low]
     while (following := max(sizes[-1] + 1, int(low * factor ** len(sizes) + 0.5))) <= high:

@@ -91,8 +91,8 @@ def load(
     if is_file(path):
         return as_loaded_run(open_run(path, hints), columns)
     raise RecordsError(
-        f"{path} holds no results",
-        "it is none of these: run folder or run.jsonl, results.csv, another tool's file",
+        f"{path} contains no results",
+        "give a run folder, a run.jsonl, a results.csv or another tool's file",
     )
 
 
@@ -162,7 +162,7 @@ def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
         where = f"lines {first + 2} and {second + 2}"
     return RecordsError(
         f"{run.path} has two rows of {make_case(run.rows[first]).name}: {where}",
-        f"give every run a file of its own; {JOURNAL} joins launches of one run",
+        f"give every run its own file; only a {JOURNAL} may hold several launches",
     )
 
 

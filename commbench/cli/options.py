@@ -12,16 +12,27 @@ from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
 Peak = Annotated[str | None, Option("--peak", metavar="SPEED", help=PEAK_HELP)]
 Ranks = Annotated[
-    int | None, Option("--ranks", metavar="N", help="Of another tool's file: its ranks.")
+    int | None,
+    Option(
+        "--ranks", metavar="N", help="Ranks, for another tool's file that does not contain them."
+    ),
 ]
 Op = Annotated[
-    str | None, Option("--op", metavar="OP", help="Of another tool's file: what it measured.")
+    str | None,
+    Option(
+        "--op", metavar="OP", help="Operation, for another tool's file that does not contain it."
+    ),
 ]
 Dtype = Annotated[
-    str | None, Option("--dtype", metavar="DTYPE", help="Of another tool's file: elements.")
+    str | None,
+    Option(
+        "--dtype",
+        metavar="DTYPE",
+        help="Element type, for another tool's file that does not contain it.",
+    ),
 ]
 Output = Annotated[
-    Path | None, Option(metavar="FILE", help="A file that does not exist.  [default: print it]")
+    Path | None, Option(metavar="FILE", help="New file to write.  [default: print the text]")
 ]
 
 

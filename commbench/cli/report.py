@@ -21,7 +21,7 @@ def report(
             "--output",
             "-o",
             metavar="FILE",
-            help="A file that does not exist.  [default: print it]",
+            help="New file to write.  [default: print the text]",
         ),
     ] = None,
     format_: str | None = Option(

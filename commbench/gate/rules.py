@@ -116,7 +116,7 @@ def _sizes(text: str) -> tuple[int, int]:
     if not (low or high):
         raise UsageError(f"{text!r} is no range of sizes", "write 1M-1G, 1M- or -64K")
     if smallest > largest:
-        raise UsageError(f"the range {text} runs backwards", f"write {high}-{low}")
+        raise UsageError(f"the range {text} begins with the larger size", f"write {high}-{low}")
     return smallest, largest
 
 

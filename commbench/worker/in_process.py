@@ -120,7 +120,7 @@ def _communicator(group: Any, device: torch.device) -> Iterator[Communicator]:
     except (RuntimeError, OSError) as error:
         raise RankError(
             f"measuring failed on rank {rank} ({socket.gethostname()}): {first_line(error)}",
-            "see what the other ranks say, and whether all of them called measure()",
+            "read the errors of the other ranks, and check that all of them called measure()",
         ) from error
     finally:
         del control

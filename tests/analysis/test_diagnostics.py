@@ -167,7 +167,7 @@ def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
     assert described("queued", *rows) == "waited for a core 80 % of the time; try --cpu-mode plain"
     wide = imprecise(5.0)
     assert described("imprecise", wide) == (
-        "median known only to ±4 % (target ±1 %); try --budget 2"
+        "median known only to ±4 % (target ±0.8 %); try --budget 2"
     )
 
 

@@ -32,7 +32,7 @@ REFUSED = {
     ),
     "run --sizes 1G-1K": (
         2,
-        "error: the range 1G-1K runs backwards\nhint: write 1K-1G\n",
+        "error: the range 1G-1K begins with the larger size\nhint: write 1K-1G\n",
     ),
     "run --sizes 1K -b 8": (
         2,
@@ -96,13 +96,14 @@ REFUSED = {
     "run --order up": (2, "error: unknown order 'up'\nhint: known: shuffled, ascending\n"),
     "run --launches 2 --launcher torchrun": (
         2,
-        "error: 2 launches need commbench to launch the ranks itself\n"
-        "hint: leave out --launches here, and give several runs to `commbench compare`\n",
+        "error: --launches 2 works only where commbench starts the ranks itself\n"
+        "hint: leave out --launches; measure several runs, and compare them with "
+        "`commbench compare`\n",
     ),
     "run --nnodes 2": (
         2,
-        "error: 2 nodes need to know where to meet\n"
-        "hint: name node 0's host on each of them: --master-addr HOST\n",
+        "error: 2 nodes need the address of node 0\n"
+        "hint: give it on each node: --master-addr HOST\n",
     ),
     "run --label a/b": (
         2,
@@ -113,15 +114,13 @@ REFUSED = {
     "run --backend smoke-signals": (3, None),
     "run --dtype int16": (
         3,
-        "error: nothing is left to measure: gloo does not move int16\n"
-        "hint: `commbench ops` lists operations; another dtype, reduce op, "
-        "placement or size may do\n",
+        "error: nothing is left to measure: gloo does not support int16\n"
+        "hint: try another operation, dtype, reduce operation, placement or size\n",
     ),
     "run --dtype int32 --reduce-op avg --op all_reduce": (
         3,
         "error: nothing is left to measure: avg is not defined for int32\n"
-        "hint: `commbench ops` lists operations; another dtype, reduce op, "
-        "placement or size may do\n",
+        "hint: try another operation, dtype, reduce operation, placement or size\n",
     ),
     "show nowhere": (
         6,

@@ -234,7 +234,7 @@ def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
         load(other)
     assert caught.value.message == f"{other} is no output of a tool that commbench knows"
     assert caught.value.hint
-    with pytest.raises(RecordsError, match="holds no results"):
+    with pytest.raises(RecordsError, match="contains no results"):
         load(tmp_path)
     with pytest.raises(RecordsError, match="cannot read"):
         load(tmp_path / "nowhere")

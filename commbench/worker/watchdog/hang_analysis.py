@@ -16,7 +16,7 @@ from commbench.worker.watchdog.rank_state import DONE
 
 SLOWEST_BPS = 10e6
 """Bytes per second that any operation is expected to reach."""
-STOPPED, STOPPED_ALL = "answers no more", "answer no more"
+STOPPED, STOPPED_ALL = "does not answer", "do not answer"
 
 Heartbeats = Mapping[int, Heartbeat]
 """By rank."""
@@ -65,7 +65,7 @@ def diagnose_hang(first: Heartbeats, second: Heartbeats, world_size: int) -> Han
     """
     unreachable = tuple(rank for rank in range(world_size) if rank not in second)
     if unreachable:
-        return HangDiagnosis(unreachable, "cannot be heard of")
+        return HangDiagnosis(unreachable, "cannot be reached")
     running = [rank for rank in second if second[rank].state.phase != DONE]
     silent = tuple(rank for rank in find_silent(first, second) if rank in running)
     if silent:
@@ -95,7 +95,7 @@ def make_hang_error(
     for (is_waiting, state), ranks in sorted(ranks_by_state.items()):
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
-        since = "was last seen" if is_old else f"moved last {still_s:.0f} s ago,"
+        since = "was last seen" if is_old else f"made progress {still_s:.0f} s ago,"
         clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
     stacks = [
         f"rank {rank} on {heartbeats[rank].host} is at:\n  " + "\n  ".join(heartbeats[rank].stack)
@@ -104,8 +104,8 @@ def make_hang_error(
     ]
     return RankError(
         "; ".join(clauses),
-        f"an operation may take --timeout ({timeout_s:g} s) and its bytes at "
-        f"{SLOWEST_BPS / 1e6:g} MB/s; look first at the host and the link of who is named first",
+        f"an operation may take --timeout ({timeout_s:g} s) plus 1 s per {SLOWEST_BPS / 1e6:g} MB; "
+        "check first the host and the link of the rank that is named first",
         "\n".join(stacks),
     )
 
