@@ -15,6 +15,7 @@ Errors are raised where they are found. `commbench.cli.main` alone prints them, 
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import threading
 from collections.abc import Iterable, Mapping
@@ -155,6 +156,20 @@ def unwritable_error(
 ) -> RecordsError:
     """The error for a file that cannot be written."""
     return RecordsError(f"cannot write {path}: {error.strerror}", hint)
+
+
+NCCL_ERROR = re.compile(r"NCCL error in: [^,]*, ([^,(]+)")
+"""What torch prints of an error of NCCL: the place in torch's source, and the class of error."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an operation of torch.distributed failed, in one line: of an error of NCCL its class and
+    what NCCL itself says, which torch prints after "Last error:" (NCCLUtils.cpp of torch 2.6-2.13).
+    """
+    line = first_line(error)
+    kind = NCCL_ERROR.search(line)
+    detail = next(filter(str.strip, str(error).partition("Last error:")[2].splitlines()), "")
+    return f"NCCL {kind[1].strip()}: {detail.strip()}" if kind and detail else line
 
 
 def first_line(error: BaseException) -> str:

@@ -68,7 +68,7 @@ OTHERS = {
     ("check", "a", "--rules", "zero"): (2, "cannot read zero: it is a device, not a file"),
     ("check", "a", "--rules", "huge"): (2, "cannot read huge: it is larger than 1 MiB"),
     ("check", "a", "--rules", "dir"): (2, "cannot read dir: Is a directory"),
-    ("check", "a", "--rules", "deep.toml"): (2, "deep.toml is no TOML"),
+    ("check", "a", "--rules", "deep.toml"): (2, "deep.toml is not valid TOML"),
     ("check", "a", "--rules", "bad.toml"): (2, "bad.toml, rule 1: max_time is "),
     ("show", "latin.csv"): (6, "latin.csv is no output of a tool that commbench knows"),
     ("export", "latin.csv"): (6, "latin.csv is not text"),

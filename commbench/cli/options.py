@@ -11,26 +11,28 @@ from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 
 Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
 Peak = Annotated[str | None, Option("--peak", metavar="SPEED", help=PEAK_HELP)]
+_FOREIGN = "Files of other tools"
 Ranks = Annotated[
     int | None,
     Option(
-        "--ranks", metavar="N", help="Ranks, for another tool's file that does not contain them."
+        "--ranks", metavar="N", help="How many ranks, if the file does not say it.",
+        rich_help_panel=_FOREIGN,
     ),
-]
+]  # fmt: skip
 Op = Annotated[
     str | None,
     Option(
-        "--op", metavar="OP", help="Operation, for another tool's file that does not contain it."
+        "--op", metavar="OP", help="Which operation, if the file does not say it.",
+        rich_help_panel=_FOREIGN,
     ),
-]
+]  # fmt: skip
 Dtype = Annotated[
     str | None,
     Option(
-        "--dtype",
-        metavar="DTYPE",
-        help="Element type, for another tool's file that does not contain it.",
+        "--dtype", metavar="DTYPE", help="Which dtype, if the file does not say it.",
+        rich_help_panel=_FOREIGN,
     ),
-]
+]  # fmt: skip
 Output = Annotated[
     Path | None, Option(metavar="FILE", help="New file to write.  [default: print the text]")
 ]

@@ -29,6 +29,7 @@ from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
 CHANGED = (SLOWER, FASTER)
+_KIND = attrgetter("kind")
 ANOTHER_LAUNCH = (
     "another launch may differ by more than these intervals say; `commbench run --launches 6` "
     "measures that"
@@ -168,7 +169,7 @@ def format_sizes(low_bytes: int, high_bytes: int) -> str:
 
 def _short_kinds(found: Comparison) -> dict[str, str]:
     """The title of each kind, without the dimensions that are alike in all kinds."""
-    cases = {row.kind: make_case(row.a) for row in found.rows}
+    cases = {kind: make_case(next(rows).a) for kind, rows in groupby(found.rows, _KIND)}
     alike = [
         dimension.field
         for dimension in IN_TITLE
@@ -250,7 +251,7 @@ def interesting_rows(found: Comparison) -> list[ComparedRow]:
 
 def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow]]]:
     """The rows of each kind of case; rows of one kind follow each other."""
-    for kind, same in groupby(rows, attrgetter("kind")):
+    for kind, same in groupby(rows, _KIND):
         yield kind, list(same)
 
 

@@ -69,11 +69,11 @@ def write_new(path: Path, content: str | bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as file:
             file.write(encoded)
-    except FileExistsError:
-        raise RecordsError(
-            f"{path} exists", "choose another name: nothing is overwritten"
-        ) from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and path_exists(path):
+            raise RecordsError(
+                f"{path} exists", "choose another name: nothing is overwritten"
+            ) from None
         raise unwritable_error(path, error, "name a writable place") from None
 
 

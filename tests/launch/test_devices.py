@@ -80,6 +80,30 @@ def test_more_ranks_than_gpus_share_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seen", "on_host", "ranks", "device"),
+    [
+        (1, 8, 8, "cuda"),  # srun --gpus-per-task=1 shows each rank its own
+        (1, 1, 1, "cuda"),  # one rank per node
+        (1, 8, 16, "cpu"),
+        (1, 1, 2, "cpu"),
+        (2, 8, 8, "cuda"),
+        (0, 8, 8, "cpu"),
+    ],
+)
+def test_ranks_of_another_launcher_may_each_see_only_their_own_gpu(
+    seen: int, on_host: int, ranks: int, device: str
+) -> None:
+    devices = {"cpu": 1} | ({"cuda": seen} if seen else {})
+    offer = Capabilities(backends=("gloo", "nccl"), devices=devices, host_gpus=on_host)
+    target = choose_target(offer, None, None, ranks, is_external=True)
+    assert (target.device, target.gpu_shared) == (device, False)
+
+
+def test_nodes_of_one_gpu_each_measure_their_gpus() -> None:
+    assert choose_target(WORKSTATION, None, None, None, nodes=2).device == "cuda"
+
+
+@pytest.mark.parametrize(
     ("offer", "backend", "device", "message", "hint"),
     [
         (LAPTOP, "nccl", None, "this torch has no backend 'nccl'", "it has: gloo"),
