@@ -135,11 +135,13 @@ def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     """The error to show for an error of the operating system that was not expected where it was
     raised."""
     if isinstance(error, MemoryError):
-        return UnavailableError("there is not enough memory", "use fewer ranks or smaller sizes")
+        return UnavailableError(
+            "there is not enough memory", "measure smaller sizes, or fewer ranks"
+        )
     if isinstance(error, ImportError):
         return UnavailableError(
             f"cannot import {error.name or 'a library'}: {first_line(error)}",
-            "`pip install .` in the checkout installs what commbench needs; or raise ulimit -n",
+            "`pip install .` in the checkout of commbench installs it; check ulimit -n, too",
         )
     why = error.strerror or first_line(error)
     what = f"{why}: {error.filename}" if error.filename is not None else why
@@ -147,7 +149,7 @@ def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
         return UnavailableError(what, _ENVIRONMENT_HINTS[error.errno])
     return RecordsError(
         what,
-        "free some space or choose another folder; COMMBENCH_TRACEBACK=1 shows where it happened",
+        "free some space or choose another place; COMMBENCH_TRACEBACK=1 shows where it happened",
     )
 
 

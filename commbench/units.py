@@ -42,7 +42,7 @@ def parse_size(text: str) -> int:
             f"or the bytes in full for powers of 1000 ({decimal})",
         )
     if suffix not in _SUFFIXES:
-        raise UsageError(f"{text!r} has no known unit", "units are K, M, G (or KiB, MiB, GiB)")
+        raise UsageError(f"{text!r} has an unknown unit", "units are K, M, G (or KiB, MiB, GiB)")
     size = _fraction(number) * (1 << _SUFFIXES[suffix])
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
@@ -116,7 +116,7 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
     """Sizes from `low` to at most `high`, multiplied by `factor`, or increased by `add` bytes."""
     if low > high:
         raise UsageError(
-            f"the range {format_size(low)}-{format_size(high)} begins with the larger size",
+            f"the range {format_size(low)}-{format_size(high)} is reversed",
             f"write {format_size(high)}-{format_size(low)}",
         )
     if add:
@@ -124,8 +124,7 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
         return tuple(range(low, high + 1, add))
     if factor <= 1:
         raise UsageError(
-            f"the step x{factor:g} does not increase the size",
-            "multiply by more than 1, such as x2",
+            f"the step x{factor:g} does not increase sizes", "multiply by more than 1, such as x2"
         )
     factor = min(factor, 2.0 * LARGEST_SIZE)
     sizes = [low]
@@ -138,7 +137,7 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
 def _refuse_too_many(number: int) -> None:
     if number > MOST_SIZES:
         raise UsageError(
-            f"these sizes make more than {MOST_SIZES} steps", "use a larger step, such as :x2"
+            f"these are more than {MOST_SIZES} sizes", "use a larger step, such as :x2"
         )
 
 

@@ -91,8 +91,8 @@ def load(
     if is_file(path):
         return as_loaded_run(open_run(path, hints), columns)
     raise RecordsError(
-        f"{path} contains no results",
-        "give a run folder, a run.jsonl, a results.csv or another tool's file",
+        f"{path} has no results",
+        "give a run folder, its run.jsonl or results.csv, or another tool's file",
     )
 
 

@@ -105,12 +105,12 @@ def test_the_flags_of_nccl_tests_have_its_defaults(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("1K", "8", None, None, None), "--sizes and -b both say what to measure"),
-        (("1K", None, None, None, "1M"), "--sizes and -i both say what to measure"),
+        (("1K", "8", None, None, None), "--sizes and -b both choose the sizes"),
+        (("1K", None, None, None, "1M"), "--sizes and -i both choose the sizes"),
         ((None, "8", "128", "two", None), "-f 'two' is not a number"),
         ((None, "8", "128", "-2", None), "-f '-2' is not a number"),
         ((None, "8", "128", "nan", None), "-f 'nan' is not a number"),
-        ((None, "64M", None, None, None), "the range 64M-32M begins with the larger size"),
+        ((None, "64M", None, None, None), "the range 64M-32M is reversed"),
         ((None, "0", "8", "2", None), "size '0' is out of range"),
         ((None, "1KB", None, None, None), "'1KB' could mean a power of 1000 or of 1024"),
         ((None, "8", "128", None, "0"), "size '0' is out of range"),
