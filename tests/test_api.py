@@ -95,7 +95,8 @@ def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path) -> None:
-    ended = start_command(tmp_path, program=WITH_TORCH_AND_THREADS).finish()
+    program = WITH_TORCH_AND_THREADS
+    ended = start_command(tmp_path, program=program, forks_ranks=True).finish()
     assert ended.code == 0, ended.err
     assert json.loads(ended.out) == ["ok", 2, "__main__"]
 
