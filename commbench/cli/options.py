@@ -98,7 +98,7 @@ AllowUnmatched = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None, Option(metavar="FILE", help="A file that does not exist.  [default: print it]")
+    Path | None, Option(metavar="FILE", help="New file to write.  [default: print the text]")
 ]
 
 

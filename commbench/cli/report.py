@@ -34,7 +34,7 @@ def report(
             "--output",
             "-o",
             metavar="FILE",
-            help="A file that does not exist.  [default: print the report]",
+            help="New file to write.  [default: print the text]",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
