@@ -34,6 +34,7 @@ LINES = {
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
     "ops": 0,
+    "list": 0,
     "env": 0,
 }
 

@@ -277,7 +277,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05,
         "{percent} of the calls stalled", _other_cpu_mode,
-        "A call is stalled if it took 50 % longer than typical and at least 1.5 ms more. The"
+        "A call is stalled if it was 50 % slower than typical and at least 1.5 ms slower. The"
         " scheduler of the host causes that: it gave the core of a rank to other work. `commbench"
         " doctor` measures which CPU mode helps on this host.",
         ("too_few_cores", "throttled", "stolen", "queued"),

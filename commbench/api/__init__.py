@@ -22,6 +22,7 @@ from commbench.api.runs import (
     frame,
     ignore,
     import_results,
+    list_runs,
     load,
     plot,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "frame",
     "import_results",
     "job_script",
+    "list_runs",
     "load",
     "load_sweep",
     "measure",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.results.run_folder import StoredRun
 
     AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
     """A run, or the path or label of one."""
@@ -94,6 +95,13 @@ def load(
     if not isinstance(run, (str, Path)):
         return Run(*require_samples(run))
     return Run(*open_run(find_run(str(run), notify), ImportHints(ranks, op, dtype)))
+
+
+def list_runs() -> list[StoredRun]:
+    """The runs in the folder `results`, the newest first: label, start, operations, status."""
+    from commbench.results.run_folder import list_stored_runs
+
+    return sorted(list_stored_runs(), reverse=True)
 
 
 def frame(*runs: AnyRun) -> DataFrame:

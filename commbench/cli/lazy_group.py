@@ -1,4 +1,7 @@
-"""Imports only the command that the user calls."""
+"""Imports only the command that the user calls, and writes the help of all of them.
+
+The help is plain text: the package rich would take as long to import as the whole help to print.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,44 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from commbench.errors import name_error
 
-COMMANDS = {
-    "run": "Measure collectives: table, journal, CSV and plots.",
-    "sweep": "Measure under several settings, and say which is best.",
-    "job": "Print a job for Slurm or Kubernetes, ready to submit.",
-    "smoke": "Check in a few seconds that every collective works here.",
-    "show": "Print the table of a run, or what a sweep found.",
-    "plot": "Draw curves of one or several runs.",
-    "explain": "Explain a number: formulas with the figures put in.",
-    "links": "Print the speed of links, to hold a number against.",
-    "import": "Make a run folder of another tool's results.",
-    "compare": "Say which of several runs is faster, and how sure that is.",
-    "check": "Hold a run against limits, or against an earlier run.",
-    "report": "Write one file for a browser, paper or a ticket.",
-    "export": "Write a run in another format.",
-    "ops": "Print the operations and their conventions.",
-    "env": "Print what this machine offers.",
-    "doctor": "Look for what is in the way of measuring on this host.",
+COMMAND_GROUPS = {
+    "Measure": {
+        "run": "Measure collectives: table, journal, CSV and plots.",
+        "sweep": "Measure under several settings, and say which is fastest.",
+        "smoke": "Check in a few seconds that every collective works here.",
+        "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
+    },
+    "Read results": {
+        "list": "List the runs in the folder results.",
+        "show": "Print the table of a run, or the result of a sweep.",
+        "plot": "Draw curves of one or several runs.",
+        "report": "Write one file for a browser, for paper or for a ticket.",
+        "explain": "Explain a number: the formulas with the figures put in.",
+        "export": "Write a run in another format.",
+        "import": "Make a run folder of another tool's results.",
+    },
+    "Compare and judge": {
+        "compare": "Say which of several runs is faster, by how much, and how sure that is.",
+        "check": "Check a run against limits or an earlier run, for CI.",
+    },
+    "Look up": {
+        "ops": "Print the operations and the torch calls that are timed.",
+        "links": "Print the speed of links, to compare a bandwidth with.",
+        "env": "Print what this machine offers.",
+        "doctor": "Find out what disturbs measurements on this host.",
+    },
 }
-"""The commands with their line in the help. Each is a function, or a group of commands, of its name
-in the module of its name."""
-NAMES = {"import": "import_"}
-"""Names of the modules and functions of commands whose own name Python keeps for itself."""
+"""The commands by the heading under which the help lists them, each with its line there. Each is a
+function, or a group of commands, of its name in the module of its name."""
+COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
+NAMES = {"import": "import_", "list": "list_"}
+"""Names of the modules and functions of commands whose own name Python uses itself."""
+HELP_SETTINGS = {"max_content_width": 120}
+"""The help is as wide as the terminal, at most so many columns."""
 
 
 class LazyGroup(TyperGroup):
@@ -41,8 +56,10 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        widest = max(map(len, COMMANDS))
+        for heading, commands in COMMAND_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         return command(cmd_name) if cmd_name in COMMANDS else None
@@ -53,6 +70,49 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+class GroupedCommand(TyperCommand):
+    """A command whose help lists each option under the heading of its group (its help panel)."""
+
+    run_options_user = ""
+    """The name under which it also takes options of `commbench run`: those that do not refuse it
+    (RunOption.refused_by). Empty if it takes none."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        own = [parameter for parameter in self.get_params(ctx) if not _is_hidden(parameter)]
+        self._write(ctx, formatter, own, "Options")
+        if self.run_options_user:
+            flags = {flag for parameter in own for flag in parameter.opts}
+            taken = [p for p in _run_options(self.run_options_user) if flags.isdisjoint(p.opts)]
+            self._write(ctx, formatter, taken, "", "Options of `commbench run`: ")
+
+    def _write(
+        self, ctx: Any, formatter: Any, parameters: list[Any], other: str, before: str = ""
+    ) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in parameters:
+            panel = getattr(parameter, "rich_help_panel", None) or other
+            if parameter.param_type_name == "argument":
+                panel = "Arguments"
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(panel, []).append(record)
+        help_last = [sections.pop(other)] if other in sections and len(sections) > 1 else []
+        for name, records in [*sections.items(), *((other, found) for found in help_last)]:
+            with formatter.section(before + (name[0].lower() + name[1:] if before else name)):
+                formatter.write_dl(records)
+
+
+def _is_hidden(parameter: Any) -> bool:
+    return bool(getattr(parameter, "hidden", False))
+
+
+def _run_options(user: str) -> list[Any]:
+    """The parameters of `commbench run` that this user may give."""
+    from commbench.runner.run_options import RUN_OPTIONS
+
+    refused = {name for name, option in RUN_OPTIONS.items() if user in option.refused_by}
+    return [p for p in command("run").params if p.name in RUN_OPTIONS and p.name not in refused]
+
+
 def command(name: str) -> Any:
     """The command of that name, as Typer's Click has it."""
     python_name = NAMES.get(name, name)
@@ -61,5 +121,8 @@ def command(name: str) -> Any:
     if isinstance(function, typer.Typer):
         return typer.main.get_command(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, context_settings=getattr(module, "CONTEXT", None))(function)
-    return typer.main.get_command(app)
+    settings = HELP_SETTINGS | getattr(module, "CONTEXT", {})
+    app.command(name, cls=GroupedCommand, context_settings=settings)(function)
+    made: Any = typer.main.get_command(app)
+    made.run_options_user = getattr(module, "RUN_OPTIONS_USER", "")
+    return made

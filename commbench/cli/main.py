@@ -13,7 +13,7 @@ import typer
 from typer import Option
 
 from commbench import __version__
-from commbench.cli.lazy_group import LazyGroup
+from commbench.cli.lazy_group import HELP_SETTINGS, LazyGroup
 from commbench.cli.usage_errors import describe_usage_error
 from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
 from commbench.output.console import OutputClosedError, print_error, print_result
@@ -23,7 +23,7 @@ app = typer.Typer(
     cls=LazyGroup,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], **HELP_SETTINGS},
 )
 
 
@@ -36,16 +36,16 @@ def commbench(
     context: typer.Context,
     version: bool = Option(False, "--version", help="Print the version and exit."),
 ) -> None:
-    """Benchmark the collectives of torch.distributed: latency, algorithm and bus bandwidth.
+    """Benchmark the collectives of torch.distributed: how long each takes, and how sure that is.
 
     \b
-    commbench run --op all_reduce --sizes 1K-1G    measure; table, CSV and plots
-    commbench run --op all --dry-run               what would be measured
-    commbench show results/RUN                     the table of a run
-    commbench compare RUN OTHER                    which is faster, and how sure that is
-    commbench sweep --env NCCL_ALGO=RING,TREE      which setting is best for which sizes
-    commbench smoke                                does everything work here?
-    commbench doctor                               what is in the way of measuring here
+    commbench run --op all_reduce --sizes 1K-1G    measure: table, CSV and plots
+    commbench run --op all --dry-run               print what would be measured
+    commbench show                                 the table of the newest run
+    commbench compare RUN OTHER                    which is faster, by how much
+    commbench sweep --env NCCL_ALGO=RING,TREE      which setting is fastest
+    commbench smoke                                does every collective work here?
+    commbench doctor                               what disturbs measurements here?
     """
     if version:
         print_result(f"commbench {__version__}")

@@ -21,7 +21,7 @@ def run(context: typer.Context, **_: object) -> None:
 
     \b
     commbench run --op all_reduce --sizes 1K-1G
-    commbench run --op all_gather,reduce_scatter --dtype bfloat16 --sizes 1M-64M:x4
+    commbench run --op all_gather,reduce_scatter --dtype bfloat16 --sizes 1M-64M
     commbench run --op all --sizes 64K --nproc-per-node 4 --backend gloo
     commbench run -b 8 -e 128M -f 2 -d half          (nccl-tests' flags)
     commbench run --resume results/20261121-120000-all_reduce
@@ -81,5 +81,6 @@ def print_plan(options: RunOptions) -> None:
 
     planned = api.plan_options(options)
     print_result(planned.summary)
-    print_result(plan_text(planned.plan, shlex.join(planned.torchrun_line)))
+    line = shlex.join(planned.torchrun_line)
+    print_result(plan_text(planned.plan, line, is_condensed=not options.verbose))
     require_ready_case(planned.plan)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options, value_text
 
 
 def make_parameter(name: str, **changes: Any) -> inspect.Parameter:
@@ -21,7 +21,13 @@ def make_parameter(name: str, **changes: Any) -> inspect.Parameter:
         default=False if option.is_switch else default,
         annotation=Annotated[
             option.cli_type or option.type,
-            typer.Option(*option.flags, metavar=option.metavar or None, help=option.help),
+            typer.Option(
+                *option.flags,
+                metavar=option.metavar or None,
+                help=option.help_text(value_text),
+                show_default=False,
+                rich_help_panel=option.group,
+            ),
         ],
     )
 

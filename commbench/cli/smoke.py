@@ -56,8 +56,10 @@ def smoke(context: typer.Context, **_: object) -> None:
 smoke.__signature__ = make_signature(  # type: ignore[attr-defined]
     make_parameter("backend", default="gloo"),
     make_parameter("device"),
-    make_parameter("nproc_per_node", help="Ranks.  [default: 2; one per GPU]"),
-    make_parameter("timeout", default=60.0, help="Seconds one collective may take."),
+    make_parameter(
+        "nproc_per_node", help="Number of ranks.", default_text="one per GPU; 2 on the CPU"
+    ),
+    make_parameter("timeout", default=60.0, help="Seconds that one collective may take."),
     inspect.Parameter(
         "junit",
         inspect.Parameter.KEYWORD_ONLY,

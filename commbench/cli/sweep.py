@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _VARIED = ", ".join(VARIED_OPTIONS)
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
+RUN_OPTIONS_USER = "sweep"
 
 
 def sweep(

@@ -1,4 +1,4 @@
-"""Checks a host step by step. Findings are kept where the check ends early."""
+"""Checks a host step by step. If the check ends early, the results until then are kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DoctorOptions:
         require_within("--nproc-per-node", self.ranks, 2, inf)
         require_within("--rounds", self.rounds, 1, inf)
         if not 0 < self.seconds <= LONGEST_S:
-            why = f"--seconds {self.seconds:g} is not between 0 and a day"
+            why = f"--seconds {self.seconds:g} is not between 0 and 86400, a day"
             raise UsageError(why, "write --seconds 60")
 
 
@@ -77,7 +77,7 @@ def examine(
     options: DoctorOptions, start: float, print_status: Callable[[str], None]
 ) -> DoctorReport:
     """Check this host; `start` is the monotonic time from which the seconds of the options count.
-    An error that ends the check stands in the report."""
+    An error that ends the check is in the report."""
     known = DoctorReport(options)
     try:
         for report in _run_steps(known, start + options.seconds, print_status):
@@ -85,7 +85,9 @@ def examine(
     except (KeyboardInterrupt, Interrupted) as stopped:
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else 2
         message = str(stopped) or "stopped by SIGINT"
-        ended = Interrupted(message, "what was known is above", signal_number=number)
+        ended = Interrupted(
+            message, "the results until then are printed above", signal_number=number
+        )
         return known._replace(ended=ended)
     except CommbenchError as error:
         return known._replace(ended=error)

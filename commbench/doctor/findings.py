@@ -1,4 +1,4 @@
-"""FINDINGS: what can disturb measurements on a host, each with its threshold and advice."""
+"""FINDINGS: the problems that a host may have, each with its threshold and advice."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ OWN_GOVERNORS = ("intel_pstate", "amd-pstate-epp")
 
 
 class Finding(NamedTuple):
-    """What is in the way of measuring on this host."""
+    """A problem for measurements on this host."""
 
     name: str
     figure: float
     threshold: float
     message: str
+    """A sentence without its full stop, as is the advice."""
     advice: str
     """What to do about it."""
 
 
 class Rule(NamedTuple):
-    """One way in which a host can be in the way of measuring."""
+    """A problem that a host may have, and how it is recognised."""
 
     name: str
     figure: Callable[[HostFacts, DoctorReport], float | None]
@@ -41,14 +42,17 @@ class Rule(NamedTuple):
     threshold: float
     """The finding is reported where the figure is larger."""
     message: str
-    """`{0}` stands for the figure, `{percent}` for it in percent, `{1}` for `subject`."""
+    """`{0}` is replaced by the figure, `{percent}` by it in percent, `{1}` by `subject`."""
     advice: str
     """`{1}` as in the message."""
     subject: Callable[[HostFacts, DoctorReport], str] = lambda *_: ""
 
 
 def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
-    """What the rules find on this host."""
+    """What the rules find on this host. The trials of a check that ended early are not used: they
+    are too few to compare the modes."""
+    if report.ended:
+        report = report._replace(trials=(), meanwhile=None)
     facts, found = report.facts, []
     for rule in FINDINGS if facts else ():
         assert facts
@@ -70,7 +74,7 @@ def _busy(facts: HostFacts, report: DoctorReport) -> float | None:
 def _busiest(facts: HostFacts, _: DoctorReport) -> str:
     """The programs that were seen to use the cores."""
     named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
-    return named or "nothing that is seen here"
+    return named or "none is visible from here"
 
 
 def _stolen(facts: HostFacts, report: DoctorReport) -> float | None:
@@ -139,88 +143,90 @@ def _largest(*shares: float | None) -> float | None:
 FINDINGS: tuple[Rule, ...] = (
     Rule(
         "busy_cores", _busy, STILL_QUIET,
-        "other work uses {percent} of the cores' time; cores used at the first look: {1}",
-        "stop it, or give ranks cores of their own (taskset, a cpuset, an exclusive node); ranks "
-        "that keep to one core cannot move away from it",
+        "Other programs use {percent} of the cores' time (in cores, at the first look: {1})",
+        "Stop them, or give the ranks cores of their own (taskset, a cpuset, an exclusive node). A "
+        "rank that is bound to one core cannot move away from them",
         _busiest,
     ),
     Rule(
         "stolen", _stolen, 0.05,
-        "the hypervisor gave away {percent} of the cores' time",
-        "other guests of this machine are busy: measure again when they are not, or elsewhere",
+        "The hypervisor gave {percent} of the cores' time to other virtual machines",
+        "Measure again when they are idle, or on another host",
     ),
     Rule(
         "throttled", _throttled, 0.01,
-        "the control group's processor time was used up for {percent} of the measured time",
-        "raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
+        "The CPU limit of the control group stopped the ranks for {percent} of the measured time",
+        "Raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
     ),
     Rule(
         "cpu_limit", lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0,
-        "the control group allows the time of {1} processors: one for {0:.3g} ranks",
-        "raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
+        "The control group allows the time of {1} processors, so {0:.3g} ranks share each",
+        "Raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
         lambda f, _: f"{f.cpu_limit:.3g}",
     ),
     Rule(
         "few_cores", lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0,
-        "{0:.3g} ranks share a core: they wait for each other, and not only for data",
-        "start fewer ranks (--nproc-per-node), or allow this process more cores",
+        "{0:.3g} ranks share a core, so they wait for each other",
+        "Start fewer ranks (--nproc-per-node), or allow this process more cores",
     ),
     Rule(
         "quiet_slower", _quiet_slower, 1.05,
-        "quiet is not quieter than plain: small calls take {0:.1f} times as long",
-        "something else runs on the cores that ranks keep to: free them, or leave ranks free to "
-        "move (--cpu-mode plain)",
+        "In cpu mode quiet small calls take {0:.1f} times as long as in plain",
+        "Other programs use the cores to which quiet binds the ranks. Free these cores, or let the "
+        "ranks move (--cpu-mode plain)",
     ),
     Rule(
         "quiet_stalls", _quiet_stalls, 0.05,
-        "quiet is not quieter than plain: up to {percent} of its small calls still stall",
-        "other work takes these cores in turn: free them first, for no mode can",
+        "In cpu mode quiet up to {percent} of small calls stall, and they are not faster than in "
+        "plain",
+        "Other programs use the cores in turn. Stop them: no cpu mode helps",
     ),
     Rule(
         "better_mode", lambda _, r: _better(r)[0], 1.25,
-        "in {1} mode small calls are {0:.1f} times as fast as in quiet, the default",
-        "measure with --cpu-mode {1}, and compare only runs that did",
+        "In cpu mode {1} small calls are {0:.1f} times as fast as in quiet, the default",
+        "Measure with --cpu-mode {1}, and compare only runs of the same mode",
         lambda _, r: _better(r)[1],
     ),
     Rule(
         "unsteady", _unsteady, 1.5,
-        "the slowest launch in quiet took {0:.1f} times as long as the fastest, for small calls",
-        "believe no single run here: compare over several launches (--launches 6), in turn",
+        "In cpu mode quiet the slowest launch took {0:.1f} times as long as the fastest, for small "
+        "calls",
+        "Do not rely on a single run here: compare runs of several launches (--launches 6)",
     ),
     Rule(
         "clock_source", lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0,
-        "the clock source is {1}, and no counter of the processor",
-        "choose tsc or arch_sys_counter where it is offered, in /sys/devices/system/clocksource/"
+        "The clock source is {1}, which is not a counter of the processor",
+        "Choose tsc or arch_sys_counter if the host offers it, in /sys/devices/system/clocksource/"
         "clocksource0/current_clocksource or at boot (clocksource=tsc)",
         lambda f, _: f.clock_source or "",
     ),
     Rule(
         "slow_clock", lambda f, _: f.clock_read_s, 0.5e-6,
-        "reading the clock takes {1}, and is read twice for each call",
-        "choose a clock source that is read without a system call, or use --timing pipelined",
+        "Reading the clock takes {1}, and every call needs two readings",
+        "Choose a clock source that needs no system call, or use --timing pipelined",
         lambda f, _: f"{(f.clock_read_s or 0) * 1e6:.2g} us",
     ),
     Rule(
         "slow_governor", _slow_governor, 0.0,
-        "the frequency governor is {1}: cores speed up late, or not at all",
-        "set it to performance while measuring: cpupower frequency-set -g performance",
+        "The frequency governor is {1}, which raises the frequency of a core late or never",
+        "Use the governor performance while you measure: cpupower frequency-set -g performance",
         lambda f, _: ", ".join(f.governors),
     ),
     Rule(
         "slow_loopback", _slow_loopback, 5.0,
-        "one core copies memory {0:.1f} times as fast as loopback TCP carries it",
-        "look for what handles each packet: firewall rules on lo, a small MTU (65536 is usual), a "
-        "sandbox with a network of its own; gloo on one host goes that way",
+        "One core copies memory {0:.1f} times as fast as loopback TCP, which gloo uses on one host",
+        "Look for something that handles each packet: firewall rules on lo, a small MTU (65536 is "
+        "usual), a sandbox with its own network",
     ),
     Rule(
         "narrow_gpu",
         lambda _, r: sum(0 < (g.link_width or 0) < (g.most_width or 0) for g in r.gpus), 0.0,
         "{0:.0f} GPU(s) use fewer PCIe lanes than they have",
-        "reseat them, or look for a slot or riser with fewer lanes",
+        "Reseat them, or look for a slot or a riser with fewer lanes",
     ),
     Rule(
         "far_gpu", lambda _, r: sum(gpu.near_cores == 0 for gpu in r.gpus), 0.0,
-        "{0:.0f} GPU(s) have no core nearby that this process may use",
-        "allow it cores of their NUMA nodes (numactl, srun --cpu-bind), or data takes a detour",
+        "{0:.0f} GPU(s) have no core nearby that this process may use, so data takes a detour",
+        "Allow this process cores of their NUMA nodes (numactl, srun --cpu-bind)",
     ),
 )  # fmt: skip

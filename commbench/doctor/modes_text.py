@@ -1,4 +1,4 @@
-"""What each cpu mode would change on this host, as a table and a sentence for each mode."""
+"""The effect of each cpu mode on this host, as a table and a sentence for each mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commbench.output.table import table
 from commbench.units import format_bytes, format_interval, format_share, format_time
 
 HEADINGS = (
-    "mode", "size", "time", "of launches", "time over\nplain's", "of rounds", "stalled", "queued",
+    "mode", "size", "time", "of launches", "time over\nplain", "of rounds", "stalled", "queued",
     "n",
 )  # fmt: skip
 ENOUGH_ROUNDS = next(n for n in range(1, 99) if 2 / comb(2 * n, n) <= BY_CHANCE)
@@ -26,7 +26,7 @@ def modes_text(report: DoctorReport) -> str:
     lines = table(HEADINGS, rows, left="mode") if rows else []
     for trial in report.trials:
         if trial.trouble:
-            text = f"  {trial.mode}: no launch: {trial.trouble.message}"
+            text = f"  {trial.mode}: not measured: {trial.trouble.message}"
             lines.append(fill(text, rest="    "))
     return "\n".join(lines)
 
@@ -51,12 +51,16 @@ def _percent(share: float | None) -> str:
 
 
 def describe_modes(report: DoctorReport) -> list[str]:
-    """Sentences on what each mode would change here, and how sure that is."""
-    lines = [_describe_plain(report)] if any(f.mode == PLAIN for f in report.results) else []
+    """Sentences on the effect of each mode here, and how certain it is. A check that was stopped
+    has compared too little: there is only a sentence on what was not tried."""
     tried = {trial.mode for trial in report.trials}
-    lines += [_describe_mode(report, mode) for mode in MODES if mode in tried - {PLAIN}]
     missing = [mode for mode in MODES if mode not in tried]
-    lines += [f"Not tried, for the check ended before: {', '.join(missing)}."] if missing else []
+    untried = f"Not tried, because the check ended before: {', '.join(missing)}."
+    if report.ended:
+        return [untried] if missing else []
+    lines = [_describe_plain(report)] if any(f.mode == PLAIN for f in report.results) else []
+    lines += [_describe_mode(report, mode) for mode in MODES if mode in tried - {PLAIN}]
+    lines += [untried] if missing else []
     return [*lines, _describe_confidence(report), *_describe_missing(report)]
 
 
@@ -64,23 +68,23 @@ def _describe_plain(report: DoctorReport) -> str:
     shares = [f.stalled_share for f in report.results if f.mode == PLAIN]
     known = [share for share in shares if share is not None]
     stalled = f": up to {format_share(max(known))} of its iterations stall" if known else ""
-    return f"plain is what ranks get that are left alone{stalled}."
+    return f"plain changes nothing for the ranks{stalled}."
 
 
 def _describe_mode(report: DoctorReport, mode: str) -> str:
     trouble = next((t.trouble for t in report.trials if t.mode == mode and t.trouble), None)
     if trouble:
-        return f"{mode} cannot be had here: {trouble.message}."
+        return f"{mode} is not available here: {trouble.message}."
     effects = [
         mode_effects.compare_modes(report.trials, mode, sizes)
         for sizes in (mode_effects.SMALL, mode_effects.LARGE)
     ]
     known = [_describe_effect(found) for found in effects if found]
     if not known:
-        return f"{mode} cannot be held against plain: no round has both."
+        return f"{mode} cannot be compared with plain: no round measured both."
     if stalls := mode_effects.compare_stalls(report.trials, mode):
         here, in_plain = map(format_share, stalls)
-        known.append(f"{here} of iterations stall instead of {in_plain}")
+        known.append(f"{here} of its iterations stall, in plain {in_plain}")
     return f"{mode}: {'; '.join(known)}."
 
 
@@ -92,9 +96,7 @@ def _describe_effect(found: ModeEffect) -> str:
         return f"{what} {_times(fast)} times as fast as plain{_extent(fast)}"
     if found.verdict == mode_effects.SLOWER:
         return f"{what} {_times(ratio)} times as slow as plain{_extent(ratio)}"
-    is_small = ratio.number < ENOUGH_ROUNDS
-    doubt = "which may be noise" if is_small else "not to be told from noise"
-    return f"{what} {_times(ratio)} times plain's time{_extent(ratio)}, {doubt}"
+    return f"{what} {_times(ratio)} times the time of plain{_extent(ratio)}, which may be noise"
 
 
 def _times(ratio: SampleRange) -> str:
@@ -111,15 +113,17 @@ def _digits(ratio: SampleRange) -> int:
 
 
 def _describe_confidence(report: DoctorReport) -> str:
-    """A sentence on how often chance alone makes such differences."""
+    """A sentence on how often noise alone makes such differences."""
     launches = {f.mode: f.time_s.number for f in report.results}
     fewest = min(launches.values(), default=0)
-    rule = "A difference is told only where all launches of a mode lie beyond all of plain's"
+    rule = (
+        "A mode counts as faster or slower than plain only if each of its launches is faster, or "
+        "slower, than every launch of plain"
+    )
     if fewest < ENOUGH_ROUNDS:
-        needed = f"there are {ENOUGH_ROUNDS} of each or more"
-        return f"{rule}, and {needed}; here some mode has {fewest}."
+        return f"{rule}. That takes {ENOUGH_ROUNDS} launches of each mode; one has {fewest}."
     chance = format_share(2 / comb(2 * fewest, fewest))
-    return f"{rule}: with {fewest} of each, chance does that in {chance} of comparisons."
+    return f"{rule}. With {fewest} launches of each, noise alone does that in {chance} of cases."
 
 
 def _describe_missing(report: DoctorReport) -> list[str]:
@@ -134,6 +138,6 @@ def _describe_missing(report: DoctorReport) -> list[str]:
     each = sum(trial.elapsed_s for trial in done) / len(done)
     needed = ceil((options.seconds + (missing + 1) * each) / 10) * 10
     return [
-        f"The time was up after {len(done)} of {len(order)} launches: --seconds {needed} is likely "
-        "to do for all."
+        f"The time was up after {len(done)} of {len(order)} launches. --seconds {needed} is "
+        "probably enough for all."
     ]

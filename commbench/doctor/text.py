@@ -16,17 +16,17 @@ from commbench.units import format_bytes, format_GBps, format_share, format_time
 
 
 def doctor_text(report: DoctorReport) -> str:
-    """Everything that is known, at most 100 columns wide."""
+    """Everything that is known about the host."""
     parts = []
     if report.facts:
         parts.append(_facts_text(report.facts, report.gpus))
     if report.ceilings:
         parts.append(_ceilings_text(report, report.ceilings))
     if report.trials:
-        parts += [modes_text(report), "\n".join(_line(s) for s in describe_modes(report))]
+        parts += [modes_text(report), "\n".join(map(_line, describe_modes(report)))]
     if report.facts:
         parts.append(_advice_text(report))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _ceilings_text(report: DoctorReport, ceilings: HostBandwidth) -> str:
@@ -38,7 +38,7 @@ def _ceilings_text(report: DoctorReport, ceilings: HostBandwidth) -> str:
         (f"memory copied by {cores} together", ceilings.copy_all, _rate),
     )
     rows = [(name, *map(text, found[:3])) for name, found, text in measured if found]
-    heading = "ceilings of this host"
+    heading = "limits of this host"
     lines = table((heading, "median", "least", "most"), rows, left=heading)
     notes = [_describe_conditions(report, ceilings), *_describe_reached(report)]
     return "\n".join([*lines, *(_line(sentence) for sentence in notes if sentence)])
@@ -50,9 +50,10 @@ def _rate(value: float) -> str:
 
 def _describe_conditions(report: DoctorReport, ceilings: HostBandwidth) -> str:
     if ceilings.undisturbed:
-        return "All but the last were measured under SCHED_FIFO, before all other work."
+        return "All but the last were measured under SCHED_FIFO: other programs had to wait."
     used = report.facts.busy_share if report.facts else None
-    return "Other work may have slowed these down." if used and used > STILL_QUIET else ""
+    is_busy = used is not None and used > STILL_QUIET
+    return "Other programs may have slowed these measurements down." if is_busy else ""
 
 
 def _describe_reached(report: DoctorReport) -> list[str]:
@@ -67,17 +68,20 @@ def _describe_reached(report: DoctorReport) -> list[str]:
         f"gloo's bus bandwidth reached {format_GBps(best.busbw)} GB/s here "
         f"({format_bytes(best.size_bytes)}, {best.mode}): {format_share(share)} of the loopback"
     )
-    caveat = "; other work was in the way when that was measured" if share > 1 else ""
+    caveat = "; other programs slowed down the measurement of the loopback" if share > 1 else ""
     return [f"{line}{caveat}."]
 
 
 def _advice_text(report: DoctorReport) -> str:
     found = make_findings(report)
-    if not found:
-        unknown = "" if report.trials else ", as far as it was looked at"
-        return style(f"Nothing to complain of{unknown}.", BOLD)
-    lines = [_line(f"{f.name}: {f.message}; {f.advice}.", "  ") for f in found]
-    return "\n".join([style("Advice:", BOLD), *lines])
+    heading = "Problems:" if found else "No problems found."
+    if report.ended:
+        heading = "The check was stopped before its end, so the cpu modes are not compared."
+        heading += " Problems found until then:" if found else ""
+    elif not report.trials and not found:
+        heading = "No problems found, but no cpu mode was tried."
+    lines = [_line(f"{f.name}: {f.message}. {f.advice}.", "  ") for f in found]
+    return "\n".join([style(heading, BOLD), *lines])
 
 
 def _line(text: str, indent: str = "") -> str:
@@ -126,16 +130,16 @@ def _scheduling(facts: HostFacts) -> str:
     share = facts.realtime_share
     return _join(
         *(f"{name} {'is' if so else 'is not'} permitted" for name, so in known if so is not None),
-        f"realtime work may have {format_share(share)} of a second" if share else "",
+        f"realtime tasks get at most {format_share(share)} of each second" if share else "",
     )
 
 
 def _now(facts: HostFacts) -> str:
     known = ((facts.busy_share, "used"), (facts.stolen_share, "stolen"))
     parts = [f"{format_share(share)} {what}" for share, what in known if share is not None]
-    used = f"of the cores' time {', '.join(parts)}" if parts else ""
+    used = f"time of the cores: {', '.join(parts)}" if parts else ""
     named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
-    return _join(used, f"cores used by {named}" if named else "")
+    return _join(used, f"cores used: {named}" if named else "")
 
 
 def _join(*parts: str) -> str:
@@ -147,8 +151,7 @@ _FACTS: tuple[tuple[str, Callable[[HostFacts], str]], ...] = (
     ("processor", lambda f: _join(f.processor or "", "virtual" if f.virtual else "")),
     ("kernel", lambda f: " ".join(filter(None, (f.kernel, f.machine)))),
     ("cores", _cores),
-    ("threads", lambda f: "simultaneous threads are on: "
-     f"these are {f.physical_cores} physical cores"
+    ("threads", lambda f: f"SMT is on: these are {f.physical_cores} physical cores"
      if f.simultaneous_threads and f.physical_cores else ""),
     ("isolated cores", lambda f: f.isolated_cores or ""),
     ("CPU limit", _limit),
@@ -179,5 +182,5 @@ def _gpu(gpu: Gpu) -> str:
         gpu.name,
         f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "",
         " ".join(filter(None, (gpu.link_speed, lanes))),
-        f"{gpu.near_cores} cores nearby may be used" if gpu.near_cores is not None else "",
+        f"{gpu.near_cores} nearby cores may be used" if gpu.near_cores is not None else "",
     )

@@ -30,6 +30,7 @@ from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.paragraphs import list_some
+from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
@@ -116,10 +117,8 @@ def run_contents(loaded: LoadedRun) -> Contents:
     )
 
 
-def _kind_table(
-    title: str, columns: Sequence[run_table.TableColumn], rows: Sequence[ResultRow]
-) -> Table:
-    filled = run_table.fill_columns(columns, rows)
+def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
+    filled = fill_columns(columns, rows)
     cells = list(zip(*(cells for _, cells in filled), strict=True))
     notes = {row.measurement.status for row in rows} - {OK}
     return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))

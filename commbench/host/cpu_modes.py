@@ -52,7 +52,7 @@ def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:
         os.sched_setscheduler(0, mode.policy, os.sched_param(REALTIME_PRIORITY * realtime))
     except PermissionError:
         raise UnavailableError(
-            f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} asks for",
+            f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} needs",
             "allow it (ulimit -r, CAP_SYS_NICE), or use --cpu-mode quiet, which needs no privilege",
         ) from None
     return tuple(cores)

@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from commbench.output.table import WIDTH as WIDTH
 from commbench.output.table import clean
 from commbench.units import GB
 
-WIDTH = 80
-"""Columns of a table, at most, and the fewest columns of a paragraph."""
 WIDEST = 120
 """Columns of a paragraph, at most. Longer lines are hard to read."""
 _MARGIN = 10

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
@@ -40,6 +40,55 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
 
     rule = "  " + "─" * (sum(widths) + 2 * len(widths) - 2)
     return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
+
+
+class TableColumn(NamedTuple):
+    """A column of a table whose rows are made of things of one kind."""
+
+    heading: str
+    cell: Callable[[Any], str]
+    """The text for one of those things."""
+    importance: int
+    """Where a table is too wide, its columns of the lowest importance are left out."""
+    is_decimal: bool = False
+    """Whether the numbers are aligned at their decimal point."""
+    is_left: bool = False
+    """Whether it is aligned on the left."""
+
+
+WIDTH = 80
+"""Columns of a terminal that a table takes, at most."""
+
+
+def fill_columns(
+    columns: Sequence[TableColumn], things: Sequence[Any]
+) -> list[tuple[TableColumn, list[str]]]:
+    """The columns that are not empty, each with its cells."""
+    filled = [(column, [column.cell(thing) for thing in things]) for column in columns]
+    filled = [(column, cells) for column, cells in filled if any(cells)]
+    return [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+
+
+def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list[str]:
+    """The lines of a table with a row for each thing. Columns whose cells are all empty are left
+    out, and so are the least important ones where the table would be wider than WIDTH."""
+    filled = fill_columns(columns, things)
+    while sum(2 + _widest(column, cells) for column, cells in filled) > WIDTH and len(filled) > 1:
+        filled.remove(min(filled, key=lambda found: found[0].importance))
+    headings = [column.heading for column, _ in filled]
+    left = ",".join(column.heading for column, _ in filled if column.is_left)
+    return table(headings, list(zip(*(cells for _, cells in filled), strict=True)), left)
+
+
+def _widest(column: TableColumn, cells: Sequence[str]) -> int:
+    return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
+
+
+def _align_decimals(cells: Sequence[str]) -> list[str]:
+    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
+    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
+    most = max(places)
+    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
 
 
 def clean(text: str) -> str:

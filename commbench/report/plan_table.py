@@ -1,50 +1,87 @@
-"""The tables of a plan and of the operations, at most 100 columns wide."""
+"""The tables of a plan and of the operations, at most 80 columns wide."""
 
 from __future__ import annotations
 
-from commbench.output.table import format_facts, table
+from collections.abc import Sequence
+
+from commbench.output.paragraphs import fill, list_some
+from commbench.output.table import BOLD, TableColumn, fitting_table, format_facts, style, table
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.units import format_bytes
+from commbench.units import format_bytes, format_sizes
+
+MOST_ROWS = 60
+"""A plan with more cases is printed with a row for each kind of case."""
 
 
-def plan_text(plan: Plan, torchrun_line: str) -> str:
-    """A plan, its cases, the bytes that each rank needs, and the torchrun command."""
+def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
+    """A plan, its cases, the bytes that each rank needs, and the torchrun command.
+
+    `is_condensed` makes one row of the sizes of each kind, where there are many cases.
+    """
     cases = plan.cases()
     facts = {
         name: ", ".join(map(str, value)) if isinstance(value, list) else value
         for name, value in plan.as_json().items()
         if name != "sizes"
     }
-    largest = max((max(_needed_bytes(case)) for case in cases if case.status == READY), default=0)
-    return "\n\n".join(
-        (
-            format_facts(facts),
-            "\n".join(
-                table(
-                    ("case", "size", "count", "bytes per rank", ""),
-                    [_plan_cells(case) for case in cases],
-                    left="case,",
-                )
-            ),
-            f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
-            f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
-        )
+    kinds: dict[str, list[Case]] = {}
+    for case in cases:
+        kinds.setdefault(case.title, []).append(case)
+    ready = [found for own in kinds.values() if (found := [c for c in own if c.status == READY])]
+    if not is_condensed or len(cases) <= MOST_ROWS:
+        ready = [[case] for own in ready for case in own]
+    largest = max((_most_bytes(own) for own in ready), default=0)
+    not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
+    parts = (
+        format_facts(facts),
+        "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
+        not_measured_text(list_missing(not_ready)),
+        f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
+        f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
+    return "\n\n".join(filter(None, parts))
+
+
+def not_measured_text(lines: Sequence[str]) -> str:
+    """The lines of list_missing under a heading; empty if there are none."""
+    texts = [fill(line, "  ", "    ") for line in lines]
+    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+
+
+def list_missing(kinds: dict[str, list[tuple[str, str]]]) -> list[str]:
+    """A line for each reason why cases are not measured. For each kind, by its title, `kinds` has
+    the name of each case and why it is not measured, which is empty if it is."""
+    reasons: dict[str, list[str]] = {}
+    for title, cases in kinds.items():
+        whys = {why for _, why in cases}
+        for name, why in cases:
+            if why:
+                names = reasons.setdefault(why, [])
+                names.append(title if len(whys) == 1 else name)
+    return [f"{list_some(list(dict.fromkeys(names)), 4)}: {why}" for why, names in reasons.items()]
+
+
+def _why(case: Case) -> str:
+    return "" if case.status == READY else f"{case.status}: {case.reason}"
 
 
 def _times(launches: int) -> str:
     return f", to be run {launches} times" if launches > 1 else ""
 
 
-def _plan_cells(case: Case) -> tuple[str, ...]:
-    size, count = (format_bytes(case.size_bytes), str(case.count)) if case.dtype else ("", "")
-    if case.status != READY:
-        return case.title, size, "", case.status, case.reason
-    needs = _needed_bytes(case)
-    other = f"at the root; {format_bytes(min(needs))} elsewhere" if min(needs) < max(needs) else ""
-    return case.title, size, count, format_bytes(max(needs)), other
+def _sizes(cases: Sequence[Case]) -> str:
+    """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
+    if not cases[0].dtype:
+        return ""
+    if len(cases) == 1:
+        return format_bytes(cases[0].size_bytes)
+    sizes = format_sizes(tuple(case.size_bytes for case in cases))
+    if "," not in sizes:
+        return sizes
+    ends = (case.size_bytes for case in (cases[0], cases[-1]))
+    return " to ".join(format_bytes(size) for size in ends)
 
 
 def _needed_bytes(case: Case) -> list[int]:
@@ -53,24 +90,49 @@ def _needed_bytes(case: Case) -> list[int]:
     return [case.needed_bytes(rank) for rank in ranks]
 
 
+def _most_bytes(cases: Sequence[Case]) -> int:
+    return max(max(_needed_bytes(case)) for case in cases)
+
+
+def _others_bytes(cases: Sequence[Case]) -> str:
+    least = max(min(_needed_bytes(case)) for case in cases)
+    return format_bytes(least) if least < _most_bytes(cases) else ""
+
+
+_COLUMNS = (
+    TableColumn("case", lambda cases: cases[0].title, 9, is_left=True),
+    TableColumn("size", _sizes, 9),
+    TableColumn("count", lambda c: str(c[0].count) if c[0].dtype and len(c) == 1 else "", 1),
+    TableColumn("bytes\nper rank", lambda cases: format_bytes(_most_bytes(cases)), 8),
+    TableColumn("not at\nthe root", _others_bytes, 2),
+)
+
+
 def operations_text() -> str:
-    """The operations: what each does, its size convention and bus-bandwidth factor."""
-    rows = [
+    """The operations: what each does, the torch call, sizes and bus-bandwidth factor."""
+    summaries = [(operation.name, operation.summary) for operation in OPERATIONS.values()]
+    calls = [
         (
             operation.name,
-            operation.summary,
+            operation.torch_call,
             operation.send.value,
             operation.receive.value,
-            operation.busbw_formula or "-",
+            operation.busbw_formula or "none",
         )
         for operation in OPERATIONS.values()
     ]
-    headings = ("operation", "what it does", "sends", "receives", "busbw/\nalgbw")
+    headings = ("operation", "call of torch.distributed", "sends", "receives", "busbw/\nalgbw")
+    note = (
+        "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
+        "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
+        "t is the time of one call."
+    )
     return "\n".join(
         (
-            *table(headings, rows, left="operation,what it does,sends,receives"),
+            *table(("operation", "what it does"), summaries, left="operation,what it does"),
             "",
-            "S is the printed size in bytes: the larger of what one rank sends and receives, as in",
-            "nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor.",
+            *table(headings, calls, left=",".join(headings[:4])),
+            "",
+            fill(note),
         )
     )

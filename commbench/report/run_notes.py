@@ -110,6 +110,8 @@ def warnings_text(
     if most is not None and len(found) > most:
         more = f"{len(found) - most} more: `commbench show {name} --warnings`"
         lines.append(fill(more, "  ", "    "))
+    if not lines and most is None and any(row.time for row in rows):
+        return "No problems found."
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
 
 

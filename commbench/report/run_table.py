@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
 
 from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.output.paragraphs import WIDTH, fill, list_some, wrapped
-from commbench.output.table import BOLD, RED, clean, style, table, width
+from commbench.output.paragraphs import fill, wrapped
+from commbench.output.table import BOLD, RED, TableColumn, clean, fitting_table, style, table
 from commbench.report import run_notes
+from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
+from commbench.results.run_folder import RESULTS
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.links import Peak
@@ -22,20 +25,6 @@ from commbench.units import (
     format_known_time,
     format_percent,
 )
-
-MOST_ROWS = 60
-"""A run of several kinds with more rows is printed as one table, with a row for each kind."""
-
-
-class TableColumn(NamedTuple):
-    """A column of the table. It is left out where all its cells are empty."""
-
-    heading: str
-    cell: Callable[[ResultRow], str]
-    importance: int
-    """Where a table is too wide, its columns of the lowest importance are left out."""
-    is_decimal: bool = False
-    """Whether the numbers are aligned at their decimal point."""
 
 
 def run_text(
@@ -53,7 +42,7 @@ def run_text(
     rows = make_rows(run)
     timed = timed_kinds(rows)
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
-        tables = [_condensed_text(list(timed.values()), run.name)]
+        tables = [_condensed_text(list(timed.values()), _typed_name(run))]
     else:
         tables = [_kind_text(title, found, peak) for title, found in timed.items()]
     times = "once" if run.resumed == 1 else f"{run.resumed} times"
@@ -64,14 +53,20 @@ def run_text(
         *tables,
         _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
-        run_notes.warnings_text(rows, most=most_warnings, name=run.name),
+        run_notes.warnings_text(rows, most=most_warnings, name=_typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
         run_notes.peak_text(rows, peak) if peak else "",
-        f"This run was interrupted and resumed {times}." if run.resumed else "",
+        f"This run was cut off and resumed {times}." if run.resumed else "",
         run_notes.run_end_text(run),
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _typed_name(run: Run) -> str:
+    """The run as a command takes it: its label where it lies under results/, else its path."""
+    path = Path(run.path)
+    return run.name if path.parent == RESULTS else quote(run.path or run.name)
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
@@ -113,36 +108,6 @@ def table_columns(peak: Peak | None) -> list[TableColumn]:
         return [*COLUMNS]
     of_peak = TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6)
     return [*COLUMNS[:-1], of_peak, COLUMNS[-1]]
-
-
-def fill_columns(
-    columns: Sequence[TableColumn], rows: Sequence[ResultRow]
-) -> list[tuple[TableColumn, list[str]]]:
-    """The columns that are not empty, each with its cells."""
-    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
-    filled = [(column, cells) for column, cells in filled if any(cells)]
-    return [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
-
-
-def fitting_table(columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> list[str]:
-    """The lines of a table of at most WIDTH columns: without empty columns, and without the least
-    important ones where they do not fit."""
-    filled = fill_columns(columns, rows)
-    while sum(_columns_of(column, cells) for column, cells in filled) > WIDTH:
-        filled.remove(min(filled, key=lambda found: found[0].importance))
-    headings = [column.heading for column, _ in filled]
-    return table(headings, list(zip(*(cells for _, cells in filled), strict=True)))
-
-
-def _columns_of(column: TableColumn, cells: Sequence[str]) -> int:
-    return 2 + max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
-
-
-def _align_decimals(cells: Sequence[str]) -> list[str]:
-    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
-    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
-    most = max(places)
-    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
 
 
 def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:
@@ -225,24 +190,17 @@ def condensed_table(
 
 
 def _not_measured_text(rows: Sequence[ResultRow]) -> str:
-    texts = [fill(text, "  ", "    ") for text in describe_missing(rows)]
-    return "\n".join([style("Not measured:", BOLD), *texts]) if texts else ""
+    return not_measured_text(describe_missing(rows))
 
 
 def describe_missing(rows: Sequence[ResultRow]) -> list[str]:
     """What was not measured, and why: a line for each reason."""
-    kinds: dict[str, list[ResultRow]] = {}
+    kinds: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
-        kinds.setdefault(row.measurement.case.title, []).append(row)
-    reasons: dict[str, list[str]] = {}
-    for title, found in kinds.items():
-        missing = [row.measurement for row in found if row.time is None]
-        for measurement in missing:
-            is_whole = len({m.reason for m in missing}) == 1 and len(missing) == len(found)
-            why = f"{measurement.status}: {measurement.reason}"
-            names = reasons.setdefault(why, [])
-            names.append(title if is_whole else measurement.case.name)
-    return [f"{list_some(list(dict.fromkeys(names)), 4)}: {why}" for why, names in reasons.items()]
+        measurement = row.measurement
+        why = "" if row.time else f"{measurement.status}: {measurement.reason}"
+        kinds.setdefault(measurement.case.title, []).append((measurement.case.name, why))
+    return list_missing(kinds)
 
 
 def _peak_cell(row: ResultRow, peak: Peak) -> str:

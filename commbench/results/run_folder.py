@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
+from os import SEEK_END
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ RUN_HINT = f"give a run folder, its {JOURNAL} or {RESULTS_CSV}, or a label under
 _STAMPED = re.compile(r"\d{8}-\d{6}-(.+)")
 _MOST_NAMED = 8
 _LONGEST_HEADER = 1 << 24
+_LONGEST_END = 1 << 16
 
 
 def new_folder(name: str) -> Path:
@@ -72,11 +74,20 @@ def holds_run(folder: Path) -> bool:
 
 
 class StoredRun(NamedTuple):
-    """A run folder under results/, with the start time and label of its header."""
+    """A run folder under results/, with what the first and last line of its journal say."""
 
     started: str
+    """UTC, ISO 8601; empty where it is not known."""
     folder: Path
     label: str
+    operations: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """In bytes."""
+    backend: str = ""
+    ranks: int = 0
+    """0 where it is not known."""
+    status: str = ""
+    """`complete`, `interrupted`, `failed`; empty for a run without an end."""
 
 
 def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
@@ -89,7 +100,7 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     path = Path(text)
     if is_file(path) or (is_folder(path) and holds_run(path)):
         return path
-    runs = _list_stored_runs()
+    runs = list_stored_runs()
     exact = [run for run in runs if run.folder.name == text]
     found = exact or [run for run in runs if run.label == text]
     if text and not found:
@@ -108,26 +119,48 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     return newest.folder
 
 
-def _list_stored_runs() -> list[StoredRun]:
-    """The runs under results/."""
+def find_newest() -> Path:
+    """The folder of the newest run under results/; RecordsError where there is none."""
+    runs = list_stored_runs()
+    if not runs:
+        raise RecordsError(
+            f"there is no run in the folder {RESULTS}",
+            "measure one with `commbench run`, or name a run folder",
+        )
+    return max(runs).folder
+
+
+def list_stored_runs() -> list[StoredRun]:
+    """The runs under results/, in no order."""
     try:
         folders = [folder for folder in RESULTS.iterdir() if holds_run(folder)]
     except OSError:
         return []
-    return [_read_opening(folder) for folder in folders]
+    return [_read_ends(folder) for folder in folders]
 
 
-def _read_opening(folder: Path) -> StoredRun:
+def _read_ends(folder: Path) -> StoredRun:
     """The run in a folder; its label is in the folder's name where the journal has none."""
     stamped = _STAMPED.fullmatch(folder.name)
-    started, label = "", stamped[1] if stamped else folder.name
+    named = StoredRun("", folder, stamped[1] if stamped else folder.name)
     try:
-        with (folder / JOURNAL).open(encoding="utf-8") as file:
+        with (folder / JOURNAL).open("rb") as file:
             header = json.loads(file.readline(_LONGEST_HEADER))
-        started, label = str(header.get("started") or ""), str(header.get("label") or label)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        pass  # loading the run reports a journal that cannot be read
-    return StoredRun(started, folder, label)
+            size = file.seek(0, SEEK_END)
+            file.seek(max(0, size - _LONGEST_END))
+            last = json.loads(file.read().splitlines()[-1])
+        plan = header.get("plan") or {}
+        return named._replace(
+            started=str(header.get("started") or ""),
+            label=str(header.get("label") or named.label),
+            operations=tuple(map(str, plan.get("operations") or ())),
+            sizes=tuple(map(int, plan.get("sizes") or ())),
+            backend=str(plan.get("backend") or ""),
+            ranks=int(plan.get("world_size") or 0),
+            status=str(last.get("status") or "") if last.get("kind") == "end" else "",
+        )
+    except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError):
+        return named  # loading the run reports a journal that cannot be read
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:

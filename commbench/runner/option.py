@@ -38,6 +38,10 @@ class RunOption(NamedTuple):
 
     metavar: str
     help: str
+    group: str = ""
+    """The heading under which the help lists it."""
+    default_text: str = ""
+    """What the help says of its default, where the default is no value of the option."""
     flags: tuple[str, ...] = ()
     """Its flags, the one of messages first; by default made of its name."""
     plan: str = ""
@@ -74,6 +78,17 @@ class RunOption(NamedTuple):
     def is_switch(self) -> bool:
         """Whether its flag stands alone and means the opposite of its default."""
         return self.type is bool and "/" not in self.flags[0]
+
+    def help_text(self, value_text: Callable[[Any], str]) -> str:
+        """What the help says of it, with its default; `value_text` writes a value as an option."""
+        default = self.cli_default if self.cli_default is not None else self.default
+        if self.is_switch:
+            text = "off"
+        elif isinstance(default, bool):
+            text = self.flag if default else f"--no-{self.flag[2:]}"
+        else:
+            text = self.default_text if default is None else value_text(default)
+        return f"{self.help}  [default: {text}]"
 
     def require_allowed(self, *users: str) -> None:
         """Raise UsageError if one of these users (keys of _REFUSALS) refuses this option."""

@@ -40,174 +40,193 @@ from commbench.units import format_sizes, parse_sizes
 DEFAULT_SIZES = "1K-64M"
 
 
-def _option(metavar: str, help_text: str, *, default: Any = ..., **declared: Any) -> Any:
+def _option(
+    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
+) -> Any:
     """Declare a field of RunOptions; without a default it has that of its field of Plan."""
     if default is ...:
         default = Plan.__dataclass_fields__[declared["plan"]].default
-    return field(
-        default=default, metadata={"option": RunOption(metavar=metavar, help=help_text, **declared)}
-    )
+    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
+    return field(default=default, metadata={"option": option})
 
+
+_what = partial(_option, "What to measure")
+_how_long = partial(_option, "How long, and in which order")
+_where = partial(_option, "Where")
+_output = partial(_option, "Output")
+NCCL_TESTS_FLAGS = "Flags of nccl-tests"
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 _SEVERAL_NODES = _STARTS_RANKS | {
     "api": "start `commbench run` on each node, or call commbench.measure in a torchrun job"
 }
-_CLUSTER = _SEVERAL_NODES | {"job": "leave it out: the ranks find each other"}
+_ONE_NODE = {"sweep": "leave it out: a sweep measures on one node"}
+_CLUSTER = _SEVERAL_NODES | _ONE_NODE | {"job": "leave it out: the ranks find each other"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The options of `commbench run`; None where an option was not given."""
 
-    op: tuple[str, ...] = _option(
-        "OP", "Operation: one, several (OP,OP), or all.", default=(DEFAULT_OPERATION,),
-        plan="operations", parse=partial(parse_names, flag="--op"), cli_type=list[str] | None,
-        passed_on=ALWAYS,
+    op: tuple[str, ...] = _what(
+        "OP", "Operation: one, several with commas, or all. `commbench ops` lists them.",
+        default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
+        cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
-    sizes: tuple[int, ...] = _option(
-        "SIZES", "Sizes in bytes: 1K-1G doubles, 1K-1G:x4, 1M-16M:+1M, 8,1K,1M. K, M, G are "
-        "powers of 1024.  [default: 1K-64M]", default=parse_sizes(DEFAULT_SIZES), plan="sizes",
-        parse=parse_size_list, cli_type=str | None, passed_on=ALWAYS,
+    sizes: tuple[int, ...] = _what(
+        "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
+        "8,1K,1M is a list. K, M and G are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
+        plan="sizes", parse=parse_size_list, cli_type=str | None, passed_on=ALWAYS,
     )  # fmt: skip
-    dtype: tuple[str, ...] = _option(
-        "DTYPE", "Element type, several, or all.", flags=("--dtype", "-d"), plan="dtypes",
-        parse=partial(parse_names, flag="--dtype"), cli_type=list[str] | None, passed_on=ALWAYS,
-        is_varied=True,
+    dtype: tuple[str, ...] = _what(
+        "DTYPE", "Element type: one, several with commas, or all.", flags=("--dtype", "-d"),
+        plan="dtypes", parse=partial(parse_names, flag="--dtype"), cli_type=list[str] | None,
+        passed_on=ALWAYS, is_varied=True,
     )  # fmt: skip
-    reduce_op: tuple[str, ...] = _option(
-        "RED", "sum, avg, prod, min, max, band, bor, bxor; several, or all.",
-        flags=("--reduce-op", "-o"), plan="reduce_ops",
+    reduce_op: tuple[str, ...] = _what(
+        "RED", "Reduce operation: sum, avg, prod, min, max, band, bor, bxor; several with commas, "
+        "or all.", flags=("--reduce-op", "-o"), plan="reduce_ops",
         parse=partial(parse_names, flag="--reduce-op"), cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
-    root: int = _option(
-        "RANK", "Root of broadcast, reduce, gather, scatter.", plan="root", passed_on=ALWAYS
-    )
-    placement: str = _option(
-        "WHERE", "in_place, out_of_place, both, or natural: what each operation does by itself.",
+    root: int = _what(
+        "RANK", "Root rank of broadcast, reduce, gather and scatter.", plan="root",
+        passed_on=ALWAYS,
+    )  # fmt: skip
+    placement: str = _what(
+        "WHERE", "in_place; out_of_place; both; natural: the usual one of each operation.",
         plan="placement", passed_on=ALWAYS, is_varied=True,
     )  # fmt: skip
-    rounding: str = _option(
-        "HOW", "Sizes that do not divide: exact, whole elements per rank; nccl-tests, blocks of "
+    rounding: str = _what(
+        "HOW", "How the block of a rank is rounded down. exact: to whole elements; nccl-tests: to "
         "16 bytes.", plan="rounding",
     )  # fmt: skip
-    iters: int | None = _option(
-        "N", "Timed iterations of every case.  [default: until the median is known to 5 %]",
-        flags=("--iters", "-n"), plan="iterations",
+    timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
+    check: bool = _what(
+        "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",
+        passed_on=ALWAYS,
     )  # fmt: skip
-    warmup: int | None = _option(
-        "N", "Calls before the first timed one.  [default: until their times are stable]",
-        flags=("--warmup", "-w"), plan="warmup",
+    iters: int | None = _how_long(
+        "N", "Timed iterations of each case.", flags=("--iters", "-n"), plan="iterations",
+        default_text="as many as --precision needs",
     )  # fmt: skip
-    precision: float = _option(
-        "PART", "Measure until the 95 % interval of the median is within this, on either side.",
-        plan="precision", parse=parse_precision,
+    warmup: int | None = _how_long(
+        "N", "Untimed calls before the timed ones.", flags=("--warmup", "-w"), plan="warmup",
+        default_text="until their times are stable",
+    )  # fmt: skip
+    precision: float = _how_long(
+        "PART", "Measure each case until the 95 % interval of its median is within this, on either "
+        "side.", plan="precision", parse=parse_precision,
         cli_type=str, cli_default="5%",
     )  # fmt: skip
-    budget: float = _option(
-        "S", "Or until a case has been measured for S seconds.", plan="budget_s"
+    budget: float = _how_long(
+        "S", "Measure each case for at most so many seconds.", plan="budget_s"
     )
-    timing: str = _option("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
-    order: str = _option(
-        "ORDER", "shuffled: rounds of random order, every case several times; ascending.",
-        plan="order",
+    order: str = _how_long(
+        "ORDER", "shuffled: each case several times, in random order; ascending: one case after "
+        "the other.", plan="order",
     )  # fmt: skip
-    seed: int = _option("N", "Where the random order and the test data begin.", plan="seed")
-    launches: int = _option(
-        "K", "Repeat the whole run in fresh processes, K in all.", plan="launches",
+    seed: int = _how_long("N", "Random seed.", plan="seed")
+    launches: int = _how_long(
+        "K", "Repeat the whole run K times, each time in fresh processes.", plan="launches",
         passed_on=NEVER, refused_by=_STARTS_RANKS | {
-            "sweep": "rounds are launches: say --rounds", "job": "submit the job several times",
+            "sweep": "use --rounds: each round is a launch", "job": "submit the job several times",
         },
     )  # fmt: skip
-    backend: str | None = _option(
-        "NAME", "gloo, nccl, or another that this torch has.", default=None, plan="backend",
-        is_varied=True, refused_by={"measure": "leave it out: the process group has one"},
-    )  # fmt: skip
-    device: str | None = _option(
-        "TYPE", "cpu or cuda.", default=None, plan="device",
+    backend: str | None = _where(
+        "NAME", "gloo, nccl, or another backend of this torch.", default=None, plan="backend",
+        is_varied=True, default_text="nccl with several GPUs, else gloo",
         refused_by={"measure": "leave it out: the process group has one"},
     )  # fmt: skip
-    nproc_per_node: int | None = _option(
-        "N", "Ranks per node.  [default: one per GPU; 2 on the CPU]", default=None, is_fixed=True,
-        is_varied=True, require=partial(require_positive, "--nproc-per-node"),
-        refused_by=_STARTS_RANKS | {"job": "say it before the --"},
+    device: str | None = _where(
+        "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend",
+        refused_by={"measure": "leave it out: the process group has one"},
     )  # fmt: skip
-    nnodes: int = _option(
-        "N", "Nodes; run the same command on each.", default=1,
+    nproc_per_node: int | None = _where(
+        "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True,
+        require=partial(require_positive, "--nproc-per-node"),
+        default_text="one per GPU; 2 on the CPU",
+        refused_by=_STARTS_RANKS | {"job": "write it before the --"},
+    )  # fmt: skip
+    nnodes: int = _where(
+        "N", "Number of nodes. Start the same command on each of them.", default=1,
         require=partial(require_positive, "--nnodes"), refused_by=_SEVERAL_NODES | {
             "sweep": "on several nodes, run each setting there",
-            "job": "say --nodes before the --",
+            "job": "write --nodes before the --",
         },
     )  # fmt: skip
-    node_rank: int = _option(
-        "R", "This node's number, from 0; node 0 writes results.", default=0,
-        refused_by=_SEVERAL_NODES | {"job": "leave it out: the cluster numbers the nodes"},
+    node_rank: int = _where(
+        "R", "Number of this node, from 0. Node 0 prints and writes the results.", default=0,
+        refused_by=_SEVERAL_NODES | _ONE_NODE | {
+            "job": "leave it out: the cluster numbers the nodes",
+        },
     )  # fmt: skip
-    master_addr: str | None = _option(
-        "HOST", "Host of node 0, as the others reach it.", default=None, refused_by=_CLUSTER
-    )
-    master_port: int | None = _option(
-        "PORT", "A free port on it.  [default: 29500]", default=None, require=require_port,
-        refused_by=_CLUSTER,
+    master_addr: str | None = _where(
+        "HOST", "Host of node 0, as the other nodes reach it. Several nodes need it.",
+        default=None, default_text="127.0.0.1", refused_by=_CLUSTER,
     )  # fmt: skip
-    launcher: str = _option(
-        "HOW", "agent: torchrun's agent as a library; torchrun: it.", default="agent",
-        require=require_launcher,
+    master_port: int | None = _where(
+        "PORT", "A free port on that host.", default=None, require=require_port,
+        default_text="29500", refused_by=_CLUSTER,
+    )  # fmt: skip
+    launcher: str = _where(
+        "HOW", "What starts the ranks. agent: torchrun's agent, called as a library; torchrun: the "
+        "torchrun command.", default="agent", require=require_launcher,
         refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
     )  # fmt: skip
-    timeout: float = _option(
-        "S", "Seconds that joining, or an operation, may take; bytes at 10 MB/s come on top.",
+    timeout: float = _where(
+        "S", "Seconds that ranks may take to join, or an operation to end; plus 1 s per 10 MB.",
         plan="timeout_s", passed_on=ALWAYS,
     )  # fmt: skip
-    cpu_mode: str | None = _option(
-        "MODE", "CPU ranks: quiet (SCHED_BATCH, a core each), plain (left alone), realtime "
-        "(SCHED_FIFO, a core each), batch, pinned (half of quiet).  [default: quiet on the CPU, "
-        "plain on GPUs]", default=None, plan="cpu_mode", is_varied=True,
+    cpu_mode: str | None = _where(
+        "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
+        "unchanged; realtime: SCHED_FIFO and one core per rank; batch: SCHED_BATCH; pinned: one "
+        "core per rank.", default=None, plan="cpu_mode", is_varied=True,
+        default_text="quiet on the CPU, plain on GPUs",
         refused_by={"measure": "leave it out: the processes stay as they are"},
     )  # fmt: skip
-    check: bool = _option(
-        "", "Check every result on every rank against its closed form.",
-        flags=("--check/--no-check",), plan="check", passed_on=ALWAYS,
+    label: str | None = _output(
+        "NAME", "Name of the run: in files, in plots, and for other commands.", default=None,
+        require=require_label, passed_on=IF_CHANGED, is_fixed=True, default_text="the operations",
     )  # fmt: skip
-    label: str | None = _option(
-        "NAME", "Name of the run, in files and plots.", default=None, require=require_label,
-        passed_on=IF_CHANGED, is_fixed=True,
-    )  # fmt: skip
-    output: Path | None = _option(  # noqa: RUF009 - it gives a field
-        "DIR", "Folder of this run, new or empty.  [default: results/TIME-LABEL]", default=None,
-        parse=Path, passed_on=IN_COMMAND,
+    output: Path | None = _output(  # noqa: RUF009 - it gives a field
+        "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
+        passed_on=IN_COMMAND, default_text="results/TIME-LABEL",
         refused_by={"resume": "leave it out: a run is resumed in its own folder"},
     )  # fmt: skip
-    resume: str | None = _option(
-        "RUN", "Go on with a run that was cut off, in its folder and under its plan: folder, or "
-        "label.", default=None, parse=str, refused_by={
+    resume: str | None = _output(
+        "RUN", "Continue a run that was cut off, in its folder: the folder or the label.",
+        default=None, parse=str, default_text="start a new run", refused_by={
             "sweep": "`commbench sweep --resume` takes the folder of a sweep",
             "measure": "leave it out: there is nothing to resume",
         },
     )  # fmt: skip
-    format: str = _option(
+    format: str = _output(
         "HOW", FORMAT_HELP, default="table", require=partial(require_format, peak=None),
         passed_on=IN_COMMAND,
         refused_by={"api": "leave it out: nothing is printed"},
     )  # fmt: skip
-    peak: str | None = _option(
-        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak
-    )
-    plots: bool = _option(
+    peak: str | None = _output(
+        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak,
+        default_text="none",
+    )  # fmt: skip
+    plots: bool = _output(
         "", "Draw no plots.", default=True, flags=("--no-plots",), passed_on=IN_COMMAND,
         refused_by={"measure": "call plot() of the run"},
     )  # fmt: skip
-    dry_run: bool = _option(
-        "", "Print the plan, cases and memory; measure nothing.", default=False, refused_by={
-            "resume": "leave it out: `commbench show` prints what there is",
-            "sweep": "a sweep measures", "job": "leave it out: nothing is measured here",
+    dry_run: bool = _output(
+        "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
+        refused_by={
+            "resume": "leave it out: `commbench show` prints the run",
+            "sweep": "leave it out: a sweep always measures",
+            "job": "leave it out: nothing is measured here",
             "api": "leave it out: commbench.Plan lists its cases",
         },
     )  # fmt: skip
-    verbose: bool = _option(
-        "", "Say how ranks are started, and why.", default=False, flags=("--verbose", "-v"),
-        passed_on=IN_COMMAND, refused_by={
-            "sweep": "a sweep runs quietly", "api": "leave it out: nothing is printed",
+    verbose: bool = _output(
+        "", "Print every table, every warning with its explanation, and how ranks are started.",
+        default=False, flags=("--verbose", "-v"), passed_on=IN_COMMAND, refused_by={
+            "sweep": "leave it out: a sweep prints one table",
+            "api": "leave it out: nothing is printed",
         },
     )  # fmt: skip
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -286,11 +305,13 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def _nccl_tests_flag(letter: str, name: str, sets: str = "sizes") -> RunOption:
+def _nccl_tests_flag(
+    letter: str, name: str, metavar: str, help_text: str, default_text: str
+) -> RunOption:
     """A flag that nccl-tests has."""
     return RunOption(
-        name=name, flags=(f"-{letter}", f"--{name}"), metavar="N" if letter == "f" else "SIZE",
-        help="As in nccl-tests.", sets=sets, type=str | None, parse=str,
+        name=name, flags=(f"-{letter}", f"--{name}"), metavar=metavar, help=help_text,
+        group=NCCL_TESTS_FLAGS, default_text=default_text, sets="sizes", type=str | None, parse=str,
     )  # fmt: skip
 
 
@@ -313,14 +334,17 @@ def _declared_options() -> dict[str, RunOption]:
 
 _FIELDS = _declared_options()
 RUN_OPTIONS: dict[str, RunOption] = _FIELDS | {
-    "minbytes": _nccl_tests_flag("b", "minbytes"),
-    "maxbytes": _nccl_tests_flag("e", "maxbytes"),
-    "stepfactor": _nccl_tests_flag("f", "stepfactor"),
-    "stepbytes": _nccl_tests_flag("i", "stepbytes"),
-    "check_count": RunOption(
-        name="check_count", flags=("-c",), metavar="0|1", sets="check", type=int | None,
-        help="As in nccl-tests: -c 0 is --no-check.",
-    ),
+    flag.name: flag
+    for flag in (
+        _nccl_tests_flag("b", "minbytes", "SIZE", "Smallest size.", "32M"),
+        _nccl_tests_flag("e", "maxbytes", "SIZE", "Largest size.", "32M"),
+        _nccl_tests_flag("f", "stepfactor", "N", "Factor from one size to the next.", "none"),
+        _nccl_tests_flag("i", "stepbytes", "SIZE", "Difference from one size to the next.", "1M"),
+        RunOption(
+            name="check_count", flags=("-c",), metavar="0|1", sets="check", type=int | None,
+            group=NCCL_TESTS_FLAGS, help="0 does not check results.", default_text="1",
+        ),
+    )
 }  # fmt: skip
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""

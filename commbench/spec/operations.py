@@ -71,6 +71,8 @@ class Operation(NamedTuple):
     name: str
     """torch.distributed's name."""
     summary: str
+    torch_call: str
+    """The function of torch.distributed that is timed."""
     send: Extent
     receive: Extent
     call: Callable[[Any, Any], object]
@@ -144,7 +146,7 @@ OPERATIONS: dict[str, Operation] = {
     for operation in (
         Operation(
             name="all_reduce", summary="every rank gets all ranks' tensors reduced",
-            send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="all_reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda dist, b: dist.all_reduce(b.receive, op=b.reduce_op, group=b.group),
             expected=lambda _: BlockOrigin(block=0),
             busbw_formula="2(n-1)/n", placements=(IN_PLACE,), reduces=True,
@@ -153,7 +155,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="all_gather", summary="every rank gets every rank's block",
-            send=Extent.BLOCK, receive=Extent.WHOLE,
+            torch_call="all_gather_into_tensor", send=Extent.BLOCK, receive=Extent.WHOLE,
             call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
             nccl_function="AllGather", nccl_tests="all_gather_perf",
@@ -161,7 +163,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="reduce_scatter", summary="every rank gets one block of all tensors reduced",
-            send=Extent.WHOLE, receive=Extent.BLOCK,
+            torch_call="reduce_scatter_tensor", send=Extent.WHOLE, receive=Extent.BLOCK,
             call=_reduce_scatter, expected=lambda at: BlockOrigin(block=at.rank),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True,
             nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
@@ -169,7 +171,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="broadcast", summary="every rank gets the root's tensor",
-            send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="broadcast", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda dist, b: dist.broadcast(b.receive, src=b.global_root, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.root, block=0),
             busbw_formula="1", placements=(IN_PLACE,), rooted=True,
@@ -177,7 +179,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="all_to_all", summary="rank i sends its block j to rank j",
-            send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda dist, b: dist.all_to_all_single(b.receive, b.send, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
             busbw_formula="(n-1)/n", blocks=True,
@@ -185,7 +187,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="reduce", summary="the root gets all ranks' tensors reduced",
-            send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda dist, b: dist.reduce(
                 b.receive, dst=b.global_root, op=b.reduce_op, group=b.group),
             expected=lambda at: BlockOrigin(block=0) if at.rank == at.root else None,
@@ -194,7 +196,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="gather", summary="the root gets every rank's block",
-            send=Extent.BLOCK, receive=Extent.AT_ROOT,
+            torch_call="gather", send=Extent.BLOCK, receive=Extent.AT_ROOT,
             call=lambda dist, b: dist.gather(
                 b.send, b.receive_blocks, dst=b.global_root, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
@@ -203,7 +205,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="scatter", summary="every rank gets one block of the root's tensor",
-            send=Extent.AT_ROOT, receive=Extent.BLOCK,
+            torch_call="scatter", send=Extent.AT_ROOT, receive=Extent.BLOCK,
             call=lambda dist, b: dist.scatter(
                 b.receive, b.send_blocks, src=b.global_root, group=b.group),
             expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
@@ -212,14 +214,14 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="send_recv", summary="ring shift: to the next, from the previous rank",
-            send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
             busbw_formula="1", min_ranks=2, log_depth=False, nccl_tests="sendrecv_perf",
         ),
         Operation(
             name="barrier", summary="no rank leaves before all have entered",
-            send=Extent.NOTHING, receive=Extent.NOTHING,
+            torch_call="barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
             call=lambda dist, b: dist.barrier(group=b.group), expected=lambda _: None,
             busbw_formula="", placements=("",),
         ),

@@ -12,6 +12,8 @@ from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.cli.lazy_group import COMMANDS
+from commbench.runner.run_options import RUN_OPTIONS
+from commbench.spec.operations import OPERATIONS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
 
@@ -135,12 +137,6 @@ REFUSED = {
         "error: No such option: --iter\n"
         "hint: did you mean --iters? `commbench run --help` lists the options\n",
     ),
-    "show --peak 1GB/s": (
-        2,
-        "error: Missing argument 'RUN'.\n"
-        "hint: write for example: commbench show results/20261121-120000-all_reduce; "
-        "`commbench show --help` lists the options\n",
-    ),
     "compare": (
         2,
         "error: Missing argument 'A'.\n"
@@ -248,7 +244,7 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
     assert heading == "The same with torchrun, to be run 2 times:"
     assert line.startswith("torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
     assert line.endswith(
-        "--budget=1 --timeout=120 --cpu-mode=plain --no-check --label=ring --output=here "
+        "--no-check --budget=1 --timeout=120 --cpu-mode=plain --label=ring --output=here "
         "--format=nccl-tests --no-plots --verbose"
     )
 
@@ -282,18 +278,21 @@ timeout s   120.0
 seed        0
 rounding    exact
 
-  case                                 size  count  bytes per rank
-  ────────────────────────────────────────────────────────────────────────────────────────────────
-  gather float32 out_of_place root 0   10 B                skipped  less than one float32 per rank
-  gather float32 out_of_place root 0  996 B     83          1328 B  at the root; 332 B elsewhere
-  barrier                                                      0 B
+                                                       bytes    not at
+  case                                 size  count  per rank  the root
+  ────────────────────────────────────────────────────────────────────
+  gather float32 out_of_place root 0  996 B     83    1328 B     332 B
+  barrier                                                0 B
+
+Not measured:
+  gather float32 out_of_place root 0 10 B: skipped: less than one float32 per rank
 
 Cases: 3; a rank needs at most 1328 B for buffers.
 
 The same with torchrun:
 torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier \
---sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --timeout=120 \
---check --output=run
+--sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --check \
+--timeout=120 --output=run
 """
 
 
@@ -309,11 +308,75 @@ def test_the_environment_is_told_by_allow_list(commbench: Commbench) -> None:
     assert "hunter2" not in (run.folder / "run.jsonl").read_text()
 
 
-def test_ops_fits_a_hundred_columns(commbench: Commbench) -> None:
-    ended = commbench("ops")
+def test_a_plan_of_many_cases_has_a_row_for_each_kind(commbench: Commbench) -> None:
+    short, long = (
+        commbench("run", "--op", "all", "--sizes", "1K-64K", "--dry-run", *more)
+        for more in ((), ("--verbose",))
+    )
+    assert "  all_reduce float32 sum in_place          1K-64K    64 KiB\n" in short.out
+    assert short.out.count("all_reduce float32") == 1
+    assert long.out.count("all_reduce float32") == 7
+
+
+def test_ops_names_the_torch_call_and_fits_eighty_columns(commbench: Commbench) -> None:
+    ended = commbench("ops", COLUMNS="80")
     assert ended.code == 0
-    assert max(map(len, ended.out.splitlines())) <= 100
+    assert max(map(len, ended.out.splitlines())) <= 80
     assert re.search(r"all_reduce .* 2\(n-1\)/n$", ended.out, re.M)
+    for operation in OPERATIONS.values():
+        assert re.search(rf"^  {operation.name} +{operation.torch_call} ", ended.out, re.M)
+
+
+@pytest.mark.parametrize("name", ["run", "sweep"])
+def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, name: str) -> None:
+    text = " ".join(commbench(name, "--help", COLUMNS="80").out.split())
+    for option in RUN_OPTIONS.values():
+        shown = f" {option.help} [default: " in text
+        assert shown is (
+            name == "run" or "sweep" not in option.refused_by
+        ) or option.name in ("label", "output"), option.name  # fmt: skip
+    groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
+    assert list(groups) == [
+        "What to measure", "How long, and in which order", "Where", "Output", "Flags of nccl-tests"
+    ]  # fmt: skip
+    for group in groups if name == "run" else ():
+        assert f" {group}: -" in text
+    if name == "sweep":
+        assert " Options of `commbench run`: what to measure: --op OP" in text
+        assert "--nnodes" not in text
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_help_is_as_wide_as_the_terminal(commbench: Commbench, columns: str) -> None:
+    lines = commbench("run", "--help", COLUMNS=columns).out.splitlines()
+    assert int(columns) - 12 <= max(map(len, lines)) <= int(columns)
+
+
+def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    assert commbench("list").err == "there are no runs in the folder results\n"
+    nothing = commbench("show")
+    assert (nothing.code, nothing.err.splitlines()[0]) == (
+        6, "error: there is no run in the folder results"
+    )  # fmt: skip
+    for label, day in (("one", 20), ("two", 22), ("three", 21)):
+        started = f"2026-11-{day}T06:00:00+00:00"
+        synthetic_run(tmp_path / "results" / f"202611{day}-{label}", label, started=started)
+    cut = tmp_path / "results" / "20261120-one" / "run.jsonl"
+    cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
+    (tmp_path / "results" / "damaged").mkdir()
+    (tmp_path / "results" / "damaged" / "run.jsonl").write_text("{")
+    listed = commbench("list", TZ="UTC", COLUMNS="80")
+    assert listed.out.splitlines()[0::2][:1] + listed.out.splitlines()[2:] == [
+        "  label    started           what                ranks   status",
+        "  two      2026-11-22 06:00  all_reduce 1K...1M  2 gloo  complete",
+        "  three    2026-11-21 06:00  all_reduce 1K...1M  2 gloo  complete",
+        "  one      2026-11-20 06:00  all_reduce 1K...1M  2 gloo  not ended",
+        "  damaged                                                not ended",
+    ]
+    newest = commbench("show")
+    assert (newest.code, newest.out.splitlines()[0]) == (0, "two")
 
 
 CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--peak=nvlink4"]

@@ -12,7 +12,7 @@ from commbench.results.journal import Journal
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import RunEnd
 
-GOES_ON = "`commbench run --resume cut` goes on with it\n"
+GOES_ON = "`commbench run --resume cut` continues it\n"
 
 
 @pytest.mark.parametrize(

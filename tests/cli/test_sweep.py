@@ -112,7 +112,7 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
     assert shown.err == "1 of 6 runs are missing; `commbench sweep --resume swept` makes them\n"
     refused = commbench("show", "swept", "--peak", "1GB/s")
     assert (refused.code, refused.err) == (
-        2, "error: swept is a sweep, which is shown in one way\nhint: leave out the options\n"
+        2, "error: swept is a sweep, and a sweep has one form only\nhint: leave out the options\n"
     )  # fmt: skip
     shutil.rmtree(tmp_path / "swept" / "cpu-mode=plain")
     shutil.rmtree(tmp_path / "swept" / "cpu-mode=quiet")

@@ -121,8 +121,8 @@ def test_a_refused_mode_is_no_trouble_but_a_dead_rank_is(
     [
         ({"ranks": 1}, "--nproc-per-node is 1"),
         ({"rounds": 0}, "--rounds is 0"),
-        ({"seconds": 0.0}, "--seconds 0 is not between 0 and a day"),
-        ({"seconds": float("nan")}, "--seconds nan is not between 0 and a day"),
+        ({"seconds": 0.0}, "--seconds 0 is not between 0 and 86400, a day"),
+        ({"seconds": float("nan")}, "--seconds nan is not between 0 and 86400, a day"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:

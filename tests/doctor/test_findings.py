@@ -13,6 +13,7 @@ from commbench.doctor.checkup import DoctorOptions, OtherLoad
 from commbench.doctor.findings import FINDINGS, make_findings
 from commbench.doctor.host_facts import Gpu
 from commbench.doctor.sample_range import make_range
+from commbench.errors import Interrupted
 
 GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
 LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
@@ -65,7 +66,7 @@ def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
 ) -> None:
     found = make_findings(checkup(**host))
     assert [finding.name for finding in found] == [name]
-    said = f"{found[0].message}; {found[0].advice}"
+    said = f"{found[0].message}. {found[0].advice}."
     assert "{" not in said and "None" not in said and "()" not in said
 
 
@@ -89,7 +90,7 @@ def test_every_finding_has_a_host() -> None:
         {"trials": trials({"plain": (100e-6, 104e-6), "quiet": (800e-6, 810e-6)})},
     ],
 )
-def test_a_host_that_is_sound_or_unknown_has_nothing_to_complain_of(host: dict[str, Any]) -> None:
+def test_a_sound_or_unknown_host_has_no_problems(host: dict[str, Any]) -> None:
     assert make_findings(checkup(**host)) == ()
 
 
@@ -98,13 +99,22 @@ def test_a_loopback_that_other_work_may_have_slowed_down_is_not_judged() -> None
     assert [finding.name for finding in make_findings(checkup(**host))] == ["busy_cores"]
 
 
+def test_a_check_that_was_stopped_concludes_nothing_from_its_trials() -> None:
+    stopped = Interrupted("stopped by SIGINT")
+    busy = {"trials": trials(LOUD), "meanwhile": OtherLoad(others_share=0.3, stolen_share=0.2)}
+    assert make_findings(checkup(**busy))
+    assert make_findings(checkup(**busy, ended=stopped)) == ()
+    slow = make_findings(checkup(**busy, facts=facts(clock_source="hpet"), ended=stopped))
+    assert [finding.name for finding in slow] == ["clock_source"]
+
+
 def test_a_finding_says_its_figure() -> None:
     (found,) = make_findings(checkup(trials=trials(LOUD)))
-    assert found.message == ("quiet is not quieter than plain: small calls take 7.8 times as long")
+    assert found.message == ("In cpu mode quiet small calls take 7.8 times as long as in plain")
     host = checkup(facts=facts(busy_share=0.5, busiest=(("make", 1.5), ("cc", 0.5))))
     (found,) = make_findings(host)
     assert found.message == (
-        "other work uses 50 % of the cores' time; cores used at the first look: make 1.5, cc 0.5"
+        "Other programs use 50 % of the cores' time (in cores, at the first look: make 1.5, cc 0.5)"
     )
 
 
@@ -112,9 +122,9 @@ def test_a_better_mode_is_named_in_the_advice() -> None:
     host = checkup(trials=trials(USUAL | {"batch": (10e-6, 11e-6, 12e-6)}))
     (found,) = make_findings(host)
     assert found.message == (
-        "in batch mode small calls are 4.6 times as fast as in quiet, the default"
+        "In cpu mode batch small calls are 4.6 times as fast as in quiet, the default"
     )
-    assert found.advice.startswith("measure with --cpu-mode batch,")
+    assert found.advice.startswith("Measure with --cpu-mode batch,")
 
 
 def test_every_finding_is_explained() -> None:

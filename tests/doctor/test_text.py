@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from commbench.doctor.text import doctor_text
 from commbench.errors import Interrupted, UnavailableError
 
 REFUSED = Trial(
-    0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO, which it asks for")
+    0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO, which it needs")
 )
 
 WHOLE = """\
@@ -30,21 +31,21 @@ WHOLE = """\
   scheduling        SCHED_FIFO is not permitted; SCHED_BATCH is permitted
   time slices       250 ticks a second
   load              0.50 0.25 0.12 over 1, 5, 15 minutes
-  right now         of the cores' time 30 % used, 0 % stolen; cores used by make 1.0, cc 0.2
+  right now         time of the cores: 30 % used, 0 % stolen; cores used: make 1.0, cc 0.2
   queue             some task waited for a core in 0 % of the last 10 s
   GPU 0000:01:00.0  NVIDIA H200; 32.0 GT/s PCIe x16 of x16
 
-  ceilings of this host                   median      least       most
+  limits of this host                     median      least       most
   ────────────────────────────────────────────────────────────────────
   loopback TCP, one way                5.00 GB/s  4.00 GB/s  6.00 GB/s
   loopback TCP, a byte there and back    20.0 us    20.0 us    20.0 us
   memory copied by one core            10.0 GB/s  10.0 GB/s  10.0 GB/s
   memory copied by 4 cores together    30.0 GB/s  30.0 GB/s  30.0 GB/s
-Other work may have slowed these down.
+Other programs may have slowed these measurements down.
 gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84 % of the loopback.
 
                                            time over
-  mode     size     time      of launches    plain's    of rounds  stalled  queued  n
+  mode     size     time      of launches      plain    of rounds  stalled  queued  n
   ───────────────────────────────────────────────────────────────────────────────────
   plain   1 KiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
   plain  64 KiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
@@ -58,23 +59,23 @@ gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84 % of the loopbac
   batch  64 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
   batch   1 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
   batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
-  realtime: no launch: this user may not use SCHED_FIFO, which it asks for
+  realtime: not measured: this user may not use SCHED_FIFO, which it needs
 
-plain is what ranks get that are left alone: up to 12 % of its iterations stall.
+plain changes nothing for the ranks: up to 12 % of its iterations stall.
 quiet: up to 1 MiB 2.0 times as fast as plain (2.0 … 2.2); at 16 MiB 2.0 times as fast as plain (2.0
   … 2.2).
-realtime cannot be had here: this user may not use SCHED_FIFO, which it asks for.
-batch: up to 1 MiB 0.89 times plain's time (0.88 … 0.90), not to be told from noise; at 16 MiB 0.89
-  times plain's time (0.88 … 0.90), not to be told from noise.
-Not tried, for the check ended before: pinned.
-A difference is told only where all launches of a mode lie beyond all of plain's: with 3 of each,
-  chance does that in 10 % of comparisons.
-The time was up after 9 of 12 launches: --seconds 70 is likely to do for all.
+realtime is not available here: this user may not use SCHED_FIFO, which it needs.
+batch: up to 1 MiB 0.89 times the time of plain (0.88 … 0.90), which may be noise; at 16 MiB 0.89
+  times the time of plain (0.88 … 0.90), which may be noise.
+Not tried, because the check ended before: pinned.
+A mode counts as faster or slower than plain only if each of its launches is faster, or slower, than
+  every launch of plain. With 3 launches of each, noise alone does that in 10 % of cases.
+The time was up after 9 of 12 launches. --seconds 70 is probably enough for all.
 
-Advice:
-  busy_cores: other work uses 30 % of the cores' time; cores used at the first look: make 1.0, cc
-    0.2; stop it, or give ranks cores of their own (taskset, a cpuset, an exclusive node); ranks
-    that keep to one core cannot move away from it.\
+Problems:
+  busy_cores: Other programs use 30 % of the cores' time (in cores, at the first look: make 1.0, cc
+    0.2). Stop them, or give the ranks cores of their own (taskset, a cpuset, an exclusive node). A
+    rank that is bound to one core cannot move away from them.\
 """
 
 
@@ -95,10 +96,28 @@ def test_everything_that_is_known_is_printed() -> None:
 
 
 def test_a_sound_host_is_told_so() -> None:
-    assert doctor_text(checkup()).endswith("\n\nNothing to complain of.")
+    assert doctor_text(checkup()).endswith("\n\nNo problems found.")
     assert doctor_text(checkup(trials=())).endswith(
-        "\n\nNothing to complain of, as far as it was looked at."
+        "\n\nNo problems found, but no cpu mode was tried."
     )
+
+
+def test_a_check_that_was_stopped_claims_nothing() -> None:
+    stopped = whole()._replace(ended=Interrupted("stopped by SIGINT"), facts=facts())
+    text = doctor_text(stopped)
+    assert text.endswith(
+        "\n\nNot tried, because the check ended before: pinned.\n\n"
+        "The check was stopped before its end, so the cpu modes are not compared."
+    )
+    assert "  quiet  16 MiB " in text
+    assert not re.search(r"times as (fast|slow)|times the time|No problems", text)
+    slow_clock = doctor_text(stopped._replace(facts=facts(clock_source="hpet")))
+    heading, problem = slow_clock.split("\n\n")[-1].split("\n", 1)
+    assert heading == (
+        "The check was stopped before its end, so the cpu modes are not compared. Problems found "
+        "until then:"
+    )
+    assert problem.startswith("  clock_source: The clock source is hpet, which is not a counter")
 
 
 def test_what_is_not_known_is_not_printed() -> None:
@@ -109,7 +128,7 @@ def test_what_is_not_known_is_not_printed() -> None:
         "  host   example\n"
         "  cores  4 of 8 may be used; 4 ranks fit\n"
         "\n"
-        "Nothing to complain of, as far as it was looked at."
+        "No problems found, but no cpu mode was tried."
     )
 
 
@@ -132,7 +151,7 @@ def test_simultaneous_threads_and_limits_of_clocks_are_told() -> None:
     for line in (
         "  processor    Some CPU; virtual",
         "  cores        4 of 8 may be used; 2 ranks fit",
-        "  threads      simultaneous threads are on: these are 2 physical cores",
+        "  threads      SMT is on: these are 2 physical cores",
         "  time slices  250 ticks a second; slices of at least 3.00 ms",
     ):
         assert line in said
@@ -141,18 +160,18 @@ def test_simultaneous_threads_and_limits_of_clocks_are_told() -> None:
 def test_with_few_rounds_nothing_is_claimed() -> None:
     said = describe_modes(checkup(trials=trials({"plain": (1e-3,), "quiet": (5e-4,)})))
     assert said[1:4] == [
-        "quiet: up to 1 MiB 0.50 times plain's time, which may be noise; "
-        "at 16 MiB 0.50 times plain's time, which may be noise.",
-        "Not tried, for the check ended before: realtime, batch, pinned.",
-        "A difference is told only where all launches of a mode lie beyond all of plain's, and "
-        "there are 3 of each or more; here some mode has 1.",
+        "quiet: up to 1 MiB 0.50 times the time of plain, which may be noise; "
+        "at 16 MiB 0.50 times the time of plain, which may be noise.",
+        "Not tried, because the check ended before: realtime, batch, pinned.",
+        "A mode counts as faster or slower than plain only if each of its launches is faster, or "
+        "slower, than every launch of plain. That takes 3 launches of each mode; one has 1.",
     ]
 
 
 def test_stalls_that_a_mode_ends_are_told() -> None:
     stalled = trials({"plain": (1e-3, 1e-3, 1e-3)}, stalled_share=0.4)
     said = describe_modes(checkup(trials=stalled + trials({"quiet": USUAL["quiet"]})))
-    assert said[1].endswith("; 0 % of iterations stall instead of 40 %.")
+    assert said[1].endswith("; 0 % of its iterations stall, in plain 40 %.")
 
 
 def test_as_json_everything_is_plain_and_what_is_not_known_is_left_out() -> None:
@@ -167,5 +186,5 @@ def test_as_json_everything_is_plain_and_what_is_not_known_is_left_out() -> None
     assert found["request"] == {"ranks": 2, "rounds": 3, "seconds": 60.0, "seed": 0}
     assert "clock_source" in found["facts"] and "cache_bytes" not in found["facts"]
     assert found["ceilings"]["loopback"] == {"median": 5e9, "low": 4e9, "high": 6e9, "number": 3}
-    assert found["trials"][-1]["trouble"] == "this user may not use SCHED_FIFO, which it asks for"
+    assert found["trials"][-1]["trouble"] == "this user may not use SCHED_FIFO, which it needs"
     assert [finding["name"] for finding in found["findings"]] == ["busy_cores"]

@@ -276,7 +276,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
 def test_the_arguments_of_a_plain_request_are_its_defaults() -> None:
     assert replace(options(), output=Path("here")).arguments() == [
         "--op=all_reduce", "--sizes=1K", "--dtype=float32", "--reduce-op=sum", "--root=0",
-        "--placement=natural", "--timeout=120", "--check",
+        "--placement=natural", "--check", "--timeout=120",
     ]  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_the_arguments_say_how_to_sample_where_that_is_unusual() -> None:
         rounding="nccl-tests", peak="25GB/s",
     )  # fmt: skip
     assert [word for word in asked.arguments() if word not in options().arguments()] == [
-        "--rounding=nccl-tests", "--precision=0.01", "--budget=1.5", "--timing=both",
+        "--rounding=nccl-tests", "--timing=both", "--precision=0.01", "--budget=1.5",
         "--order=ascending", "--seed=7", "--peak=25GB/s",
     ]  # fmt: skip
 
