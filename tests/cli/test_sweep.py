@@ -42,7 +42,7 @@ def test_the_answer_is_a_sentence_for_each_kind_and_a_table(swept: tuple[Ended, 
     assert lines[0] == (
         "Sweep of cpu-mode (quiet, plain): 2 settings, 2 rounds, 2 gloo ranks on cpu."
     )
-    assert lines[1].startswith("all_reduce float32 sum in_place: ")
+    assert lines[1].startswith("all_reduce 1K-64K: ") or lines[1].startswith("all_reduce 1K: ")
     assert " times as long as " in lines[1]
     assert any(line.split() == ["size", "quiet", "plain", "quiet", "interval"] for line in lines)
     assert "2 rounds are too few to tell settings apart" in out
@@ -76,9 +76,7 @@ def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Pa
     synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
     resumed = commbench("sweep", "--resume", "swept")
     assert resumed.code == 0, resumed.err
-    assert ": plain takes 1.30 times as long as quiet from 1 KiB to 1 MiB (1." in " ".join(
-        resumed.out.split()
-    )
+    assert "all_reduce 1K-1M: plain takes 1.30" in resumed.out
     shown = commbench("show", "swept")
     assert (shown.code, shown.out, shown.err) == (0, resumed.out, "")
     pictures = {"busbw.png", "time.png"}
@@ -90,7 +88,7 @@ def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Pa
 def test_a_wider_tolerance_makes_ties(commbench: Commbench, tmp_path: Path) -> None:
     synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
     out = commbench("sweep", "--resume", "swept", "--tolerance", "50%").out
-    assert ": no difference above 50 %." in " ".join(out.split())
+    assert "at most 50 % slower" in out
     assert out.count(" us =") == 3  # and one above a millisecond
 
 
@@ -126,11 +124,10 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
 
 def test_ctrl_c_names_the_line_that_resumes(tmp_path: Path) -> None:
     process = start_command(
-        tmp_path, "sweep", "--vary", "cpu-mode=quiet,plain", "--sizes", "1K", "--iters", "100000",
-        "--budget", "60", "--rounds", "1", "--output", "swept",
+        tmp_path, "sweep", "--vary", "cpu-mode=quiet,plain", "--sizes", "1K", "--iters", "1000000",
+        "--rounds", "1", "--output", "swept",
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("swept/*/round-1/run.jsonl")) and time.monotonic() < deadline:
+    while process.poll() is None and not list(tmp_path.glob("swept/*/round-1/run.jsonl")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     ended = process.finish()
@@ -146,7 +143,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
     ended = commbench("sweep", "--env", "GLOO_SOCKET_IFNAME=lo,nowhere0", "--sizes", "1K",
                       "--iters", "2", "--rounds", "2", "--output", "swept")  # fmt: skip
     assert ended.code == 1, ended.err
-    assert "only lo was measured: there is nothing to compare it with." in ended.out
+    assert "all_reduce: only lo was measured; there is nothing to compare it with." in ended.out
     failed = " ".join(ended.out.partition("Failed:\n")[2].split())
     assert failed == (
         "GLOO_SOCKET_IFNAME=nowhere0: rank 0 could not join a gloo group: Unable to find address "
