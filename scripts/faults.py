@@ -40,7 +40,7 @@ TIMEOUT_S = 4
 ENDS_WITHIN_S = 10.0
 HANGS_FOR_S = TIMEOUT_S + 5.0
 """What --timeout allows, the next heartbeat of a watchdog, and its diagnosis."""
-RUN = ["--sizes", "1K-16K", "--iters", "100", "--no-plots", "--output", "run",
+RUN = ["--sizes", "1K-16K", "--iters", "100", "--no-plots", "--verbose", "--output", "run",
        "--timeout", str(TIMEOUT_S)]  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def what_is_left(trial: Trial, ends: list[NodeEnd]) -> list[str]:
         if one.code != -signal.SIGKILL and list(scratch_dirs_of(launcher)):
             wrong.append("files are left in /dev/shm")
     run, first = trial.folder / "node0" / "run", ends[0]
-    finished = re.findall(r"^\[\d+/\d+\] (\S.*?)  ", first.err, re.MULTILINE)
+    finished = re.findall(r"^\[\d+ %\] (\S.*?)  ", first.err, re.MULTILINE)
     if run.exists() or finished:
         wrong += lost(run, finished, first.code)
     return wrong

@@ -88,7 +88,7 @@ def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
     (path, cases, is_loaded, caught), err = python(tmp_path, "script.py")
     assert (cases, is_loaded) == (2, True)
     assert caught == ["UnavailableError", None]
-    assert {line[:5] for line in err.splitlines()} == {"[1/2]", "[2/2]"}
+    assert all(line.startswith("[") and " %] about " in line for line in err.splitlines()), err
     assert {file.name for file in (tmp_path / path).iterdir()} == {"run.jsonl", "results.csv"}
     assert read_run(tmp_path / path).header.plan.seed == 5
 
@@ -106,7 +106,7 @@ def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: 
 def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
     ended = start_command(tmp_path, program=WRONG).finish()
     assert json.loads(ended.out) == ["WrongResultError", "wrong"], ended.err
-    assert ended.err.startswith("[1/1] all_gather")
+    assert "error" not in ended.err
 
 
 @pytest.mark.parametrize(

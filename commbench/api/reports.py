@@ -13,54 +13,65 @@ if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
     from commbench.compare.comparison import Comparison
     from commbench.gate.gate import GateResult
+    from commbench.sweep.result import SweepResult
 
 
 def report(
-    *what: AnyRun | Comparison | GateResult,
+    *what: AnyRun | Comparison | GateResult | SweepResult,
     output: str | Path | None = None,
     format: str | None = None,
 ) -> str:
-    """A report about one run, about the result of `check`, about the sweep in a folder, or about
-    several runs or results of `compare` with the same first run.
+    """A report about one run, about the result of `check`, about a sweep, or about several runs
+    or results of `compare` with the same first run.
 
     Returns the text, and writes it into the new file `output` if that is given. `format` is "html"
     or "markdown"; by default Markdown for a file that ends in .md, else HTML. Raises UsageError for
     runs that cannot be compared, RecordsError if the file exists.
     """
-    from commbench.compare.comparison import Comparison
+    from commbench.analysis.load import LoadedRun
+    from commbench.api import compare
     from commbench.document.contents import find_contents, make_document
     from commbench.document.formats import choose_format
-    from commbench.gate.gate import GateResult
     from commbench.results.files import write_new
 
     write = choose_format(format, output)
-    results = (Comparison, GateResult)
-    found = [each if isinstance(each, results) else find_reported(each) for each in what]
+    found = [_reported(each) for each in what]
+    runs = [each for each in found if isinstance(each, LoadedRun)]
+    if len(runs) > 1 and len(runs) == len(found):
+        found = [compare(runs[0], other) for other in runs[1:]]
     text = write(make_document(find_contents(found)))
     if output is not None:
         write_new(Path(output), text)
     return text
 
 
-def find_reported(
-    what: AnyRun,
+def _reported(
+    what: AnyRun | Comparison | GateResult | SweepResult,
+) -> LoadedRun | Comparison | GateResult | SweepResult:
+    from commbench.analysis.load import LoadedRun
+    from commbench.results.run_folder import find_sweep
+    from commbench.results.schema import Run
+    from commbench.sweep.result import load_sweep
+
+    if isinstance(what, (str, Path)) and find_sweep(str(what)):
+        return load_sweep(what)
+    return load_rows(what) if isinstance(what, (str, Path, Run, LoadedRun)) else what
+
+
+def load_rows(
+    run: AnyRun,
     *,
     ranks: int | None = None,
     op: str | None = None,
     dtype: str | None = None,
     notify: Callable[[str], None] = ignore,
-) -> LoadedRun | Path:
-    """A run with its rows, or the folder of the sweep that `what` names.
-
-    The keywords are those of `load`; a results.csv is found too.
-    """
+) -> LoadedRun:
+    """A run with its rows, also those of a results.csv. The keywords are those of `load`."""
     from commbench.analysis.columns import COLUMNS
     from commbench.analysis.load import as_loaded_run, load
     from commbench.importers.hints import ImportHints
-    from commbench.results.run_folder import find_run, find_sweep
+    from commbench.results.run_folder import find_run
 
-    if isinstance(what, (str, Path)):
-        sweep = find_sweep(str(what))
-        hints = ImportHints(ranks, op, dtype)
-        return sweep or load(find_run(str(what), notify), COLUMNS, hints)
-    return as_loaded_run(what)
+    if isinstance(run, (str, Path)):
+        return load(find_run(str(run), notify), COLUMNS, ImportHints(ranks, op, dtype))
+    return as_loaded_run(run)

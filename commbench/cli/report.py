@@ -45,6 +45,12 @@ def report(
     rules: Path | None = Option(
         None, metavar="FILE.toml", help="Limits from a file, as in `commbench check`."
     ),
+    undecided: str | None = Option(
+        None, metavar="pass|fail", help="What an undecided row counts as, as in `commbench check`."
+    ),
+    allow_unmatched: bool = Option(
+        False, "--allow-unmatched", help="Ignore unmatched rows, as in `commbench check`."
+    ),
     tolerance: str = Option(
         "5%", metavar="PART", help="Ratios within this of 1 count as the same."
     ),
@@ -68,25 +74,29 @@ def report(
     commbench report before after --format markdown      for a ticket
     """
     from commbench import api
-    from commbench.api.reports import find_reported
+    from commbench.api.reports import load_rows
     from commbench.errors import UsageError
     from commbench.output.console import print_result, print_status
+    from commbench.results.run_folder import find_sweep
 
-    find = partial(find_reported, ranks=ranks, op=op, dtype=dtype, notify=print_status)
-    first, *others = map(find, runs)
-    if against or rules or max_slowdown or min_busbw or max_time:
-        if others:
-            raise UsageError("a check is of one run", "name one RUN, and the other with --against")
+    is_check = bool(against or rules or max_slowdown or min_busbw or max_time)
+    if is_check and len(runs) > 1:
+        raise UsageError("a check is of one run", "name one RUN, and the other with --against")
+    write = partial(api.report, output=output, format=format_)
+    find = partial(load_rows, ranks=ranks, op=op, dtype=dtype, notify=print_status)
+    if is_check:
         gate = api.check(
-            first, rules, against=None if against is None else find(against), force=force,
+            find(runs[0]), rules, against=None if against is None else find(against), force=force,
             max_slowdown=max_slowdown or (), min_busbw=min_busbw or (), max_time=max_time or (),
+            undecided=undecided, allow_unmatched=allow_unmatched,
         )  # fmt: skip
-        text = api.report(gate, output=output, format=format_)
-    elif others:
-        compared = [api.compare(first, b, tolerance=tolerance, force=force) for b in others]
-        text = api.report(*compared, output=output, format=format_)
+        text = write(gate)
+    elif len(runs) > 1:
+        first, *others = map(find, runs)
+        compare = partial(api.compare, first, tolerance=tolerance, force=force)
+        text = write(*map(compare, others))
     else:
-        text = api.report(first, output=output, format=format_)
+        text = write(runs[0] if find_sweep(runs[0]) else find(runs[0]))
     if output is None:
         print_result(text, end="")
     else:

@@ -129,10 +129,11 @@ def _limits(found: Comparison) -> list[str]:
     return lines
 
 
-FORMATS: dict[str, Callable[[Sequence[Comparison], bool], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     "table": comparisons_text,
-    "markdown": lambda found, _: comparisons_markdown(found),
-    "csv": lambda found, _: comparisons_csv(found),
-    "json": lambda found, _: comparisons_json(found),
+    "markdown": lambda found, _=False: comparisons_markdown(found),
+    "csv": lambda found, _=False: comparisons_csv(found),
+    "json": lambda found, _=False: comparisons_json(found),
 }
-"""Each gives text that ends with a line feed; `True` asks for all rows where some are left out."""
+"""Each makes text of comparisons, which ends with a line feed. A second argument of True asks for
+all rows where some are left out."""

@@ -30,6 +30,10 @@ from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
 CHANGED = (SLOWER, FASTER)
+ANOTHER_LAUNCH = (
+    "another launch may differ by more than these intervals say; `commbench run --launches 6` "
+    "measures that"
+)
 _LONGEST_NAME = 24
 """A run with a longer name is called A or B in a sentence."""
 _PRECISE = 0.02
@@ -375,10 +379,7 @@ def launches_note(found: Comparison) -> list[str]:
     if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
-    return [
-        f"{' and '.join(single)} {are}, and another launch may differ by more than these intervals "
-        "say: for a surer answer measure with --launches 6"
-    ]
+    return [f"{' and '.join(single)} {are}: {ANOTHER_LAUNCH}"]
 
 
 def _extent(run: LoadedRun) -> str:

@@ -68,13 +68,13 @@ def _choose_rows(found: Comparison, is_verbose: bool) -> tuple[Sequence[Compared
 
 
 def _sides(found: Comparison) -> list[str]:
-    rows = [(s.letter, clip(s.name, 20), clip(s.path, 27), s.extent) for s in summary.sides(found)]
+    rows = [(s.letter, clip(s.name, 20), clip(s.path, 30), s.extent) for s in summary.sides(found)]
     return table(("", "", "", ""), rows, left="")[2:]
 
 
 def facts_text(title: str, facts: Sequence[Difference]) -> str:
     """Facts in which two sides differ, one a line."""
-    rows = [(clip(fact.name, _LONGEST_FACT), *_values(fact)) for fact in facts]
+    rows = [(clip(fact.name, _LONGEST_FACT - 1), *_values(fact)) for fact in facts]
     headings = ("", "A", "B")
     return "\n".join([style(title, BOLD), *table(headings, rows, left=",A,B")])
 

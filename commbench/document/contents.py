@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 from commbench import __version__
@@ -13,7 +13,7 @@ from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare import summary
-from commbench.compare.comparison import Comparison, compare, require_comparable
+from commbench.compare.comparison import Comparison
 from commbench.document import about_runs
 from commbench.document.blocks import (
     Block,
@@ -34,7 +34,9 @@ from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
-from commbench.sweep import runner
+from commbench.sweep import text as sweep_text
+from commbench.sweep.result import SweepResult
+from commbench.sweep.sentences import kind_sentences
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
@@ -50,26 +52,25 @@ class Contents(NamedTuple):
     results: Sequence[Section]
 
 
-def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | Path]) -> Contents:
-    """What a report says of these: one of each, or several runs or comparisons. A path is the
-    folder of a sweep."""
-    runs = [each for each in what if isinstance(each, LoadedRun)]
-    comparisons = [each for each in what if isinstance(each, Comparison)]
-    if len(what) > 1 and len(runs) == len(what):
-        comparisons = [compare(runs[0], other) for other in runs[1:]]
-        require_comparable(comparisons, force=False)
-        return comparison_contents(comparisons)
-    if comparisons and len(comparisons) == len(what):
-        return comparison_contents(comparisons)
+def find_contents(
+    what: Sequence[LoadedRun | Comparison | GateResult | SweepResult],
+) -> Contents:
+    """What a report says of one of these, or of comparisons with the same first run."""
+    if what and all(isinstance(each, Comparison) for each in what):
+        return comparison_contents([each for each in what if isinstance(each, Comparison)])
     if len(what) != 1:
         raise UsageError(
             "a report is about one run, several runs, one check or one sweep",
             "make a report of each",
         )
-    only = what[0]
-    if isinstance(only, Path):
-        return sweep_contents(only)
-    return check_contents(only) if isinstance(only, GateResult) else run_contents(runs[0])
+    match what[0]:
+        case LoadedRun() as run:
+            return run_contents(run)
+        case GateResult() as gate:
+            return check_contents(gate)
+        case SweepResult() as sweep:
+            return sweep_contents(sweep)
+    raise UsageError(f"a {type(what[0]).__name__} has no report", "name runs or a sweep")
 
 
 def make_document(contents: Contents) -> Document:
@@ -184,7 +185,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     names = summary.distinct_names(runs)
     blocks: list[Block] = []
     for found, name in zip(comparisons, names[1:], strict=True):
-        inner: list[Block] = [Text(summary.verdict_line(found))]
+        inner: list[Block] = [Text(summary.count_line(found))]
         for kind, rows in summary.by_kind(found.rows):
             lines = summary.make_lines(rows)
             inner.append(
@@ -195,7 +196,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     return Contents(
         title=" and ".join([", ".join(names[:-1]), names[-1]]),
         subtitle=_describe(runs),
-        verdict=[summary.verdict_line(found) for found in comparisons],
+        verdict=[sentence for found in comparisons for sentence in found.sentences],
         runs=dict(zip(names, runs, strict=True)),
         results=[Section("Results", blocks)],
     )
@@ -229,10 +230,29 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
 
 
-def sweep_contents(folder: Path) -> Contents:
-    """The sweep in a folder."""
-    sweep = runner.read_sweep(folder)
-    rounds = runner.read_rounds(sweep, folder)
-    results = runner.make_results(sweep, folder, rounds)
-    runs = {r.setting.name: as_loaded_run(r.run) for r in results if r.run}
-    return Contents(folder.name, _describe(list(runs.values())), [], runs, [])
+def sweep_contents(result: SweepResult) -> Contents:
+    """A sweep, as far as it was measured."""
+    results: list[Block] = []
+    for kind, headings, rows in sweep_text.kind_tables(result):
+        results.append(Table(kind, headings, rows))
+    results.append(Items(sweep_text.notes(result)))
+    if ranks := sweep_text.rank_rows(result):
+        results.append(Table("All cases together", sweep_text.RANK_HEADINGS, ranks))
+    every = [row for each in result.settings for row in each.rows]
+    sections = [
+        Section("Results", results),
+        warnings_section(every, partial(sweep_text.name_rows, result)),
+    ]
+    if failures := sweep_text.describe_failures(result):
+        sections.insert(0, Section("Failed", [Items(failures)]))
+    return Contents(
+        title=f"Sweep {result.sweep.label or result.path.name}",
+        subtitle=sweep_text.introduction(result),
+        verdict=kind_sentences(result),
+        runs={
+            result.names[each.setting]: as_loaded_run(each.run)
+            for each in result.settings
+            if each.run
+        },
+        results=sections,
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from commbench.errors import RankError
 from commbench.worker.watchdog.error_files import read_error
 
-PROGRESS = re.compile(r"\[\d+/\d+\] ")
+PROGRESS = re.compile(r"\[\d+ %\] ")
 """The beginning of lines about progress. torchrun's own lines are not printed."""
 STANDALONE = "--standalone"
 ERROR_DIR = "COMMBENCH_ERROR_DIR"

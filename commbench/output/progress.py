@@ -1,8 +1,12 @@
-"""The progress of a run: a bar on a terminal, elsewhere a line per case."""
+"""Progress: a bar on a terminal, elsewhere a few lines. It is written between batches only, so
+that no thread disturbs a measurement."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,17 +22,20 @@ class ProgressListener:
     """
 
     def started(self, name: str) -> None:
-        """A batch of a case starts."""
+        """A batch of a case starts, or another part of the work."""
+
+    def advanced(self, done: float) -> None:
+        """So much of the work is done, 0 to 1."""
 
     def finished(self, name: str, result: str) -> None:
-        """A case has ended."""
+        """A case has ended, or another part of the work."""
 
     def close(self) -> None:
-        """The run has ended."""
+        """The work has ended."""
 
 
 class ProgressBar(ProgressListener):
-    """A progress bar. It is drawn between batches only: no thread disturbs the measurement."""
+    """A progress bar that counts the parts of the work that have ended."""
 
     def __init__(self, console: Console, cases: int) -> None:
         self._progress = Progress(
@@ -54,7 +61,7 @@ class ProgressBar(ProgressListener):
 
 
 class ProgressLines(ProgressListener):
-    """One line per finished case, for logs and pipes."""
+    """A line for each part of the work that has ended, for logs and pipes."""
 
     def __init__(self, console: Console, cases: int) -> None:
         self._console = console
@@ -68,13 +75,122 @@ class ProgressLines(ProgressListener):
         self._console.print(Text(line), soft_wrap=True)
 
 
+FIRST_LINE_S = 1.0
+LINES_EVERY_S = 10.0
+MINUTE_S = 60.0
+"""Seconds of measuring after which WorkLines prints its first line, and seconds between two lines
+during the first minute; later it prints one a minute."""
+
+
+class Work:
+    """How much of a run is done, and how long the rest will take."""
+
+    def __init__(self, launch: int, launches: int, clock: Callable[[], float]) -> None:
+        self._launch, self._launches, self._clock = launch, launches, clock
+        self._started = clock()
+        self._done = 0.0
+        """Of this launch, 0 to 1."""
+
+    def advanced(self, done: float) -> None:
+        self._done = done
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock() - self._started
+
+    @property
+    def share(self) -> float:
+        """The part of all launches that is done, 0 to 1."""
+        return (self._launch + self._done) / self._launches
+
+    @property
+    def left_text(self) -> str:
+        """How much time is left, such as `about 12 s left`; empty while that is not known."""
+        if not self._done:
+            return ""
+        left_s = self.elapsed_s / self._done * (self._launches - self._launch - self._done)
+        if left_s < 1.5 * MINUTE_S:
+            return f"about {max(1, round(left_s))} s left"
+        return f"about {round(left_s / MINUTE_S)} min left"
+
+
+class WorkBar(ProgressListener):
+    """A bar with the part of the work that is done, and the time that is left."""
+
+    def __init__(self, console: Console, work: Work) -> None:
+        self._work = work
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=1.0, left="")
+        self._progress.start()
+
+    def started(self, name: str) -> None:
+        self._update(description=name)
+
+    def advanced(self, done: float) -> None:
+        self._work.advanced(done)
+        self._update()
+
+    def _update(self, **changes: Any) -> None:
+        left, share = self._work.left_text, self._work.share
+        self._progress.update(self._task, completed=share, left=left, refresh=True, **changes)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class WorkLines(ProgressListener):
+    """A line after the first second and then now and again, for logs and pipes; with `has_cases`
+    also one for each case that has ended."""
+
+    def __init__(self, console: Console, work: Work, has_cases: bool) -> None:
+        self._console, self._work, self._has_cases = console, work, has_cases
+        self._next_s = FIRST_LINE_S
+        self._name = ""
+
+    def started(self, name: str) -> None:
+        self._name = name
+
+    def advanced(self, done: float) -> None:
+        self._work.advanced(done)
+        elapsed_s = self._work.elapsed_s
+        if elapsed_s >= self._next_s:
+            self._next_s = elapsed_s + (LINES_EVERY_S if elapsed_s < MINUTE_S else MINUTE_S)
+            left = self._work.left_text
+            self._print(f"{left}{'; ' if left else ''}measuring {self._name}")
+
+    def finished(self, name: str, result: str) -> None:
+        if self._has_cases:
+            self._print(f"{name}  {result}")
+
+    def _print(self, text: str) -> None:
+        line = safe(clean(f"[{self._work.share:.0%}] {text}".replace("%]", " %]", 1)))
+        self._console.print(Text(line), soft_wrap=True)
+
+
 def restore_cursor() -> None:
     """Show the cursor of a terminal again, which the progress bar of a killed rank has hidden."""
     if is_terminal(sys.stderr):
         Console(stderr=True).show_cursor(True)
 
 
-def progress_listener(cases: int) -> ProgressListener:
-    """The listener that suits this process's standard error."""
+def progress_listener(parts: int) -> ProgressListener:
+    """The listener for work of so many parts that suits this process's standard error."""
     console = Console(stderr=True)
-    return ProgressBar(console, cases) if is_terminal(sys.stderr) else ProgressLines(console, cases)
+    return ProgressBar(console, parts) if is_terminal(sys.stderr) else ProgressLines(console, parts)
+
+
+def work_listener(launch: int, launches: int, has_cases: bool) -> ProgressListener:
+    """The listener for one launch of a run that suits this process's standard error."""
+    console, work = Console(stderr=True), Work(launch, launches, time.monotonic)
+    if is_terminal(sys.stderr):
+        return WorkBar(console, work)
+    return WorkLines(console, work, has_cases)

@@ -43,8 +43,9 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         options = planned.options
         folder = options.output or new_folder(options.name)
         task = LaunchTask(
-            plan=planned.plan, label=options.name, folder=folder, folder_exists=bool(scratch_dir)
-        )
+            plan=planned.plan, label=options.name, folder=folder, folder_exists=bool(scratch_dir),
+            is_verbose=options.verbose,
+        )  # fmt: skip
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
 

@@ -113,7 +113,9 @@ def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:
     options, folder = planned.options, RESULTS
     if planned.is_reporter:
         folder = create_folder(options.output or new_folder(options.name))
-    task = LaunchTask(plan=planned.plan, label=options.name, folder=folder)
+    task = LaunchTask(
+        plan=planned.plan, label=options.name, folder=folder, is_verbose=options.verbose
+    )
     return [replace(task, launch=number) for number in range(planned.plan.launches)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow
@@ -31,9 +32,9 @@ BEST, TIED = "*", "="
 def sweep_text(result: SweepResult, most_warnings: int | None = MOST_WARNINGS) -> str:
     """The result of a sweep in sentences and tables. `most_warnings` of None: all, explained."""
     parts = [
-        "\n".join([_introduction(result), *map(wrapped, kind_sentences(result))]),
+        "\n".join([_introduction_text(result), *map(wrapped, kind_sentences(result))]),
         "\n".join(_table(result)),
-        _notes(result),
+        "\n".join(map(wrapped, notes(result))),
         _ranking_text(result),
         _warnings_text(result, most_warnings),
         _failures_text(result),
@@ -41,8 +42,12 @@ def sweep_text(result: SweepResult, most_warnings: int | None = MOST_WARNINGS) -
     return "\n\n".join(part for part in parts if part)
 
 
-def _introduction(result: SweepResult) -> str:
-    """What was varied, and on which ranks."""
+def _introduction_text(result: SweepResult) -> str:
+    return style(wrapped(introduction(result)), BOLD)
+
+
+def introduction(result: SweepResult) -> str:
+    """What was varied, and on which ranks, in one sentence."""
     axes = [
         f"{name} ({list_some(['unset' if v == UNSET else v for v in values], 8)})"
         for name, values in make_axes(result.sweep.settings)
@@ -54,13 +59,13 @@ def _introduction(result: SweepResult) -> str:
     if len(targets) == 1:
         ranks, backend, device = targets.pop()
         parts.append(f"{ranks} {backend} ranks on {device}")
-    return style(wrapped(f"Sweep of {', '.join(axes)}: {', '.join(parts)}."), BOLD)
+    return f"Sweep of {', '.join(axes)}: {', '.join(parts)}."
 
 
-def _notes(result: SweepResult) -> str:
-    """What the marks mean, and whether there were enough rounds."""
+def notes(result: SweepResult) -> list[str]:
+    """What the marks mean, and whether there were enough rounds; empty if nothing is compared."""
     if not any(point.is_compared for point in result.points):
-        return ""
+        return []
     tolerance = f"{result.sweep.tolerance * 100:g} %"
     first = result.names[result.sweep.settings[0]]
     texts = [
@@ -73,7 +78,7 @@ def _notes(result: SweepResult) -> str:
             f"{count} too few to tell settings apart: another round may differ by more than these "
             f"intervals. Use --rounds {ENOUGH_ROUNDS} or more."
         )
-    return "\n".join(map(wrapped, texts))
+    return texts
 
 
 # The table. Its layouts, from the one that shows most to the one that shows least.
@@ -114,6 +119,18 @@ def _join(result: SweepResult, *parts: Columns, left: Sequence[str] = ()) -> lis
         found.append(line)
         kind = point.kind
     return found
+
+
+def kind_tables(result: SweepResult) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Each kind of case with the headings and rows of its times, ratios and selections."""
+    parts = _times(result), _ratios(result), _selections(result)
+    headings = ["size", *(heading for part, _ in parts for heading in part)]
+    tables: dict[str, list[list[str]]] = {}
+    for index, point in enumerate(result.points):
+        size = format_bytes(point.size_bytes) if point.size_bytes else ""
+        cells = [cell for _, rows in parts for cell in rows[index]]
+        tables.setdefault(point.kind, []).append([size, *cells])
+    return [(kind, headings, rows) for kind, rows in tables.items()]
 
 
 def _times_and_ratios(result: SweepResult) -> list[str]:
@@ -227,37 +244,52 @@ def _selections(result: SweepResult) -> Columns:
 # What follows the table.
 
 
-def _ranking_text(result: SweepResult) -> str:
-    """The settings by their time over all cases; of two settings the sentence says it."""
+RANK_HEADINGS = ("setting", "alone\nfastest", "fastest\nor tied", "time over\nbest time")
+
+
+def rank_rows(result: SweepResult) -> list[tuple[str, ...]]:
+    """The settings by their time over all cases, as cells under RANK_HEADINGS. Of two settings the
+    sentence says it: then there are none."""
     ranks = rank_settings(result.points)
     if len(ranks) < 3:
-        return ""
-    rows = [
+        return []
+    return [
         (result.names[r.setting], str(r.won), str(r.tied), f"{r.times_best:.2f}") for r in ranks
     ]
+
+
+def _ranking_text(result: SweepResult) -> str:
+    rows = rank_rows(result)
+    if not rows:
+        return ""
     more = len(rows) - MOST_RANKED
-    headings = ("setting", "alone\nfastest", "fastest\nor tied", "time over\nbest time")
     lines = [style("All cases together:", BOLD)]
-    lines += table(headings, rows[:MOST_RANKED], left="setting")
+    lines += table(RANK_HEADINGS, rows[:MOST_RANKED], left="setting")
     return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
 def _warnings_text(result: SweepResult, most: int | None) -> str:
     """The warnings about the runs, each with the settings concerned."""
-    names = {setting.name: name for setting, name in result.names.items()}
-
-    def where(found: Sequence[ResultRow]) -> str:
-        concerned = list(dict.fromkeys(names[row.header.label] for row in found))
-        shown = list_some(concerned, MOST_NAMED)
-        return f"{len(found)} {'row' if len(found) == 1 else 'rows'} of {shown}"
-
     rows = [row for each in result.settings for row in each.rows]
-    text = warnings_text(rows, where, most, str(result.path))
+    text = warnings_text(rows, partial(name_rows, result), most, str(result.path))
     # A sweep measures launches as rounds.
     return text.replace("--launches 6", f"--rounds {max(6, 2 * result.sweep.rounds)}")
 
 
+def name_rows(result: SweepResult, rows: Sequence[ResultRow]) -> str:
+    """How many rows of which settings: `3 rows of plain`."""
+    names = {setting.name: name for setting, name in result.names.items()}
+    concerned = list(dict.fromkeys(names[row.header.label] for row in rows))
+    shown = list_some(concerned, MOST_NAMED)
+    return f"{len(rows)} {'row' if len(rows) == 1 else 'rows'} of {shown}"
+
+
 def _failures_text(result: SweepResult) -> str:
+    lines = [wrapped(text, "", 2) for text in describe_failures(result)]
+    return "\n".join([style("Failed:", BOLD), *lines]) if lines else ""
+
+
+def describe_failures(result: SweepResult) -> list[str]:
     """The settings that were not measured in full, each with its error in plain words."""
     lines = []
     for each in result.settings:
@@ -265,5 +297,5 @@ def _failures_text(result: SweepResult) -> str:
             text = f"{each.setting.name}: {plain_reason(each.failure)}"
             if each.rounds < result.sweep.rounds:
                 text += f" ({each.rounds} of {result.sweep.rounds} rounds measured)"
-            lines.append(wrapped(text, "", 2))
-    return "\n".join([style("Failed:", BOLD), *lines]) if lines else ""
+            lines.append(text)
+    return lines

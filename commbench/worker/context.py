@@ -53,6 +53,8 @@ class LaunchTask:
     """Its number, from 0."""
     is_silent: bool = False
     """Whether rank 0 shows no progress."""
+    is_verbose: bool = False
+    """Whether rank 0 prints each case that has ended, where its progress is no bar."""
     resumed_from: RunHeader | None = None
     """The header of the run that is resumed: nothing it depends on may have changed since."""
     finished: frozenset[int] | None = None

@@ -68,6 +68,9 @@ class ResultSink(Protocol):
     def batch_done(self, case: Case, batch: Batch) -> None:
         """A batch of a case has ended."""
 
+    def advanced(self, done: float) -> None:
+        """So much of all cases is done, 0 to 1."""
+
     def finished(self, measurement: Measurement) -> None:
         """A case has ended; its batches were handed over before."""
 
@@ -114,6 +117,8 @@ class Scheduler:
                 self._unfinished[case.index] = CaseProgress(plan, case, sink.batches_before(case))
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
+        self._cases, self._done = len(self._unfinished), 0.0
+        """How many cases there are to measure, and how much of them is done."""
         self._current: CaseProgress | None = None
         """The case that is being measured until its batch has ended."""
 
@@ -129,6 +134,7 @@ class Scheduler:
             if command := self._current.next():
                 return command
             del self._unfinished[self._current.case.index]
+            self._add_done(1.0 - self._current.progress)
             self._sink.finished(self._current.measurement())
             self._current = None
 
@@ -139,9 +145,15 @@ class Scheduler:
         if isinstance(result, Batch):
             result = result._replace(warmup=current.warmup, launch=self._launch)
             self._sink.batch_done(current.case, result)
+        before = current.progress
         current.record(result)
+        self._add_done(current.progress - before)
         if isinstance(result, Batch) and current.next():
             self._current = None  # other cases have their turn first
+
+    def _add_done(self, part: float) -> None:
+        self._done += part
+        self._sink.advanced(min(1.0, self._done / self._cases))
 
 
 class CaseProgress:

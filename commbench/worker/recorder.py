@@ -6,11 +6,11 @@ import time
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import ResultRow, make_row
-from commbench.output.progress import ProgressListener, progress_listener
+from commbench.output.progress import ProgressListener, work_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
-from commbench.spec.case import FINISHED, Case
+from commbench.spec.case import Case
 from commbench.units import format_GBps, format_time
 from commbench.worker.context import LaunchTask
 
@@ -32,6 +32,9 @@ class RunCollector:
 
     def batch_done(self, case: Case, batch: Batch) -> None:
         self._batches.setdefault(case.index, []).append(batch)
+
+    def advanced(self, done: float) -> None:
+        pass
 
     def finished(self, measurement: Measurement) -> None:
         batches = tuple(self._batches.pop(measurement.case.index, ()))
@@ -69,8 +72,10 @@ class Recorder:
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
         self._csv.add(*(make_row(self._header, m) for m in earlier))
-        left = sum(case.status != FINISHED for case in task.cases())
-        self._progress = ProgressListener() if task.is_silent else progress_listener(left)
+        self._progress = ProgressListener()
+        if not task.is_silent:
+            launches = header.plan.launches
+            self._progress = work_listener(header.launch, launches, task.is_verbose)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         batches = self._batches.get(case.index, ())
@@ -82,6 +87,9 @@ class Recorder:
     def batch_done(self, case: Case, batch: Batch) -> None:
         self._journal.batch(case, batch)
         self._batches.setdefault(case.index, []).append(batch)
+
+    def advanced(self, done: float) -> None:
+        self._progress.advanced(done)
 
     def finished(self, measurement: Measurement) -> None:
         self._journal.measurement(measurement)

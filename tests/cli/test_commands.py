@@ -181,6 +181,33 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
     assert "ranks are" not in ended.err
 
 
+LEFT = r"\[\d+ %\] about \d+ s left; measuring [a-z_]+ float32 .* \d+ [KM]iB"
+
+
+def test_progress_is_a_few_lines_with_the_time_left(commbench: Commbench) -> None:
+    """Twelve cases of 0.2 s each, cut off by nothing: the first line comes after a second."""
+    ended = commbench("run", "--sizes", "1K-2M", "--precision", "0.1%", "--no-plots")
+    lines = [line for line in ended.err.splitlines() if line.startswith("[")]
+    assert 1 <= len(lines) <= 3
+    assert all(re.fullmatch(LEFT, line) for line in lines), lines
+
+
+def test_verbose_progress_has_a_line_for_each_case(commbench: Commbench) -> None:
+    ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--verbose",
+                      "--iters", "4", "--no-plots")  # fmt: skip
+    pattern = r"\[(\d+) %\] (.* [14] KiB)  [\d.]+ [mu]?s  busbw [\d.e-]+ GB/s"
+    found = [match.groups() for line in ended.err.splitlines()
+             if (match := re.fullmatch(pattern, line))]  # fmt: skip
+    shares, cases = zip(*found, strict=True)
+    assert list(map(int, shares)) == sorted(map(int, shares))
+    assert shares[-1] == "100"
+    assert sorted(cases) == [
+        f"{kind} {size} KiB"
+        for kind in ("all_reduce float32 sum in_place", "broadcast float32 in_place root 0")
+        for size in (1, 4)
+    ]
+
+
 def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine",
                       is_fresh=True)  # fmt: skip
@@ -197,15 +224,9 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     assert max(map(len, ended.out.splitlines())) <= 100
     first, *told = ended.err.splitlines()
     assert first == "measuring with 2 gloo ranks on cpu, cpu mode quiet (there is no GPU)"
-    pattern = r"\[(\d)/4\] (.* [14] KiB)  [\d.]+ [mu]?s  busbw [\d.e-]+ GB/s"
-    numbers, cases = zip(*(re.fullmatch(pattern, line).groups() for line in told[:4]), strict=True)
-    assert numbers == ("1", "2", "3", "4")
-    assert sorted(cases) == [
-        f"{kind} {size} KiB"
-        for kind in ("all_reduce float32 sum in_place", "broadcast float32 in_place root 0")
-        for size in (1, 4)
-    ]
-    assert told[4:] == ["run/busbw.png", "run/time.png", "results are in run"]
+    progress = [line for line in told if line.startswith("[")]
+    assert all(re.fullmatch(LEFT, line) for line in progress), progress
+    assert told[len(progress) :] == ["run/busbw.png", "run/time.png", "results are in run"]
 
 
 def test_show_prints_the_table_again(commbench: Commbench) -> None:

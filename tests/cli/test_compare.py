@@ -39,9 +39,9 @@ all_reduce float32 sum in_place
 Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the
   crossover lies between.
 
-A and B are one launch each, and another launch may differ by more than these intervals say: \
-for a
-  surer answer measure with --launches 6.
+A and B are one launch each: another launch may differ by more than these intervals say; \
+`commbench
+  run --launches 6` measures that.
 
 What differs:
              A     B
@@ -86,8 +86,8 @@ crossover lies between.
 B/A is the time of B over the time of A: above 1, B is slower. p5 B/A is the same of \
 undisturbed calls (5th percentile). Intervals are 95 %.
 
-* A and B are one launch each, and another launch may differ by more than these intervals say: \
-for a surer answer measure with --launches 6.
+* A and B are one launch each: another launch may differ by more than these intervals say; \
+&#96;commbench run --launches 6&#96; measures that.
 
 | what differs | A | B |
 | :-- | :-- | :-- |
@@ -176,7 +176,7 @@ def test_a_copy_of_a_run_shows_no_difference(commbench: Commbench, tmp_path: Pat
     ended = commbench("compare", "a", "b", "--fail-if-slower", "--tolerance", "0")
     assert ended.code == 0
     assert "4 rows in common: 4 cannot be told. Up to 0 % counts as the same." in ended.out
-    assert "for a surer answer measure with --launches 6." in " ".join(ended.out.split())
+    assert "`commbench run --launches 6` measures that." in " ".join(ended.out.split())
 
 
 def test_what_must_match_is_refused_and_can_be_forced(commbench: Commbench, results: Path) -> None:
@@ -208,13 +208,12 @@ def test_many_rows_are_a_sentence_and_a_screen(commbench: Commbench, tmp_path: P
             asked,
         )
     ended = commbench("compare", "a", "b")
-    answer = ended.out.split("\n\n")[1].splitlines()
-    assert [line[:39] for line in answer] == [
-        "all_reduce 1K-256M: b takes 1.003 times",
-        "broadcast 1K-256M: b takes 1.005 times ",
-        "The smallest difference that these two ",
-    ]
-    assert "38 are not shown: --verbose has all." in ended.out
+    answer = " ".join(ended.out.split("\n\n")[1].split())
+    assert answer.startswith("all_reduce 1K-256M: b takes ")
+    assert " broadcast 1K-256M: b takes " in answer
+    assert answer.count(": no difference above 1 %.") == 2
+    assert " The smallest difference that these two runs could have shown is " in answer
+    assert "38 are not shown: --verbose has all." in " ".join(ended.out.split())
     assert "KiB" not in ended.out
     ended = commbench("compare", "a", "c")
     assert "all_reduce 1M-2M: c takes 1.5" in ended.out

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import gzip
 import random
+import re
 from pathlib import Path
 
 from page import Page
@@ -13,6 +14,7 @@ from commbench.document.blocks import Document, Folded, Section, Table, Text
 from commbench.document.html import html_text
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+STYLE = Path(commbench.__file__).parent / "document" / "page.css"
 MEGABYTE = 1_000_000
 HOSTILE = '</style><script>alert(1)</script><img src="http://example.com/x" onerror=alert(1)> & \'"'
 
@@ -108,3 +110,12 @@ def test_blocks_within_blocks_have_ids_of_their_own() -> None:
     document = Document("t", "s", ["Yes."], [inner, Section("Same", [Text("x")])], "f")
     page = checked(html_text(document))
     assert len(page.named("caption")) == 2
+
+
+def test_every_rule_of_the_style_is_well_formed() -> None:
+    style = re.sub(r"@media [^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", STYLE.read_text())
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", style)
+    assert "".join(f"{selector}{{{body}}}" for selector, body in rules) == style.rstrip()
+    for selector, body in rules:
+        assert re.fullmatch(r"(?:\s*(?:--)?[a-z-]+: [^:;]+;)+\s*", body), selector
+        assert not re.search(r"\b[A-Z]", selector), selector

@@ -14,17 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+PROGRAM = "chromium"
 TIMEOUT_S = 60
 
 
-def find_browser() -> str | None:
-    """The Chromium of this machine."""
-    return next(filter(None, map(shutil.which, PROGRAMS)), None)
-
-
-class Page:
-    """One page; keeps what it requested and what the console said."""
+class Browser:
+    """A browser with one page."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser
@@ -33,7 +28,9 @@ class Page:
         self._session = ""
         self._events: list[str] = []
         self.requests: list[str] = []
+        """The addresses that the page asked for."""
         self.messages: list[str] = []
+        """What the console said."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -61,60 +58,75 @@ class Page:
             self._rest += part
         line, _, self._rest = self._rest.partition(b"\0")
         answer: dict[str, Any] = json.loads(line)
-        self._note(answer.get("method", ""), answer.get("params", {}))
-        return answer
-
-    def _note(self, event: str, values: dict[str, Any]) -> None:
+        event, values = answer.get("method", ""), answer.get("params", {})
         self._events.append(event)
         if event == "Network.requestWillBeSent":
             self.requests.append(values["request"]["url"])
         elif event in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
             self.messages.append(json.dumps(values))
+        return answer
 
-    def open(self, file: Path, width: int, dark: bool = False, height: int = 900) -> None:
+    def open(self, file: Path, width: int, dark: bool = False, height: int = 900) -> Browser:
         """Open a file in a window of this width, and wait until it is drawn."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media="screen", features=[scheme])
-        self._events.clear()
+        self.use_media("screen", dark)
+        for kept in (self._events, self.requests, self.messages):
+            kept.clear()
         self.call("Page.navigate", url=file.as_uri())
         while "Page.loadEventFired" not in self._events:
             self._receive()
+        return self
+
+    def use_media(self, media: str, dark: bool = False) -> None:
+        """Show the page as on a screen, or as on paper."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression of JavaScript in the page."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def screenshot(self, file: Path) -> None:
-        """The whole page as PNG."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
+    def accessibility(self) -> list[dict[str, str]]:
+        """What a screen reader is given: role, name and description of each part."""
+        nodes = self.call("Accessibility.getFullAXTree")["nodes"]
+        return [
+            {key: node.get(key, {}).get("value", "") for key in ("role", "name", "description")}
+            for node in nodes
+            if not node["ignored"]
+        ]
 
-    def print_pdf(self, file: Path) -> None:
+    def screenshot(self, **clip: float) -> bytes:
+        """The whole page, or a part of it, as PNG."""
+        part = {"clip": {"scale": 1, **clip}} if clip else {}
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, **part)
+        return base64.b64decode(shot["data"])
+
+    def print_pdf(self) -> bytes:
         """The page as it is printed on A4."""
-        self.call("Emulation.setEmulatedMedia", media="")
-        found = self.call(
-            "Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=False
-        )
-        file.write_bytes(base64.b64decode(found["data"]))
+        self.use_media("")
+        found = self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)
+        return base64.b64decode(found["data"])
 
 
 @contextmanager
-def browser(program: str) -> Iterator[Page]:
-    """A browser with one page, which ends with this."""
+def open_browser() -> Iterator[Browser]:
+    """A browser, which ends with this."""
+    program = shutil.which(PROGRAM)
+    assert program, f"there is no {PROGRAM}: scripts/test --full installs it"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
 
-        def connect() -> None:  # Chromium reads from descriptor 3 and writes to 4
-            os.dup2(os.dup(theirs_in), 103)
-            os.dup2(os.dup(theirs_out), 104)
-            os.dup2(103, 3)
-            os.dup2(104, 4)
+        def connect() -> None:
+            """Chromium reads from descriptor 3 and writes to 4."""
+            copies = os.dup(theirs_in), os.dup(theirs_out)
+            for number, copy in enumerate(copies, 3):
+                os.dup2(copy, number)
 
         process = subprocess.Popen(
             [
@@ -128,7 +140,7 @@ def browser(program: str) -> Iterator[Page]:
         os.close(theirs_in)
         os.close(theirs_out)
         try:
-            yield Page(ours_out, ours_in)
+            yield Browser(ours_out, ours_in)
         finally:
             os.close(ours_out)
             os.close(ours_in)

@@ -32,6 +32,10 @@ class Sink(RunCollector):
     def __init__(self, before: dict[int, tuple[Batch, ...]]) -> None:
         super().__init__(None)  # type: ignore[arg-type]  # nobody asks for the run
         self._before = before
+        self.done: list[float] = []
+
+    def advanced(self, done: float) -> None:
+        self.done.append(done)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         return self._before.get(case.index, ())
@@ -45,9 +49,10 @@ def follow(
     checks: dict[int, CheckResult] | None = None,
     before: dict[int, tuple[Batch, ...]] | None = None,
     launch: int = 0,
+    sink: Sink | None = None,
 ) -> tuple[list[Command], dict[int, Measurement]]:
     """All commands of a scheduler, and what it records, where every call takes CALL_S."""
-    sink = Sink(before or {})
+    sink = sink or Sink(before or {})
     scheduler = Scheduler(of, of.cases(), sink, launch)
     commands = []
     while command := scheduler.next():
@@ -61,6 +66,14 @@ def follow(
 
 def of_case(commands: list[Command], case: int) -> list[tuple[int, int]]:
     return [(found.what, found.iterations) for found in commands if found.case == case]
+
+
+def test_the_work_that_is_done_grows_with_every_batch_to_all_of_it() -> None:
+    sink = Sink({})
+    follow(plan(sizes=(1024, 2048)), sink=sink)
+    assert sink.done == sorted(sink.done)
+    assert {0.25, 0.5, 0.75, 1.0} <= {round(done, 6) for done in sink.done}
+    assert sink.done[-1] == 1.0
 
 
 def test_each_case_is_checked_warmed_up_and_measured_in_batches() -> None:
