@@ -15,6 +15,7 @@ Errors are raised where they are found. `commbench.cli.main` alone prints them, 
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import threading
 from collections.abc import Iterable, Mapping
@@ -134,18 +135,21 @@ def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     """The error to show for an error of the operating system that was not expected where it was
     raised."""
     if isinstance(error, MemoryError):
-        return UnavailableError("there is not enough memory", "ask for less at a time")
+        return UnavailableError(
+            "there is not enough memory", "measure smaller sizes, or fewer ranks"
+        )
     if isinstance(error, ImportError):
         return UnavailableError(
             f"cannot import {error.name or 'a library'}: {first_line(error)}",
-            "`pip install .` in its checkout brings what commbench needs; see also ulimit -n",
+            "`pip install .` in the checkout of commbench installs it; check ulimit -n, too",
         )
     why = error.strerror or first_line(error)
     what = f"{why}: {error.filename}" if error.filename is not None else why
     if error.errno in _ENVIRONMENT_HINTS:
         return UnavailableError(what, _ENVIRONMENT_HINTS[error.errno])
     return RecordsError(
-        what, "make room or name another place; COMMBENCH_TRACEBACK=1 shows where it happened"
+        what,
+        "free some space or choose another place; COMMBENCH_TRACEBACK=1 shows where it happened",
     )
 
 
@@ -154,6 +158,20 @@ def unwritable_error(
 ) -> RecordsError:
     """The error for a file that cannot be written."""
     return RecordsError(f"cannot write {path}: {error.strerror}", hint)
+
+
+NCCL_ERROR = re.compile(r"NCCL error in: [^,]*, ([^,(]+)")
+"""What torch prints of an error of NCCL: the place in torch's source, and the class of error."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an operation of torch.distributed failed, in one line: of an error of NCCL its class and
+    what NCCL itself says, which torch prints after "Last error:" (NCCLUtils.cpp of torch 2.6-2.13).
+    """
+    line = first_line(error)
+    kind = NCCL_ERROR.search(line)
+    detail = next(filter(str.strip, str(error).partition("Last error:")[2].splitlines()), "")
+    return f"NCCL {kind[1].strip()}: {detail.strip()}" if kind and detail else line
 
 
 def first_line(error: BaseException) -> str:

@@ -33,6 +33,9 @@ READ_AT_START = re.compile("PYTHON|OMP_|OPENBLAS_|MKL_|TORCH_|LD_|MALLOC_|LC_|LA
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 
+SERVER = "COMMBENCH_TEST_FORK_SERVER"
+"""Variable with the address of a fork server that another process has started."""
+
 SHORT_DELAYS = {SCALE: "0.25"}
 """Variables with which failures are detected in a quarter of the usual time."""
 
@@ -70,8 +73,9 @@ Commbench = Callable[..., Ended]
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    """This process's environment without what a launcher or a communication library left in it."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMPI_", "PMI_"))}
+    """This process's environment without what a launcher or these tests left in it."""
+    left = ("SLURM_", "OMPI_", "PMI_", SERVER)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left)}
     return kept | {"COLUMNS": "100"} | variables
 
 
@@ -164,7 +168,9 @@ class ForkedCommand(Command):
             json.dump(request, file)
             file.seek(0)
             sent = (theirs, file, stdin, stdout or self._out, self._err)
-            socket.send_fds(fork_server(), [b"!"], [each.fileno() for each in sent])
+            with socket.socket(socket.AF_UNIX) as server:
+                server.connect(fork_server())
+                socket.send_fds(server, [b"!"], [each.fileno() for each in sent])
         self._answers = answers.makefile("r")
         answers.close()  # the file keeps it open
         self.pid = int(self._answers.readline())
@@ -178,29 +184,32 @@ class ForkedCommand(Command):
 
 
 @cache
-def fork_server() -> socket.socket:
-    """The socket to the fork server of this process, which is started at the first call and ends
-    when this process does."""
-    ours, theirs = socket.socketpair()
-    line = [sys.executable, str(FORK_SERVER), str(theirs.fileno())]
-    environment = clean_environment()
-    process = subprocess.Popen(
-        line, env=environment, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-    )
-    theirs.close()
-    _servers.append((ours, process))
-    return ours
+def fork_server() -> str:
+    """The address of the fork server, which this process starts at the first call, unless the
+    process that has started this one did. It ends when the process that started it does."""
+    if SERVER in os.environ:
+        return os.environ[SERVER]
+    address = f"{tempfile.mkdtemp()}/socket"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        line = [sys.executable, str(FORK_SERVER), str(listening.fileno()), address]
+        _servers.append(
+            subprocess.Popen(
+                line, env=clean_environment(), stdin=subprocess.PIPE,
+                pass_fds=[listening.fileno()],
+            )
+        )  # fmt: skip
+    return address
 
 
-_servers: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+_servers: list[subprocess.Popen[bytes]] = []
 
 
 def end_fork_server() -> None:
-    """End the fork server, if it was started."""
+    """End the fork server, if this process started it."""
     while _servers:
-        ours, process = _servers.pop()
-        ours.close()
-        process.wait()
+        _servers.pop().communicate()
     fork_server.cache_clear()
 
 

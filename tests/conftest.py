@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Commbench, end_fork_server, run_commbench, run_program
+from commands import SERVER, Commbench, end_fork_server, fork_server, run_commbench, run_program
 
 pytest_plugins = ["retries"]
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
@@ -32,6 +32,12 @@ def program(tmp_path: Path) -> Commbench:
     return lambda text, *arguments, **variables: run_program(
         tmp_path, text, *arguments, **variables
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the fork server before the workers, which share it."""
+    if config.getoption("numprocesses", None):
+        os.environ[SERVER] = fork_server()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,12 +4,13 @@ Importing torch takes longer than most runs of the tests. A forked command is a 
 other: with a session, a working folder, an environment, streams and limits of its own, and with
 ranks that are its children. `commands.py` is the client.
 
-    python fork_server.py DESCRIPTOR
+    python fork_server.py DESCRIPTOR ADDRESS
 
-DESCRIPTOR is an open socket. A request is one byte on it with five descriptors: the socket for
-answers, a file with the request as JSON, stdin, stdout and stderr. The server answers with the
-child's process id and, when the child has ended, with its exit code. A client that closes its end
-has the command killed; the server ends when the first socket is closed.
+DESCRIPTOR is the open socket that listens at ADDRESS, in a folder of its own. A request is a
+connection on which one byte comes with five descriptors: the socket for answers, a file with the
+request as JSON, stdin, stdout and stderr. The server answers with the child's process id and, when
+the child has ended, with its exit code. A client that closes its end has the command killed; the
+server ends when its stdin is closed.
 
 Commands start Python themselves. `sys.executable` of a forked command is therefore `INTERPRETER`,
 which has the server fork what it was started for, and a request may ask for the same of processes
@@ -29,6 +30,7 @@ import pkgutil
 import resource
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -79,37 +81,32 @@ os._exit(code)
 the process does that the server forks for it. Other options have no effect."""
 
 
-def serve(control: socket.socket) -> None:
-    """Fork a command for each request until the other end of `control` is closed."""
+def serve(listening: socket.socket, address: str) -> None:
+    """Fork a command for each request until stdin is closed."""
     _import_everything()
+    interpreter = Path(address).with_name("python")
+    interpreter.write_text(INTERPRETER.format(python=sys.executable, address=address))
+    interpreter.chmod(0o700)
+    sys.executable = str(interpreter)
     waiting = selectors.DefaultSelector()
-    waiting.register(control, selectors.EVENT_READ)
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as others:
-        others.bind(address := f"{folder}/socket")
-        others.listen()
-        waiting.register(others, selectors.EVENT_READ)
-        interpreter = Path(folder, "python")
-        interpreter.write_text(INTERPRETER.format(python=sys.executable, address=address))
-        interpreter.chmod(0o700)
-        sys.executable = str(interpreter)
-        while True:
-            for key, _ in waiting.select():
-                if key.fileobj is others:
-                    with others.accept()[0] as client:
-                        _start(waiting, client)
-                elif key.fileobj is control:
-                    if not _start(waiting, control):
-                        return
-                elif key.data in waiting.get_map():
-                    _finish(waiting, key.data)
+    waiting.register(listening, selectors.EVENT_READ)
+    waiting.register(sys.stdin, selectors.EVENT_READ)
+    while True:
+        for key, _ in waiting.select():
+            if key.fileobj is sys.stdin:
+                shutil.rmtree(interpreter.parent)
+                return
+            if key.fileobj is listening:
+                with listening.accept()[0] as client:
+                    _, descriptors, _, _ = socket.recv_fds(client, 1, 5)
+                if descriptors:
+                    _start(waiting, descriptors)
+            elif key.data in waiting.get_map():
+                _finish(waiting, key.data)
 
 
-def _start(waiting: selectors.BaseSelector, client: socket.socket) -> bool:
-    """Fork the command that a client requests, and wait for its end and for the end of its client.
-    Return whether there was a request."""
-    message, descriptors, _, _ = socket.recv_fds(client, 1, 5)
-    if not message:
-        return False
+def _start(waiting: selectors.BaseSelector, descriptors: list[int]) -> None:
+    """Fork a command, and wait for its end and for the end of its client."""
     answers, *files = descriptors
     child = os.fork()
     if not child:
@@ -122,7 +119,6 @@ def _start(waiting: selectors.BaseSelector, client: socket.socket) -> bool:
     waiting.register(ended, selectors.EVENT_READ, ended)
     waiting.register(connection, selectors.EVENT_READ, ended)
     _commands[ended] = (child, connection)
-    return True
 
 
 _commands: dict[int, tuple[int, socket.socket]] = {}
@@ -291,4 +287,4 @@ def _become_spawned(request_file: int, *descriptors: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the tests
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

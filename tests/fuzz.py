@@ -43,7 +43,7 @@ from commbench.results.schema import (
 )
 from commbench.spec.case import Case
 
-EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 130))
+EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 130))
 PATIENCE_S = 30
 MOST_FAILURES = 20
 DATA = Path(__file__).parent / "data"
@@ -89,7 +89,7 @@ def what_is_wrong(ended: Ended) -> str:
     if ended.code == 2 and not ended.err and ended.out.lstrip().startswith("Usage: "):
         return ""  # no command at all: the help
     said = [line.split(":")[0] for line in ended.err.splitlines()[-2:]]
-    if ended.code not in (0, 1) and said != ["error", "hint"]:
+    if ended.code not in (0, 1, 7) and said != ["error", "hint"]:
         return "not two lines"
     return ""
 

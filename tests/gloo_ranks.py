@@ -8,10 +8,10 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from commbench.worker.communicator import Communicator, gloo_group
+from commbench.worker.device import Cpu
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -22,7 +22,7 @@ def communicators(ranks: int) -> tuple[Communicator, ...]:
     store = dist.HashStore()
     with ThreadPoolExecutor(ranks) as pool:
         groups = list(pool.map(lambda r: gloo_group(store, r, ranks, TIMEOUT), range(ranks)))
-    cpu = torch.device("cpu")
+    cpu = Cpu()
     return tuple(Communicator(r, ranks, cpu, control=group) for r, group in enumerate(groups))
 
 

@@ -14,24 +14,25 @@ from commbench.spec.reduce_ops import REDUCE_OPS
 
 WORLD_SIZES = (1, 2, 3, pytest.param(4, marks=pytest.mark.full))
 SIZES = (4, 1000, 100001)
-FEW_SIZES = (4, 1000)
 SOME_DTYPES = "float32,bfloat16,bool"
+DTYPES_AND_SIZES = {
+    2: ("all", (1000,)), 3: (SOME_DTYPES, (4, 100001)), 4: ("all", (4, 1000)),
+}  # fmt: skip
+"""What is measured by the number of ranks; on others some dtypes in all sizes."""
 
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ended]:
-    """All operations, reduce ops and placements on n ranks, with all dtypes on two and several on
-    others; measured once for each n."""
+    """All operations, reduce ops and placements on n ranks; measured once for each n."""
     ended: dict[int, Ended] = {}
 
     def measured(ranks: int) -> Ended:
         if ranks not in ended:
+            dtypes, sizes = DTYPES_AND_SIZES.get(ranks, (SOME_DTYPES, SIZES))
             ended[ranks] = run_commbench(
                 tmp_path_factory.mktemp(f"ranks{ranks}"), "run", "--op", "all",
-                "--dtype", "all" if ranks == 2 else SOME_DTYPES,
-                "--reduce-op", "all", "--placement", "both", "--iters", "1", "--warmup", "0",
-                "--sizes", ",".join(map(str, SIZES if ranks % 2 else FEW_SIZES)),
-                "--root", str(ranks - 1),
+                "--dtype", dtypes, "--reduce-op", "all", "--placement", "both", "--iters", "1",
+                "--warmup", "0", "--sizes", ",".join(map(str, sizes)), "--root", str(ranks - 1),
                 "--nproc-per-node", str(ranks), "--no-plots",
             )  # fmt: skip
         return ended[ranks]
@@ -229,3 +230,23 @@ def test_ranks_are_settled_as_the_mode_says(commbench: Commbench, tmp_path: Path
         tmp_path, "run", "--sizes", "1K", "--iters", "1", "--cpu-mode", "plain", "--output", "plain"
     )
     assert "cpu mode plain" in plain.err
+
+
+OTHER_VARIABLE = """
+import os
+from commbench.worker import rank
+introduce = rank.introduce
+def introduce_other(*arguments):
+    if os.environ["RANK"] == "1":
+        os.environ["GLOO_LOG_LEVEL"] = "ERROR"
+    return introduce(*arguments)
+rank.introduce = introduce_other
+"""
+
+
+def test_ranks_with_different_variables_are_named(program: Commbench) -> None:
+    ended = program(OTHER_VARIABLE, "--sizes", "1K", "--iters", "4", "--no-plots")
+    assert ended.code == 0, ended.err
+    others = ended.journal()[0]["environment"]["other_variables"]
+    assert others == {"rank 1": {"GLOO_LOG_LEVEL": "ERROR"}}
+    assert "different_variables" in ended.rows()[0]["warnings"]

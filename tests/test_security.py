@@ -27,7 +27,7 @@ from commbench.report.plots import draw
 from commbench.report.run_table import run_text
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement
-from commbench.sweep.settings import parse_settings
+from commbench.sweep.settings import make_settings
 
 PACKAGE = Path(__file__).parents[1] / "commbench"
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
@@ -88,8 +88,9 @@ def test_durations_are_of_clocks_that_nobody_can_set() -> None:
         for node in nodes(path)
         if isinstance(node, ast.Call) and dotted(node.func) in wall
     }
-    # A folder's name, and when a run was started: a date each.
-    assert found == {("results/run_folder.py", "datetime.now"), ("worker/rank.py", "datetime.now")}
+    # A folder's name, when a run was started, and when a report was made: a date each.
+    files = ("results/run_folder.py", "worker/rank.py", "document/contents.py")
+    assert found == {(name, "datetime.now") for name in files}
 
 
 def test_a_secret_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path) -> None:
@@ -233,6 +234,6 @@ def test_a_label_of_a_sweep_is_no_path(commbench: Commbench, tmp_path: Path) -> 
 
 def test_no_two_settings_share_a_folder() -> None:
     values = ["a/b", "a+b", "a b", "..", "x" * 200 + "1", "x" * 200 + "2", "é", "è"]
-    slugs = [setting.slug for setting in parse_settings([f"A={','.join(values)}"], [])]
+    slugs = [setting.slug for setting in make_settings({"A": values}, {})]
     assert len(set(slugs)) == len(values)
     assert all(re.fullmatch(r"[A-Za-z0-9._=+-]{1,140}", slug) for slug in slugs)

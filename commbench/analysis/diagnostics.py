@@ -32,6 +32,8 @@ SMALLEST_MODE = 0.15
 """Share of the samples that a group must have to count as a mode."""
 DISTINCT = log(1.15)
 """Two modes that differ by less than 15 % count as one."""
+LAUNCH_SHARE = 0.05
+"""Queueing an iteration on a device matters where it takes this part of the iteration's time."""
 
 
 class Diagnostic(NamedTuple):
@@ -45,7 +47,8 @@ class Diagnostic(NamedTuple):
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
     the same in percent; `{precision}` and `{target}` say how well that row's median is known;
-    `{variables}` and `{backend}` are unread_variables() and the backend of its run."""
+    `{variables}` and `{backend}` are unread_variables() and the backend of its run, `{different}`
+    is different_variables()."""
     advice: Callable[[Plan], str]
     """What to do about it, in a few words; it names an option that the plan has not used yet."""
     explanation: str
@@ -64,6 +67,7 @@ class Diagnostic(NamedTuple):
             target=f"{100 * plan.precision:.2g} %",
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
+            different=list_some(different_variables(row.header), 1),
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
@@ -196,6 +200,19 @@ def _clock(row: ResultRow) -> float | None:
     return max(10 * step, 20 * overhead) / iteration
 
 
+def _late_launches(row: ResultRow) -> float | None:
+    """The share of the iterations that the host queued late on a device. None where the time that
+    it needs to queue one is below a twentieth of the iteration, and cannot change it much."""
+    batches = [batch for batch in row.measurement.batches if batch.enqueue_s is not None]
+    if not batches or row.time is None:
+        return None
+    iteration = row.time.median * (row.interference.calls or 1)
+    if max(batch.enqueue_s or 0.0 for batch in batches) < LAUNCH_SHARE * iteration:
+        return None
+    late = sum(batch.late_iterations or 0 for batch in batches)
+    return late / sum(len(batch.samples_s) for batch in batches)
+
+
 def _launch_spread(row: ResultRow) -> float | None:
     medians = row.launch_medians
     return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
@@ -210,6 +227,15 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
         return ()
     names = [name for name in variables if name.startswith("NCCL_")]
     return find_unread(names, header.plan.backend)
+
+
+def different_variables(header: RunHeader) -> tuple[str, ...]:
+    """The environment variables that some ranks have otherwise than rank 0."""
+    others = header.environment.get("other_variables")
+    if not isinstance(others, dict):
+        return ()
+    named = (names for names in others.values() if isinstance(names, dict))
+    return tuple(sorted(set(chain.from_iterable(named))))
 
 
 def _above_link(row: ResultRow) -> float | None:
@@ -255,6 +281,13 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "{backend} does not read {variables}", _always("unset it"),
         "The environment of the run sets variables of NCCL, and this backend does not use NCCL."
         " They have no effect on these times. Unset them, or measure with --backend nccl.",
+    ),
+    Diagnostic(
+        "different_variables", lambda row: len(different_variables(row.header)), 0,
+        "ranks differ in {different}", _always("set it alike"),
+        "An environment variable that communication libraries read has different values on"
+        " different ranks, or a file such as /etc/nccl.conf has. The header in run.jsonl names the"
+        " ranks. Set it to the same value on all hosts.",
     ),
     Diagnostic(
         "too_few_cores", ranks_per_core, 1.0,
@@ -324,6 +357,13 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
         " clock of its processor, or a slower link.",
         ("too_few_cores",),
+    ),
+    Diagnostic(
+        "launch_bound", _late_launches, 0.10,
+        "{percent} of calls were queued late", _always("compare larger sizes"),
+        "The device came to a call before the host had queued it, so the time contains a wait for"
+        " the host and is too long. A barrier always does: torch blocks the host in it. A host with"
+        " a higher clock, or with less other work, queues calls earlier.",
     ),
     Diagnostic(
         "coarse_clock", _clock, 1.0,

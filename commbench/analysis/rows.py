@@ -57,9 +57,12 @@ class ResultRow:
     @cached_property
     def slowest_rank(self) -> int | None:
         """The rank that was furthest behind the first one, when it entered or left the call. Where
-        clocks are not shared, the rank whose own times are the longest. None for one rank."""
+        clocks of hosts are not shared, the rank whose own times are the longest. None for one rank,
+        and on GPUs, where the longest time is that of the rank which began first."""
         batches = self.measurement.batches
-        behind = mean_by_rank(batches, "rank_behind_s") or mean_by_rank(batches, "rank_medians_s")
+        behind = mean_by_rank(batches, "rank_behind_s")
+        if not behind and self.header.plan.device == "cpu":
+            behind = mean_by_rank(batches, "rank_medians_s")
         return behind.index(max(behind)) if len(behind) > 1 else None
 
     @cached_property

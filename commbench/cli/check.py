@@ -10,52 +10,80 @@ from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Op, Ranks
 
+RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
+
 
 def check(
     run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
     against: str | None = Option(
-        None, metavar="BASELINE", help="The earlier run that --max-slowdown refers to."
+        None,
+        metavar="BASELINE",
+        help="The earlier run that --max-slowdown refers to.",
+        rich_help_panel=RULES,
     ),
     max_slowdown: list[str] | None = Option(
         None,
         metavar="[OP:][SIZES:]PERCENT",
         help="How much slower than in BASELINE a row may be.  [default: 10% with --against]",
+        rich_help_panel=RULES,
     ),
     min_busbw: list[str] | None = Option(
-        None, metavar="[OP:][SIZES:]GB/s", help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s."
+        None,
+        metavar="[OP:][SIZES:]GB/s",
+        help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.",
+        rich_help_panel=RULES,
     ),
     max_time: list[str] | None = Option(
-        None, metavar="[OP:][SIZES:]TIME", help="Longest time: all_reduce:-64K:80us."
+        None,
+        metavar="[OP:][SIZES:]TIME",
+        help="Longest time: all_reduce:-64K:80us.",
+        rich_help_panel=RULES,
     ),
     rules: Path | None = Option(
-        None, metavar="FILE.toml", help="Read rules from a file; docs/comparing.md shows one."
+        None,
+        metavar="FILE.toml",
+        help="Read rules from a file; docs/comparing.md shows one.",
+        rich_help_panel=RULES,
     ),
     undecided: str | None = Option(
         None,
         metavar="pass|fail",
-        help="What an undecided row counts as.  [default: exit code 7 if its estimate is beyond "
-        "the limit]",
+        help="What a row counts as whose interval contains the limit.  [default: pass if its "
+        "value is within the limit and other rows pass, else exit code 7]",
+        rich_help_panel=VERDICT,
     ),
     allow_unmatched: bool = Option(
         False,
         "--allow-unmatched",
         help="Ignore rows that only one of the two runs has, and rules that match no row.",
+        rich_help_panel=VERDICT,
     ),
     force: bool = Option(
-        False, "--force", help="Compare with BASELINE although what must match differs."
+        False,
+        "--force",
+        help="Compare with BASELINE although what must match differs.",
+        rich_help_panel=VERDICT,
     ),
     junit: Path | None = Option(
-        None, metavar="FILE.xml", help="Write JUnit XML to a file that does not exist."
+        None,
+        metavar="FILE.xml",
+        help="Write JUnit XML to a file that does not exist.",
+        rich_help_panel=OUTPUT,
     ),
-    verbose: bool = Option(False, "--verbose", help="Print every row, not only those that fail."),
+    verbose: bool = Option(
+        False,
+        "--verbose",
+        help="Print every row.  [default: the rows that fail or are undecided, 20 per rule]",
+        rich_help_panel=OUTPUT,
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
 ) -> None:
     """Check a run against limits or an earlier run.
 
-    Exit code 0: every rule passes. 1: a row is beyond a limit with its whole 95 % interval.
-    7: no verdict, because rows are undecided or missing.
+    A row fails if its whole 95% interval is beyond the limit. Exit code 0: every rule passes.
+    1: a row fails. 7: no verdict, because rows are undecided or missing.
 
     \b
     commbench check results/new --against results/old --max-slowdown 10%

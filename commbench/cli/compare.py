@@ -48,6 +48,8 @@ def compare(
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
     """
+    import gc
+
     from commbench import api
     from commbench.analysis.load import load
     from commbench.compare.comparison import COMPARED
@@ -61,6 +63,7 @@ def compare(
     hints = ImportHints(ranks, op, dtype)
     within = parse_percentage(tolerance, "--tolerance")
     write = choose("format", format_, FORMATS)
+    gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
     runs = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
     comparisons = [api.compare(runs[0], other, tolerance=within, force=force) for other in runs[1:]]
     print_result(write(comparisons, verbose), end="")

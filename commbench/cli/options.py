@@ -11,15 +11,28 @@ from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 
 Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
 Peak = Annotated[str | None, Option("--peak", metavar="SPEED", help=PEAK_HELP)]
+_FOREIGN = "Files of other tools"
 Ranks = Annotated[
-    int | None, Option("--ranks", metavar="N", help="Of another tool's file: its ranks.")
-]
+    int | None,
+    Option(
+        "--ranks", metavar="N", help="How many ranks, if the file does not say it.",
+        rich_help_panel=_FOREIGN,
+    ),
+]  # fmt: skip
 Op = Annotated[
-    str | None, Option("--op", metavar="OP", help="Of another tool's file: what it measured.")
-]
+    str | None,
+    Option(
+        "--op", metavar="OP", help="Which operation, if the file does not say it.",
+        rich_help_panel=_FOREIGN,
+    ),
+]  # fmt: skip
 Dtype = Annotated[
-    str | None, Option("--dtype", metavar="DTYPE", help="Of another tool's file: elements.")
-]
+    str | None,
+    Option(
+        "--dtype", metavar="DTYPE", help="Which dtype, if the file does not say it.",
+        rich_help_panel=_FOREIGN,
+    ),
+]  # fmt: skip
 Output = Annotated[
     Path | None, Option(metavar="FILE", help="A file that does not exist.  [default: print it]")
 ]

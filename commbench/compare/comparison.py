@@ -121,10 +121,12 @@ class Comparison:
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""
         kinds: dict[str, list[PooledRow]] = {}
+        a, b = self.a.run, self.b.run
         for row, (in_a, in_b) in zip(self.rows, self.places, strict=True):
             if row.verdict != ratio.NOT_COMPARED:
-                samples = (_result_row(self.a.run, in_a), _result_row(self.b.run, in_b))
-                kinds.setdefault(row.kind, []).append(PooledRow(row, *samples))
+                samples_a = _result_row(a, in_a) if a else None
+                samples_b = _result_row(b, in_b) if b else None
+                kinds.setdefault(row.kind, []).append(PooledRow(row, samples_a, samples_b))
         return tuple(
             found for kind, rows in kinds.items() for found in pool_kind(kind, rows, self.tolerance)
         )
@@ -193,28 +195,28 @@ def _compare_rows(
     first, second = a.rows[in_a], b.rows[in_b]
     found = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
     p_value, units = None, ""
-    samples_a, samples_b = _result_row(a.run, in_a), _result_row(b.run, in_b)
-    if samples_a and samples_b:
-        p_value, units = rank_test(samples_a, samples_b)
+    if a.run and b.run:
+        p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))
     verdict = ratio.decide_verdict(found, tolerance)
     if reason := ratio.why_not_compared(first, second, found):
         verdict = ratio.NOT_COMPARED
     else:
-        reason = ratio.remark(first, second, verdict)
+        reason = ratio.remark(first, second, found, verdict)
     return ComparedRow(row_kind(first), first, second, *found, p_value, units, verdict, reason)
 
 
-def _result_row(run: Run | None, index: int) -> ResultRow | None:
-    """A row with its samples; None where the run has none."""
-    return ResultRow(run.header, run.measurements[index], None) if run else None
+def _result_row(run: Run, index: int) -> ResultRow:
+    """A row with its samples."""
+    return ResultRow(run.header, run.measurements[index], None)
 
 
 _KIND = tuple(name for name in KEY if name != "size_bytes")
+_kind_values = attrgetter(*_KIND)
 
 
 def row_kind(row: Any) -> str:
     """The title of a row's case: what it is without its size."""
-    return _title(tuple(getattr(row, name) for name in _KIND))
+    return _title(_kind_values(row))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -1,49 +1,81 @@
-"""Plots of comparisons, one per kind of case: times above, ratios below, against size."""
+"""Pictures of comparisons, one per kind of case: times above, ratios below, against size."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-from io import BytesIO
-from itertools import cycle
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
 from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
-from commbench.output import plot_style
+from commbench.output import plot_axes, plot_style
+from commbench.output.plot_style import GREY, Grid, Head, Picture, Style, plain
 from commbench.results.files import write_new
+from commbench.units import MICRO, format_bytes, format_ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Curve = dict[int, MedianCI]
-"""A median and its interval for each size."""
-GREY = "#888888"
+BAND = "#8a8a8a"
+
+
+class Line(NamedTuple):
+    """One run in a picture: its times, and their ratios to the first run; NaN where unknown."""
+
+    name: str
+    style: Style
+    sizes: tuple[int, ...]
+    times: tuple[tuple[float, float, float], ...]
+    """Seconds: median and the ends of its 95 % interval."""
+    ratios: tuple[tuple[float, float, float], ...] = ()
+    """Empty for the first run."""
+
+
+def comparison_figures(comparisons: Sequence[Comparison]) -> dict[str, Picture]:
+    """A picture for each kind of case that both sides timed at two sizes or more, by the title of
+    the kind. The comparisons have the same run A."""
+    return {kind: _picture(comparisons, kind) for kind in _drawable(comparisons)}
 
 
 def draw_one(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Draw the only kind of case that has a curve into `path`, which must not exist."""
+    """Draw the only kind of case that has a curve into `path`, which must not exist and ends in
+    .png, .svg or .pdf."""
+    plot_style.require_ending(path)
     kinds = _drawable(comparisons)
     if len(kinds) > 1:
         raise UsageError(
             f"{path} can hold one kind of case, and here are {len(kinds)}",
             "--output DIR draws a picture of each",
         )
-    _draw(comparisons, kinds[0], path)
+    _require_any(kinds)
+    _write(_picture(comparisons, kinds[0]), path)
 
 
 def draw_all(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
-    """Draw every kind of case that has a curve into a file of its own; their paths."""
-    paths = []
-    for kind in _drawable(comparisons):
-        paths.append(folder / f"compare-{_as_file_name(kind)}.png")
-        _draw(comparisons, kind, paths[-1])
+    """Draw every kind of case that has a curve into a PNG file of its own; their paths."""
+    pictures = list(comparison_figures(comparisons).values())
+    _require_any(pictures)
+    paths = [folder / f"{picture.name}.png" for picture in pictures]
+    for picture, path in zip(pictures, paths, strict=True):
+        _write(picture, path)
     return paths
+
+
+def _write(picture: Picture, path: Path) -> None:
+    write_new(path, plot_style.render(picture.figure, path.suffix))
+
+
+def _require_any(found: Sequence[object]) -> None:
+    if not found:
+        raise UnavailableError(
+            "no plot: a curve needs at least two sizes that both sides have timed",
+            "measure both with the same --sizes",
+        )
 
 
 def _as_file_name(kind: str) -> str:
@@ -57,109 +89,135 @@ def _drawable(comparisons: Sequence[Comparison]) -> list[str]:
     for found in comparisons:
         for kind, number in Counter(row.kind for row in _timed(found)).items():
             sizes[kind] = max(sizes.get(kind, 0), number)
-    drawable = [kind for kind, number in sizes.items() if number > 1]
-    if not drawable:
-        raise UnavailableError(
-            "no plot: a curve needs at least two sizes that both sides have timed",
-            "measure both with the same --sizes",
-        )
-    return drawable
+    return [kind for kind, number in sizes.items() if number > 1]
 
 
 def _timed(found: Comparison) -> list[ComparedRow]:
     return [row for row in found.rows if row.verdict != NOT_COMPARED]
 
 
-def _draw(comparisons: Sequence[Comparison], kind: str, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 7.2), dpi=120)
-    canvas = FigureCanvasAgg(figure)
-    times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    figure.subplots_adjust(left=0.1, right=0.97, bottom=0.11, top=0.94, hspace=0.06)
-    first, *others = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
+def _lines(comparisons: Sequence[Comparison], kind: str) -> list[Line]:
+    names = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
     rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
-    curve_of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
-    name_of_a = plot_style.tag(f"A: {first}", 40)
-    _paint(times, curve_of_a, name_of_a, plot_style.COLOURS[0], plot_style.MARKERS[0])
-    styles = zip(cycle(plot_style.COLOURS[1:]), cycle(plot_style.MARKERS[1:]), strict=False)
-    drawn = [curve for curve in zip(others, comparisons, rows, strict=True) if curve[2]]
-    for (name, found, same), (colour, marker) in zip(drawn, styles, strict=False):
-        b = plot_style.tag(f"B: {name}", 40)
-        _paint(times, {r.a.size_bytes: row_times(r.b) for r in same}, b, colour, marker)
-        curve = {r.a.size_bytes: MedianCI(r.ratio, r.ratio_ci_low, r.ratio_ci_high) for r in same}
-        _paint(ratios, curve, b, colour, marker)
-        _mark_crossovers(ratios, found, kind, colour)
-    times.set_title(plot_style.plain(kind), fontsize=10)
-    _format_axes(times, ratios, comparisons[0].tolerance)
-    picture = BytesIO()
-    with plot_style.quiet_about_glyphs():
-        canvas.print_png(picture)
-    write_new(path, picture.getvalue())
+    of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
+    sizes = tuple(sorted(of_a))
+    times = tuple(_known(of_a[size], MICRO) for size in sizes)
+    lines = [Line(names[0], plot_style.nth_style(0), sizes, times)]
+    for number, (name, same) in enumerate(zip(names[1:], rows, strict=True), start=1):
+        if not same:
+            continue
+        lines.append(
+            Line(
+                name,
+                plot_style.nth_style(number),
+                tuple(row.a.size_bytes for row in same),
+                tuple(_known(row_times(row.b), MICRO) for row in same),
+                tuple(
+                    _known(MedianCI(row.ratio, row.ratio_ci_low, row.ratio_ci_high)) for row in same
+                ),
+            )
+        )
+    return lines
 
 
-def _paint(axes: Axes, curve: Curve, name: str, colour: str, marker: str) -> None:
-    sizes = sorted(curve)
-    medians, lows, highs = (
-        [nan if value is None else value for value in values]
-        for values in zip(*(curve[size] for size in sizes), strict=True)
-    )
-    axes.fill_between(sizes, lows, highs, color=colour, alpha=0.22, linewidth=0)
-    axes.plot(sizes, medians, color=colour, marker=marker, markersize=4, label=name)
+def _known(values: MedianCI, unit: float = 1.0) -> tuple[float, float, float]:
+    middle, low, high = (nan if value is None else value * unit for value in values)
+    return middle, low, high
 
 
-def _mark_crossovers(axes: Axes, found: Comparison, kind: str, colour: str) -> None:
-    for crossover in found.crossovers:
-        if crossover.kind == kind:
-            axes.axvspan(
-                crossover.below_bytes, crossover.above_bytes, color=colour, alpha=0.12, hatch="//",
-                linewidth=0, label="crossover within",
-            )  # fmt: skip
+def _picture(comparisons: Sequence[Comparison], kind: str) -> Picture:
+    lines = _lines(comparisons, kind)
+    tolerance = comparisons[0].tolerance
+    has_bands = len(lines) <= plot_style.MOST_BANDS
+    first, others = lines[0], lines[1:]
+    if len(others) == 1:
+        title = f"{plain(others[0].name, 40)} compared with {plain(first.name, 40)}: {plain(kind)}"
+    else:
+        title = f"{len(others)} runs compared with {plain(first.name, 40)}: {plain(kind)}"
+    has_intervals = any(low == low for line in lines for _, low, _ in line.times)
+    note = "Median time of a call" + ("; band: 95 % interval" * (has_bands and has_intervals))
+    sizes = sorted({size for line in lines for size in line.sizes})
+    with plot_style.styled():
+        legend = [(plot_style.tag(line.name), line.style.line) for line in lines]
+        band = {"facecolor": BAND, "alpha": 0.25}
+        legend.append((f"no difference: within {tolerance * 100:g} %", band))
+        figure, (times, ratios) = plot_style.make_figure(
+            Head(title, [note], [legend]), Grid(2, 1, (3.0, 2.2))
+        )
+        for line in lines:
+            _paint(times, line, line.times, has_bands)
+        for line in others:
+            _paint(ratios, line, line.ratios, has_bands)
+        _set_times(times, [value for line in lines for each in line.times for value in each])
+        low, high = _ratio_limits([line.ratios for line in others], tolerance, has_bands)
+        _set_ratios(ratios, low, high, tolerance, plain(first.name, 40))
+        for axes in (times, ratios):
+            width = plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT
+            plot_axes.set_size_axis(axes, sizes, width, has_labels=axes is ratios)
+        plot_axes.name_size_axis(figure)
+    name = f"compare-{_as_file_name(kind)}"
+    return Picture(name, title, _describe(first, others, tolerance), figure)
 
 
-def _format_axes(times: Axes, ratios: Axes, tolerance: float) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    times.set_xscale("log", base=2)
-    times.set_yscale("log")
-    times.set_ylabel("time of a call (us)")
-    times.legend(title="band: 95 % interval", fontsize=8, title_fontsize=8)
-    ratios.set_yscale("log")
-    ratios.axhspan(1 / (1 + tolerance), 1 + tolerance, color=GREY, alpha=0.25, linewidth=0,
-                   label=f"the same: within {tolerance * 100:g} %")  # fmt: skip
-    ratios.axhline(1, color=GREY, linewidth=1)
-    ratios.set_ylabel("time over that of A\nabove 1: slower")
-    _limit(ratios, tolerance)
-    low, high = times.get_xlim()
-    plot_style.format_size_axis(ratios)
-    ratios.set_xlim(low, high)
-    times.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    handles, labels = ratios.get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))
-    ratios.legend(once.values(), once.keys(), fontsize=8)
-    for axes in (times, ratios):
-        axes.grid(which="major", alpha=0.4)
+def _paint(
+    axes: Axes, line: Line, values: Sequence[tuple[float, float, float]], has_band: bool
+) -> None:
+    middles, lows, highs = zip(*values, strict=True)
+    if has_band:
+        axes.fill_between(line.sizes, lows, highs, color=line.style.colour, alpha=0.18, linewidth=0)
+    axes.plot(line.sizes, middles, label=line.name, **line.style.line)
 
 
-def _limit(axes: Axes, tolerance: float) -> None:
-    """Ticks of a ratio as plain numbers, and room for the tolerance."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+def _set_times(axes: Axes, values: Sequence[float]) -> None:
+    known = [value for value in values if value > 0]
+    low, high = min(known) / 1.25, max(known) * 1.25
+    plot_axes.set_log_times(axes, low, high)
+    plot_axes.set_heading(axes, "Time of a call", plot_style.MARGIN)
 
-    low, high = axes.get_ylim()
-    low, high = min(low, (1 - tolerance) * 0.98), max(high, (1 + tolerance) * 1.02)
+
+def _ratio_limits(
+    ratios: Sequence[Sequence[tuple[float, float, float]]], tolerance: float, has_bands: bool
+) -> tuple[float, float]:
+    known = [
+        value
+        for line in ratios
+        for each in line
+        for value in (each if has_bands else each[:1])
+        if 0 < value < float("inf")
+    ]
+    low, high = min([1 / (1 + tolerance), *known]), max([1 + tolerance, *known])
+    pad = max(1.03, (high / low) ** 0.08)
+    return low / pad, high * pad
+
+
+def _set_ratios(axes: Axes, low: float, high: float, tolerance: float, name: str) -> None:
+    axes.set_yscale("log")
     axes.set_ylim(low, high)
-    wide = high / low > 4
-    ticks = LogLocator(base=10, subs=(1, 2, 5)) if wide else _ticks(low, high)
-    axes.yaxis.set_major_locator(ticks)
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    ticks = plot_axes.log_ticks(low, high, 6)
+    if not any(abs(tick - 1) < 1e-9 for tick in ticks):
+        ticks = sorted([*(tick for tick in ticks if abs(tick - 1) > 0.1), 1.0])
+    plot_axes.set_ticks(axes, ticks, [plot_axes.number(round(tick, 6)) for tick in ticks])
+    axes.axhspan(
+        1 / (1 + tolerance), 1 + tolerance, color=BAND, alpha=0.25, linewidth=0, gid="no-difference"
+    )
+    axes.axhline(1, color=GREY, linewidth=1)
+    text = f"Time over that of {name}; above 1: slower, below 1: faster"
+    plot_axes.set_heading(axes, text, plot_style.MARGIN)
 
 
-def _ticks(low: float, high: float) -> Any:
-    """Round steps, for a range in which powers of ten are too far apart."""
-    from matplotlib.ticker import FixedLocator
-
-    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2) if (high - low) / s <= 10)
-    first = int(low / step) + 1
-    return FixedLocator([number * step for number in range(first, int(high / step) + 1)])
+def _describe(first: Line, others: Sequence[Line], tolerance: float) -> str:
+    """The least and the largest ratio of each run, in a sentence."""
+    parts = []
+    for line in others:
+        found = [
+            (ratio[0], size) for size, ratio in zip(line.sizes, line.ratios, strict=True)
+            if ratio[0] == ratio[0]
+        ]  # fmt: skip
+        (low, at_low), (high, at_high) = min(found), max(found)
+        parts.append(
+            f"{line.name} takes {format_ratio(low)} times as long as {first.name} at "
+            f"{format_bytes(at_low)}, the least, and {format_ratio(high)} times at "
+            f"{format_bytes(at_high)}, the most."
+        )
+    parts.append(f"Ratios within {tolerance * 100:g} % of 1 count as no difference.")
+    return " ".join(parts)

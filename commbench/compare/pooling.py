@@ -179,13 +179,13 @@ def _make_range(rows: list[PooledRow], estimates: list[_Estimate], tolerance: fl
 
 
 def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
-    estimates = []
-    for of in found.rows:
-        a, b = of.row.a, of.row.b
-        if a.time_p5_us and b.time_p5_us:
-            low = time_ratio(undisturbed_times(a), undisturbed_times(b))
-            if low.median and (estimate := _estimate(of, *low)):
-                estimates.append(estimate)
+    estimates = [
+        estimate
+        for of in found.rows
+        if of.row.a.time_p5_us
+        and of.row.b.time_p5_us
+        and (estimate := _estimate(of, *_undisturbed_ratio(of.row)))
+    ]
     # A few rows do not speak for a range.
     is_known = 2 * len(estimates) > len(found.rows)
     undisturbed = _pool(estimates, UNDISTURBED) if is_known else MedianCI(None, None, None)
@@ -194,6 +194,10 @@ def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
         kind, first, last, len(found.rows), *found.ratio, found.verdict, *undisturbed,
         decide_verdict(undisturbed, tolerance) if is_known else "",
     )  # fmt: skip
+
+
+def _undisturbed_ratio(row: Any) -> MedianCI:
+    return time_ratio(undisturbed_times(row.a), undisturbed_times(row.b))
 
 
 def _pool(estimates: Sequence[_Estimate], fraction: float) -> MedianCI:

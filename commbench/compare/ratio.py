@@ -55,16 +55,14 @@ def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:
         return MedianCI(None, None, None)
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return MedianCI(ratio, None, None)
-    log_a, low_a, high_a = _log(a.median), _log(a.low), _log(a.high)
-    log_b, low_b, high_b = _log(b.median), _log(b.low), _log(b.high)
-    difference = log_b - log_a
-    down = hypot(log_b - low_b, high_a - log_a)
-    up = hypot(high_b - log_b, log_a - low_a)
+    difference = log(ratio)
+    down = hypot(_log_ratio(b.median, b.low), log(a.high / a.median))
+    up = hypot(log(b.high / b.median), _log_ratio(a.median, a.low))
     return MedianCI(ratio, _exp(difference - down), _exp(difference + up))
 
 
-def _log(value: float) -> float:
-    return log(value) if value > 0 else -inf
+def _log_ratio(value: float, low: float) -> float:
+    return log(value / low) if low > 0 else inf
 
 
 def _exp(value: float) -> float:
@@ -97,14 +95,14 @@ def why_not_compared(a: Any, b: Any, ratio: MedianCI) -> str:
     return "" if ratio.median else "the ratio is out of range"
 
 
-def remark(a: Any, b: Any, verdict: str) -> str:
+def remark(a: Any, b: Any, ratio: MedianCI, verdict: str) -> str:
     """What the reader of a verdict on two rows of results should know: that no interval is known,
     and of which side; or why the verdict is `undecided`."""
+    if ratio.low is not None:
+        return OVERLAP if verdict == UNDECIDED else ""
     lacking = [
         letter
         for letter, row in (("A", a), ("B", b))
         if row.time_ci_low_us is None or row.time_ci_high_us is None
     ]
-    if lacking:
-        return f"{NO_INTERVAL} of {' and '.join(lacking)}"
-    return OVERLAP if verdict == UNDECIDED else ""
+    return f"{NO_INTERVAL} of {' and '.join(lacking)}"

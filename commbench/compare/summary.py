@@ -30,6 +30,7 @@ from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
 CHANGED = (SLOWER, FASTER)
+_KIND = attrgetter("kind")
 ANOTHER_LAUNCH = (
     "another launch may differ by more than these intervals say; `commbench run --launches 6` "
     "measures that"
@@ -169,7 +170,7 @@ def format_sizes(low_bytes: int, high_bytes: int) -> str:
 
 
 def _short_kinds(found: Comparison) -> dict[str, str]:
-    return short_kinds({row.kind: make_case(row.a) for row in found.rows})
+    return short_kinds({k: make_case(next(rows).a) for k, rows in groupby(found.rows, _KIND)})
 
 
 def short_kinds(cases: Mapping[str, Case], varied: Collection[str] = ()) -> dict[str, str]:
@@ -256,7 +257,7 @@ def interesting_rows(found: Comparison) -> list[ComparedRow]:
 
 def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow]]]:
     """The rows of each kind of case; rows of one kind follow each other."""
-    for kind, same in groupby(rows, attrgetter("kind")):
+    for kind, same in groupby(rows, _KIND):
         yield kind, list(same)
 
 

@@ -47,7 +47,9 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
             for kind, concerned in summary.by_kind(rows)
         ),
     ]
-    parts += ["\n".join(map(_wrapped, texts)) for texts in _below(found, rows, is_verbose) if texts]
+    parts += [
+        "\n".join(map(_wrapped, texts)) for texts in remarks(found, rows, is_verbose) if texts
+    ]
     if found.mismatches:
         title = "These differ, and the runs are compared because of --force:"
         parts.append(facts_text(title, found.mismatches))
@@ -100,9 +102,11 @@ def _kind_text(kind: str, lines: Sequence[summary.TableLine]) -> str:
     return "\n".join([style(clip(kind, WIDTH), BOLD), *head, *coloured])
 
 
-def _below(
+def remarks(
     found: Comparison, rows: Sequence[ComparedRow], is_verbose: bool
 ) -> tuple[list[str], ...]:
+    """Sentences below the tables of these rows: explanations, crossovers, and what limits the
+    verdicts. `is_verbose` gives all crossovers."""
     most = len(found.crossovers) if is_verbose else MOST_CROSSOVERS
     crossovers = [f"Crossover of {summary.crossover_text(c)}." for c in found.crossovers[:most]]
     more = len(found.crossovers) - len(crossovers)

@@ -10,10 +10,11 @@ from math import inf
 from typing import NamedTuple
 
 from commbench.doctor.host_bandwidth import HostBandwidth, measure_host_bandwidth
-from commbench.doctor.host_facts import Gpu, HostFacts, measure_use, read_facts, read_gpus
+from commbench.doctor.host_facts import HostFacts, measure_use, read_facts
 from commbench.doctor.mode_effects import ModeResult, make_mode_results
 from commbench.doctor.mode_trials import Trial, try_modes
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
+from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
 from commbench.validation import require_within
 

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,9 +34,6 @@ SLICES = (
     "proc/sys/kernel/sched_min_granularity_ns",
 )
 """Files with the shortest time slice, in kernels of different age; the first two need root."""
-VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
-DISPLAYS = ("0x0300", "0x0302", "0x0380")
-"""PCI classes: VGA controller, 3D controller, other display controller."""
 
 
 class HostFacts(NamedTuple):
@@ -267,54 +264,3 @@ def _read_tick_hz(host: Path) -> int | None:
         built = procfs.read_text(host / f"boot/config-{os.uname().release}") or ""
     found = re.search(r"^CONFIG_HZ=(\d+)$", built, re.M)
     return int(found[1]) if found else None
-
-
-class Gpu(NamedTuple):
-    """A GPU as the PCI bus shows it."""
-
-    address: str
-    name: str
-    numa_node: int | None
-    link_width: int | None
-    """PCIe lanes in use; an idle GPU may lower their speed, but not their number."""
-    most_width: int | None
-    """PCIe lanes that it could use."""
-    link_speed: str | None
-    near_cores: int | None
-    """How many of the usable cores are on the GPU's NUMA node."""
-
-
-def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...]:
-    """The GPUs that have a driver, in the order of their addresses. Wakes and uses none."""
-    devices = sorted((host / "sys/bus/pci/devices").glob("*"))
-    return tuple(_read_gpu(device, usable, host) for device in devices if _is_gpu(device))
-
-
-def _is_gpu(device: Path) -> bool:
-    """Whether a device is a display controller with a driver. Not those of servers' consoles, which
-    have other vendors, nor those built into the processor, which are on the first bus."""
-    kind, vendor = procfs.read_text(device / "class") or "", procfs.read_text(device / "vendor")
-    is_built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
-    has_driver = (device / "driver").exists()
-    return kind[:6] in DISPLAYS and vendor in VENDORS and has_driver and not is_built_in
-
-
-def _read_gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
-    node = procfs.read_number(device / "numa_node")
-    near = procfs.read_text(device / "local_cpulist")
-    return Gpu(
-        address=device.name,
-        name=_read_model(device, host) or VENDORS[procfs.read_text(device / "vendor") or ""],
-        numa_node=node if node is not None and node >= 0 else None,
-        link_width=procfs.read_number(device / "current_link_width") or None,
-        most_width=procfs.read_number(device / "max_link_width") or None,
-        link_speed=procfs.read_text(device / "current_link_speed"),
-        near_cores=len(set(procfs.parse_cores(near)) & set(usable)) if near else None,
-    )
-
-
-def _read_model(device: Path, host: Path) -> str | None:
-    """The model, where NVIDIA's driver names it."""
-    path = host / "proc/driver/nvidia/gpus" / device.name / "information"
-    found = re.search(r"^Model:\s*(\S.*)$", procfs.read_text(path) or "", re.M)
-    return found[1].strip() if found else None

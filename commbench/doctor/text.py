@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.findings import STILL_QUIET, make_findings
 from commbench.doctor.host_bandwidth import HostBandwidth
-from commbench.doctor.host_facts import Gpu, HostFacts
+from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import SMALL
 from commbench.doctor.modes_text import describe_modes, modes_text
+from commbench.host.gpus import Gpu
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, style, table
 from commbench.units import format_bytes, format_GBps, format_share, format_time

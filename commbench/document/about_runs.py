@@ -55,7 +55,6 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
         "reduce operations": ", ".join(plan.reduce_ops) if reduces else "",
         "ranks": f"{plan.world_size}{backend}{device}{nodes}",
         "hosts": list_some(header.hosts, MOST_HOSTS),
-        "started": header.started.replace("T", " ").replace("+00:00", " UTC"),
     }
 
 
@@ -69,6 +68,7 @@ def _method_facts(header: RunHeader) -> dict[str, str]:
         precision = f"{plan.precision * 100:g} %"
         iterations += f": until the median is known to ±{precision}, or for {plan.budget_s:g} s"
     return {
+        "started": header.started.replace("T", " ").replace("+00:00", " UTC"),
         "timing": "; ".join(describe_timing(n).summary for n in expand_timing(plan.timing)),
         "iterations": iterations,
         "warm-up": "as needed" if plan.warmup is None else f"{plan.warmup} calls",

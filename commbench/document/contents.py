@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import NamedTuple
@@ -13,11 +14,15 @@ from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare import summary
+from commbench.compare import text as compare_text
 from commbench.compare.comparison import Comparison
+from commbench.compare.plot import comparison_figures
+from commbench.compare.ratio import SLOWER
 from commbench.document import about_runs
 from commbench.document.blocks import (
     Block,
     Document,
+    Drawing,
     Figures,
     Folded,
     Items,
@@ -25,13 +30,16 @@ from commbench.document.blocks import (
     Table,
     Text,
 )
+from commbench.document.drawings import make_svg
 from commbench.errors import UsageError
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.paragraphs import list_some
+from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
+from commbench.report.plots import run_figures
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
@@ -40,6 +48,15 @@ from commbench.sweep.sentences import kind_sentences
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
+MOST_DRAWN = 8
+"""Settings of a sweep whose curves share a picture."""
+MOST_SENTENCES = 6
+"""Sentences of a comparison at the top of a report; of more, a summary."""
+
+
+def join_words(words: Sequence[str]) -> str:
+    """The words in a sentence: `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 class Contents(NamedTuple):
@@ -103,12 +120,13 @@ def run_contents(loaded: LoadedRun) -> Contents:
     elif kinds:
         headings, cells, left = run_table.condensed_table(list(kinds.values()))
         results.append(Table("One row for each kind of call", headings, cells, left))
+    results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
     columns = run_table.table_columns(parse_peak(peak) if peak else None)
     results += [_kind_table(title, columns, found) for title, found in kinds.items()]
     if lines := run_notes.compare_timing_modes(rows):
         results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
-    sections = [Section("Results", results), warnings_section(rows)]
+    sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if missing := run_table.describe_missing(rows):
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):
@@ -125,25 +143,27 @@ def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[Resul
     return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))
 
 
-def warnings_section(
+def _warning_blocks(
     rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
-) -> Section:
+) -> list[Block]:
     """Every warning about these rows, with what it means and what to do."""
-    found = run_notes.find_warnings(rows, name_rows)
-    if not found:
-        return Section("Warnings", [Text("None.")])
     blocks: list[Block] = []
-    for warning in found:
-        blocks.append(Text(f"{warning.name} ({warning.which}): {warning.message}."))
+    for warning in run_notes.find_warnings(rows, name_rows):
         names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
-        blocks.append(Folded("What this means", [Text(warning.explanation), *names]))
-    return Section("Warnings", blocks)
+        title = f"{warning.name} ({warning.which}): {warning.message}."
+        blocks.append(Folded(title, [Text(warning.explanation), *names]))
+    return blocks or [Text("None.")]
 
 
 def _describe(runs: Sequence[LoadedRun]) -> str:
     """How the runs were measured, each way once."""
     texts = dict.fromkeys(run_table.describe_run(run.run) for run in runs if run.run)
     return " | ".join(texts)
+
+
+def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
+    """The pictures as blocks. Pictures of one report have different names."""
+    return [Drawing(p.title, make_svg(p, re.sub("[^a-z0-9]+", "-", p.name))) for p in pictures]
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -183,23 +203,79 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     """Several runs, each compared with the first."""
     runs = [comparisons[0].a, *(found.b for found in comparisons)]
     names = summary.distinct_names(runs)
-    blocks: list[Block] = []
-    for found, name in zip(comparisons, names[1:], strict=True):
-        inner: list[Block] = [Text(summary.count_line(found))]
-        for kind, rows in summary.by_kind(found.rows):
-            lines = summary.make_lines(rows)
-            inner.append(
-                Table(kind, summary.HEADINGS, [line.cells for line in lines], left=("verdict",))
-            )
-        inner.append(Items([*summary.explanations(found), *summary.notes(found)]))
-        blocks.append(Section(f"{name} compared with {names[0]}", inner))
-    return Contents(
-        title=" and ".join([", ".join(names[:-1]), names[-1]]),
-        subtitle=_describe(runs),
-        verdict=[sentence for found in comparisons for sentence in found.sentences],
-        runs=dict(zip(names, runs, strict=True)),
-        results=[Section("Results", blocks)],
+    titles = [f"{name} (B) against {names[0]} (A)" for name in names[1:]]
+    sentences = [summary.pooled_sentences(found) for found in comparisons]
+    is_short = sum(map(len, sentences)) <= MOST_SENTENCES
+    verdict = (
+        [sentence for found in sentences for sentence in found]
+        if is_short
+        else [
+            f"{name} against {names[0]}: {summary.count_line(found)}"
+            for name, found in zip(names[1:], comparisons, strict=True)
+        ]
     )
+    answers = [
+        Section(title, _comparison_answers(found, () if is_short else own))
+        for title, found, own in zip(titles, comparisons, sentences, strict=True)
+    ]
+    named = dict(zip(names, runs, strict=True))
+    return Contents(
+        title=f"{join_words(names[1:])} against {names[0]}",
+        subtitle=_describe(runs),
+        verdict=verdict,
+        runs=named,
+        results=[
+            Section("Findings", answers),
+            Section("Results", _comparison_tables(comparisons, titles)),
+            *_warnings_of_runs(named),
+        ],
+    )
+
+
+def _comparison_answers(found: Comparison, sentences: Sequence[str]) -> list[Block]:
+    """What the comparison found, what limits that, and what must match and does not."""
+    blocks: list[Block] = [Items(sentences)] if sentences else []
+    smallest = summary.smallest_differences(found)
+    blocks.append(Text(f"{smallest} {summary.count_line(found)}".strip()))
+    notes = [note for texts in compare_text.remarks(found, found.rows, True) for note in texts]
+    if notes:
+        blocks.append(Items(notes))
+    if found.mismatches:
+        title = "These differ, and the runs are compared because of --force"
+        blocks.append(Table(title, ("", "A", "B"), found.mismatches, ("A", "B")))
+    return blocks
+
+
+def _comparison_tables(comparisons: Sequence[Comparison], titles: Sequence[str]) -> list[Block]:
+    """For each kind of case its picture, and its tables, one for each comparison."""
+    sections: dict[str, list[Block]] = {}
+    size, *times = summary.HEADINGS[:3]
+    headings = (size, *times, "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
+    for kind, picture in comparison_figures(comparisons).items():
+        sections[kind] = make_drawings([picture])
+    for found, title in zip(comparisons, titles, strict=True):
+        for kind, rows in summary.by_kind(found.rows):
+            lines = summary.make_lines(rows[:MOST_ROWS])
+            cells = [(*line.cells[:3], *line.busbw, *line.cells[3:]) for line in lines]
+            table = _without_empty_columns(Table(title, headings, cells, ("verdict",), (SLOWER,)))
+            sections.setdefault(kind, []).append(table)
+    return [Section(kind, blocks) for kind, blocks in sections.items()]
+
+
+def _without_empty_columns(table: Table) -> Table:
+    columns = zip(table.headings, *table.rows, strict=True)
+    headings, *rows = zip(*(column for column in columns if any(column[1:])), strict=True)
+    return table._replace(headings=headings, rows=rows)
+
+
+def _warnings_of_runs(runs: about_runs.NamedRuns) -> list[Section]:
+    """The warnings about each run that has samples."""
+    blocks = [
+        Section(name, _warning_blocks(make_rows(loaded.run)))
+        for name, loaded in runs.items()
+        if loaded.run
+    ]
+    return [Section("Warnings", blocks)] if blocks else []
 
 
 def check_contents(gate: GateResult) -> Contents:
@@ -207,6 +283,11 @@ def check_contents(gate: GateResult) -> Contents:
     runs = [run for run in (gate.run, gate.baseline) if run]
     blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
     sections = [Section("Rules", blocks)]
+    pictures = run_figures([gate.run.run]) if gate.run.run else []
+    if gate.comparison:
+        pictures = list(comparison_figures([gate.comparison]).values())
+    if pictures:
+        sections.append(Section("Pictures", make_drawings(pictures)))
     if hints := gate_text.advice(gate):
         sections.append(Section("What to do", [Items(hints)]))
     return Contents(
@@ -232,7 +313,9 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
-    results: list[Block] = []
+    measured = [each.run for each in result.settings if each.run]
+    pictures = run_figures(measured) if len(measured) <= MOST_DRAWN else []
+    results = make_drawings(pictures)
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(Table(kind, headings, rows))
     results.append(Items(sweep_text.notes(result)))
@@ -241,7 +324,7 @@ def sweep_contents(result: SweepResult) -> Contents:
     every = [row for each in result.settings for row in each.rows]
     sections = [
         Section("Results", results),
-        warnings_section(every, partial(sweep_text.name_rows, result)),
+        Section("Warnings", _warning_blocks(every, partial(sweep_text.name_rows, result))),
     ]
     if failures := sweep_text.describe_failures(result):
         sections.insert(0, Section("Failed", [Items(failures)]))

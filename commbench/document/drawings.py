@@ -1,4 +1,4 @@
-"""A figure of matplotlib as SVG within a page: small, readable in light and dark, with its text
+"""A picture as SVG within a page: small, readable in light and dark, with its text
 for those who do not see it.
 
 Matplotlib's SVG is parsed and written anew with the elements and attributes that are known here.
@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from io import BytesIO
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from commbench.output.plot_style import quiet_about_glyphs
+from commbench.output.plot_style import Picture, render
 from commbench.output.table import clean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ELEMENTS = {"g", "path", "defs", "clipPath", "use", "rect", "image", "pattern"}
 _ATTRIBUTES = {
@@ -30,28 +25,29 @@ _LINK = "{http://www.w3.org/1999/xlink}href"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-_GREY = re.compile(r"#([0-9a-f]{2})\1\1")
-DARK, LIGHT = 0x60, 0xF0
-"""Greys below DARK get the colour of text, those from LIGHT on the colour of the page."""
+_COLOUR = re.compile("#[0-9a-f]{6}")
+_GREYS = ((0x48, "ink"), (0x98, "quiet"), (0xF0, "rule"), (0x100, "paper"))
+"""The colours of the page, each for the greys below a level."""
+DARK_PAPER = "#14181d"
+"""The ground of `page.css` in the dark."""
+LEAST_CONTRAST = 3.0
+"""WCAG 2.2, 1.4.11: of graphics that are needed to understand the content, to what is beside."""
 
 
-def make_svg(figure: Figure, title: str, description: str, prefix: str) -> str:
-    """The figure as an `svg` element. Its ids begin with `prefix`, which no other figure has."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    content = BytesIO()
-    with rc_context({"svg.hashsalt": prefix}), quiet_about_glyphs():
-        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
+def make_svg(picture: Picture, prefix: str) -> str:
+    """The picture as an `svg` element. Its ids begin with `prefix`, which no other picture has."""
+    content = render(picture.figure, ".svg").decode("utf-8")
     # Matplotlib writes texts into comments as they are, also characters that XML has not.
-    drawn = ElementTree.fromstring(_NOT_XML.sub(" ", content.getvalue().decode("utf-8")))
+    drawn = ElementTree.fromstring(_NOT_XML.sub(" ", content))
     names: dict[str, str] = {
         name: f"{prefix}-{number}" for number, name in enumerate(sorted(_references(drawn)))
     }
     svg = Element("svg", {"role": "img", "viewBox": drawn.attrib["viewBox"]})
     svg.set("aria-labelledby", f"{prefix}-title {prefix}-desc")
-    for name, text in (("title", title), ("desc", description)):
-        ElementTree.SubElement(svg, name, id=f"{prefix}-{name}").text = clean(text)
+    for name, text in (("title", picture.title), ("desc", picture.description)):
+        # Matplotlib needs `$` escaped.
+        plain = clean(text).replace(r"\$", "$")
+        ElementTree.SubElement(svg, name, id=f"{prefix}-{name}").text = plain
     svg.extend(found for child in drawn if (found := _copy(child, names)) is not None)
     return ElementTree.tostring(svg, encoding="unicode")
 
@@ -101,15 +97,60 @@ def _properties(element: Element) -> Iterator[tuple[str, str]]:
 
 
 def _set(copy: Element, name: str, value: str) -> None:
-    """Set an attribute, with a colour of text or page as one that follows light and dark."""
-    if name in ("fill", "stroke") and (grey := _GREY.fullmatch(value)):
-        level = int(grey[1], 16)
-        if level >= LIGHT:
-            kind = "paper-fill" if name == "fill" else "paper-line"
-            copy.set("class", f"{copy.get('class', '')} {kind}".strip())
+    """Set an attribute; a colour that must follow light and dark as a class."""
+    if name in ("fill", "stroke") and _COLOUR.fullmatch(value):
+        red, green, blue = _channels(value)
+        kind = ""
+        if red == green == blue:
+            kind = next(page for level, page in _GREYS if red < level)
+        elif _contrast(value, DARK_PAPER) < LEAST_CONTRAST:
+            kind = value[1:]
+        if kind:
+            copy.set("class", f"{copy.get('class', '')} {name}-{kind}".strip())
             return
-        if level < DARK:
-            value = "currentColor"
-    if name == "d" or name in ("x", "y"):
+    if name in ("d", "x", "y"):
         value = " ".join(_NUMBER.sub(lambda m: f"{float(m[0]):.2f}", value).split())
     copy.set(name, value)
+
+
+def drawing_style(text: str) -> str:
+    """The rules for classes of colours in the drawings of a page: as drawn, and lighter in the
+    dark."""
+    classes = sorted(set(re.findall(r"\b(fill|stroke)-([0-9a-f]{6})\b", text)))
+    if not classes:
+        return ""
+    plain = [f".{name}-{colour} {{ {name}: #{colour}; }}" for name, colour in classes]
+    dark = [f".{name}-{colour} {{ {name}: {_lighter(colour)}; }}" for name, colour in classes]
+    query = "@media screen and (prefers-color-scheme: dark)"
+    return "\n".join([*plain, f"{query} {{", *dark, "}", ""])
+
+
+def _lighter(colour: str) -> str:
+    """The colour with as much white as it needs to be seen in the dark."""
+    channels = _channels(f"#{colour}")
+    for part in range(21):
+        mixed = (round(channel + (255 - channel) * part / 20) for channel in channels)
+        found = "#" + "".join(f"{channel:02x}" for channel in mixed)
+        if _contrast(found, DARK_PAPER) >= LEAST_CONTRAST:
+            return found
+    return "#ffffff"
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _contrast(colour: str, other: str) -> float:
+    """The contrast ratio of two colours. Source: WCAG 2.2, "contrast ratio"."""
+    first, second = sorted((_luminance(colour), _luminance(other)))
+    return (second + 0.05) / (first + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance, from 0 for black to 1 for white. Source: WCAG 2.2."""
+    linear = []
+    for channel in _channels(colour):
+        part = channel / 255
+        linear.append(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+    red, green, blue = linear
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

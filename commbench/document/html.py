@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -17,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from commbench.document import blocks
+from commbench.document.drawings import drawing_style
 from commbench.output.table import clean
 
 FIGURE_SPACE = "\u2007"
@@ -26,6 +28,7 @@ _FOLDER = Path(__file__).parent
 def html_text(document: blocks.Document) -> str:
     """The report as an HTML page."""
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
+    style += drawing_style("".join(_drawings(document.sections)))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
@@ -41,6 +44,15 @@ def html_text(document: blocks.Document) -> str:
         document=document, style=style, style_hash=f"sha256-{digest}", anchor=_Anchors()
     )
     return text + "\n"
+
+
+def _drawings(parts: Sequence[blocks.Block]) -> Iterator[str]:
+    """Every drawing within these blocks."""
+    for block in parts:
+        if isinstance(block, blocks.Drawing):
+            yield block.svg
+        elif isinstance(block, blocks.Section | blocks.Folded):
+            yield from _drawings(block.blocks)
 
 
 def _is_of(kind: type, block: object) -> bool:

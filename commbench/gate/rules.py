@@ -1,4 +1,4 @@
-"""Rules: which rows have to keep which limit. They are read from options and from TOML files."""
+"""Rules: limits, and the rows they apply to. They are read from options and from TOML files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commbench.validation import brief, is_within_limits
 
 
 class Rule(NamedTuple):
-    """A limit, and the rows that it holds for."""
+    """A limit, and the rows that it applies to."""
 
     limit: Limit
     value: float
@@ -28,10 +28,10 @@ class Rule(NamedTuple):
     smallest: int = 0
     largest: int = LARGEST_SIZE
     optional: bool = False
-    """The rule need not match any row."""
+    """The rule may match no row."""
 
     def covers(self, row: Any) -> bool:
-        """Whether the rule holds for a row of results."""
+        """Whether the rule applies to a row of results."""
         return (
             self.smallest <= row.size_bytes <= self.largest
             and self.operation in ("", row.operation)
@@ -57,10 +57,10 @@ class Rule(NamedTuple):
 def select_rules(
     limits: Mapping[str, Sequence[str] | None], path: Path | None, has_baseline: bool
 ) -> list[Rule]:
-    """The rules from texts by the name of their limit, and from a TOML file. With a baseline and no
-    rule that needs it, also that no row is slower by more than DEFAULT_SLOWDOWN.
+    """The rules from texts by the name of their limit, and from a TOML file. With a baseline and
+    without a rule that needs it, a rule for DEFAULT_SLOWDOWN is added.
 
-    Raises UsageError where there is no rule, or a text or the file is wrong.
+    Raises UsageError if there is no rule, or if a text or the file is wrong.
     """
     rules = [parse_rule(name, text) for name, texts in limits.items() for text in texts or ()]
     rules += read_rules(path) if path else ()
@@ -68,7 +68,8 @@ def select_rules(
         rules.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
     if not rules:
         raise UsageError(
-            "there is no rule", "--against BASELINE, --min-busbw, --max-time or --rules make one"
+            "there is no rule to check",
+            "give one: --against BASELINE, --min-busbw, --max-time or --rules",
         )
     return rules
 
@@ -76,7 +77,7 @@ def select_rules(
 def parse_rule(name: str, text: str) -> Rule:
     """The rule in an option: `[OPERATION:][SIZES:]LIMIT`, such as `all_reduce:1M-1G:3GB/s`.
 
-    Raises UsageError for a text that is no rule.
+    Raises UsageError for a text that is not a rule.
     """
     limit = LIMITS[name]
     *selectors, value = (field.strip() for field in text.split(":"))
@@ -85,7 +86,7 @@ def parse_rule(name: str, text: str) -> Rule:
         kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
         if not field or kind in selected:
             raise UsageError(
-                f"{text!r} is no limit of rows",
+                f"{text!r} is not a limit",
                 f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
                 "such as all_reduce:1M-1G:LIMIT",
             )
@@ -114,9 +115,9 @@ def _sizes(text: str) -> tuple[int, int]:
     smallest = parse_size(low) if low else 0
     largest = parse_size(high) if high else LARGEST_SIZE if dash else smallest
     if not (low or high):
-        raise UsageError(f"{text!r} is no range of sizes", "write 1M-1G, 1M- or -64K")
+        raise UsageError(f"{text!r} is not a range of sizes", "write 1M-1G, 1M- or -64K")
     if smallest > largest:
-        raise UsageError(f"the range {text} runs backwards", f"write {high}-{low}")
+        raise UsageError(f"the range {text} is reversed", f"write {high}-{low}")
     return smallest, largest
 
 
@@ -132,16 +133,17 @@ def as_text(key: str, value: Any) -> str:
 _SELECTORS = ("operation", "sizes", "dtype")
 _KEYS = (*_SELECTORS, *LIMITS, "optional")
 _LARGEST_BYTES = 1 << 20
+_EXAMPLE = "docs/comparing.md shows an example"
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The tables `[[rule]]` of a TOML file; UsageError where it cannot be read or holds others."""
+    """The tables `[[rule]]` of a TOML file; UsageError if it cannot be read or has other tables."""
     values = _toml(path)
     tables = values.get("rule")
     if unknown := [key for key in values if key != "rule"]:
         raise UsageError(f"{path} has an unknown key {unknown[0]!r}", "rules begin with [[rule]]")
     if not isinstance(tables, list) or not tables:
-        raise UsageError(f"{path} holds no rule", "a rule begins with [[rule]]")
+        raise UsageError(f"{path} contains no rule", "a rule begins with [[rule]]")
     rules: list[Rule] = []
     for number, table in enumerate(tables, start=1):
         try:
@@ -153,7 +155,7 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
 
 def _make_rules(table: Any) -> list[Rule]:
     if not isinstance(table, dict):
-        raise UsageError("it is no table", "a rule begins with [[rule]]")
+        raise UsageError("it is not a table", "a rule begins with [[rule]]")
     for key in table:
         if key not in _KEYS:
             raise name_error("key", key, list(_KEYS))
@@ -179,5 +181,7 @@ def _toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
-        raise UsageError(f"{path} is no TOML: {error}", "docs/comparing.md shows one") from None
+        raise UsageError(
+            f"{path} is not valid TOML: {error}", "docs/comparing.md shows one"
+        ) from None
     return values

@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from commbench import __version__
@@ -16,15 +17,35 @@ from commbench.host.procfs import HOST, read_text
 VARIABLE_PREFIXES = (
     "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_", "TORCH_FR_",
     "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "MKL_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING",
-    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RCCL_", "UCX_", "UCC_", "FI_",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_MPS_",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_", "RCCL_",
+    "OFI_NCCL_", "SHARP_", "UCX_", "UCC_", "FI_",
 )  # fmt: skip
+DIFFERENT_BY_NATURE = (
+    "NCCL_HOSTID", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+)  # fmt: skip
+"""Variables in which ranks may differ without a mistake."""
 
 
 def relevant_variables() -> dict[str, str]:
     """The environment variables that communication libraries read, by the allow-list."""
     variables = sorted(os.environ.items())
     return {name: value for name, value in variables if name.startswith(VARIABLE_PREFIXES)}
+
+
+def nccl_settings() -> dict[str, str]:
+    """The settings in NCCL's own files, which count where the environment has no variable of that
+    name: NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf (param.cc of NCCL 2.23-2.28)."""
+    own = os.environ.get("NCCL_CONF_FILE")
+    paths = [HOST / "etc/nccl.conf", Path(own) if own else Path.home() / ".nccl.conf"]
+    found: dict[str, str] = {}
+    for path in paths:
+        for line in (read_text(path) or "").splitlines():
+            name, has_value, value = line.strip().partition("=")
+            if has_value and name.startswith("NCCL_"):
+                found[name] = value
+    return found
 
 
 def boot_id() -> str:
@@ -74,7 +95,9 @@ def device_names(kind: str) -> list[str]:
 
 def gather_facts() -> dict[str, Any]:
     """Everything that is recorded with a run: host, torch and variables."""
-    return {**host_facts(), **torch_facts(), "variables": relevant_variables()}
+    facts = {**host_facts(), **torch_facts(), "variables": relevant_variables()}
+    settings = nccl_settings()
+    return facts | ({"nccl_conf": settings} if settings else {})
 
 
 def _processor() -> str:

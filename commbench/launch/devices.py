@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from commbench.errors import UnavailableError
+from commbench.host.gpus import read_gpus
 from commbench.spec.backends import BACKENDS
 
 CPU_RANKS = 2
@@ -18,7 +19,9 @@ class Capabilities:
     backends: tuple[str, ...]
     """Backends this torch was built with, and that are registered with it."""
     devices: dict[str, int]
-    """Number of devices by type; the CPU counts as one."""
+    """Number of devices by type that this process sees; the CPU counts as one."""
+    host_gpus: int = 0
+    """GPUs of the host, also those that this process does not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,32 +34,40 @@ class Target:
     why: str
     """Why this device, as a clause."""
     gpu_shared: bool = False
-    """There are more ranks than GPUs."""
+    """Ranks that commbench starts here are more than the GPUs. Ranks of another launcher find out
+    for themselves whether they share one (worker.communicator.find_shared_gpus)."""
 
 
 def detect_capabilities() -> Capabilities:
     """What this host offers. Imports torch, but does not initialise CUDA: ranks can be forked."""
     # Without it counting GPUs initialises the driver, and a forked rank could not use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    import torch
     import torch.distributed as dist
 
-    devices = {"cpu": 1}
-    for kind in ("cuda", "xpu"):
-        module = getattr(torch, kind, None)
-        if module and (number := module.device_count()):
-            devices[kind] = number
+    from commbench.worker.device import DEVICES
+
+    devices = {kind: number for kind, entry in DEVICES.items() if (number := entry.number())}
     if not dist.is_available():
         return Capabilities(backends=(), devices=devices)
     found = [name for name in BACKENDS if dist.is_backend_available(name)]
     found += [n for n in dist.Backend.backend_list if n not in (*found, *BACKENDS, "undefined")]
-    return Capabilities(backends=tuple(found), devices=devices)
+    return Capabilities(backends=tuple(found), devices=devices, host_gpus=len(read_gpus(usable=())))
 
 
 def choose_target(
-    capabilities: Capabilities, backend: str | None, device: str | None, ranks_per_node: int | None
+    capabilities: Capabilities,
+    backend: str | None,
+    device: str | None,
+    ranks_per_node: int | None,
+    *,
+    is_external: bool = False,
+    nodes: int = 1,
 ) -> Target:
-    """Fill in what was not requested. Raises UnavailableError for what this host does not have."""
+    """Fill in what was not requested. Raises UnavailableError for what this host does not have.
+
+    `is_external`: another launcher has started the ranks, `ranks_per_node` of them on this host. It
+    may show each of them only its own GPU.
+    """
     if backend and backend not in capabilities.backends:
         raise UnavailableError(
             f"this torch has no backend {backend!r}",
@@ -66,7 +77,12 @@ def choose_target(
         raise UnavailableError(
             f"there is no device {device!r} here", f"there are: {', '.join(capabilities.devices)}"
         )
-    chosen_device, why = (device, "as asked") if device else _choose_device(capabilities, backend)
+    own_ranks = ranks_per_node if is_external else None
+    chosen_device, why = (
+        (device, "as requested")
+        if device
+        else _choose_device(capabilities, backend, own_ranks, nodes)
+    )
     chosen_backend = backend or _choose_backend(capabilities, chosen_device)
     number = capabilities.devices[chosen_device]
     ranks = ranks_per_node or (CPU_RANKS if chosen_device == "cpu" else number)
@@ -75,23 +91,31 @@ def choose_target(
         device=chosen_device,
         ranks_per_node=ranks,
         why=why,
-        gpu_shared=chosen_device != "cpu" and ranks > number,
+        gpu_shared=chosen_device != "cpu" and ranks > number and not is_external,
     )
 
 
-def _choose_device(capabilities: Capabilities, backend: str | None) -> tuple[str, str]:
+def _choose_device(
+    capabilities: Capabilities, backend: str | None, own_ranks: int | None, nodes: int
+) -> tuple[str, str]:
+    """The device and why. `own_ranks` is the number of ranks that another launcher has started on
+    this host, None where they are started here."""
     if backend:
         devices = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
         served = [device for device in devices if device in capabilities.devices]
         if not served:
             raise UnavailableError(
                 f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
-                "use --backend gloo, which serves the CPU",
+                "use --backend gloo, which runs on the CPU",
             )
-        return served[0], f"the device that {backend} serves"
+        return served[0], f"{backend} runs on {served[0]}"
     for kind, number in capabilities.devices.items():
-        if kind != "cpu" and number >= 2:
-            return kind, f"there are {number} GPUs"
+        if kind == "cpu":
+            continue
+        if number >= 2 or (own_ranks is None and nodes > 1):
+            return kind, f"there are {number} GPUs" if number >= 2 else "every node has a GPU"
+        if own_ranks and max(number, capabilities.host_gpus) >= own_ranks:
+            return kind, "there is a GPU for each rank"
     gpus = sum(number for kind, number in capabilities.devices.items() if kind != "cpu")
     return "cpu", "there is only one GPU" if gpus else "there is no GPU"
 

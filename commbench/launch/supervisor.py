@@ -18,7 +18,7 @@ from commbench.spec.plan import Plan
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.delays import read_delays
 from commbench.worker.watchdog.error_files import record_error
-from commbench.worker.watchdog.hang_analysis import STOPPED, allowed_s
+from commbench.worker.watchdog.hang_analysis import STOPPED
 from commbench.worker.watchdog.rank_state import DONE, JOINING, RankState, read_states
 
 
@@ -68,7 +68,7 @@ class RankSupervisor:
         self._missing.add(rank)
 
     def _has_stopped(self, state: RankState, silent_s: float) -> bool:
-        limit_s = allowed_s(self._plan.timeout_s, state.bytes) + self._delays.supervisor_s
+        limit_s = self._plan.timeout_s + state.expected_ms / 1e3 + self._delays.supervisor_s
         return bool(state.pid) and state.phase != DONE and silent_s > limit_s
 
     def _end(self, rank: int, state: RankState, silent_s: float) -> None:

@@ -1,177 +1,378 @@
-"""Plots: bus bandwidth and time against size, one line per kind of case and run."""
+"""Pictures of runs: bus bandwidth and time against size.
+
+Colour is the operation; marker and dashes are the run. What all curves have in common is in the
+title. A band is the 95 % interval of the median.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import cycle
+from collections.abc import Iterator, Sequence
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.rows import ResultRow, make_rows
-from commbench.errors import UnavailableError, unwritable_error
-from commbench.output import plot_style
-from commbench.output.plot_style import plain
-from commbench.results.files import new_file, unused_path
+from commbench.analysis.peak import find_peak_fraction
+from commbench.errors import UnavailableError
+from commbench.output import plot_axes, plot_style
+from commbench.output.plot_style import INK, Grid, Head, Picture, plain
+from commbench.report import curves as curve_text
+from commbench.report.curves import Curve, Curves, find_curves
+from commbench.results.files import is_folder, unused_path, write_new
 from commbench.results.schema import Run
-from commbench.units import GB, MICRO
+from commbench.spec.links import Peak, parse_peak
+from commbench.units import GB, format_GBps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-Curve = list[dict[str, float]]
-"""Points of one line, by ascending size."""
 
-MOST_TITLES = 6
-CPU_MODE = "cpu mode"
 MORE_SIZES_NEEDED = "no plot: a curve needs at least two sizes"
+MOST_IN_ONE_PANEL = 12
+MOST_OTHERS = 12
+"""Runs and variants of one operation that are drawn; more could not be told apart."""
+PEAK_NEARBY = 3.0
+"""The linear axis reaches up to the peak if that is at most so many times the highest value."""
+BUSBW, TIME = "busbw", "time"
 
 
-def has_curve(runs: list[Run]) -> bool:
+class PanelKind(NamedTuple):
+    """What a panel shows."""
+
+    quantity: str
+    label: str
+    is_log: bool
+    height: float
+    """In inches."""
+
+
+LINEAR_BUSBW = PanelKind(BUSBW, "Bus bandwidth, GB/s", False, 2.8)
+LOG_BUSBW = PanelKind(BUSBW, "The same on a logarithmic axis, GB/s", True, 2.2)
+LOG_TIME = PanelKind(TIME, "Time of a call", True, 3.4)
+
+
+class Panel(NamedTuple):
+    """One panel of a picture, and its curves."""
+
+    kind: PanelKind
+    curves: Sequence[Curve]
+    title: str = ""
+    """The operation, where each has a panel of its own."""
+
+
+def has_curve(runs: Sequence[Run]) -> bool:
     """Whether any kind of case was timed at two sizes or more."""
-    return bool(_curves(runs))
+    return bool(find_curves(runs).with_sizes)
 
 
-def draw(runs: list[Run], folder: Path) -> list[Path]:
-    """Draw all runs into new PNG files in `folder`; return their paths."""
-    curves = _curves(runs)
-    if not curves:
-        raise UnavailableError(MORE_SIZES_NEEDED, "run with several sizes: --sizes 1K-64M")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
+    """The pictures `busbw` and `time` of one or several runs; none where no curve has two sizes.
 
-    files = []
-    titles = [plain(title) for title in make_titles(runs)]
-    if len(titles) > MOST_TITLES:
-        titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
-    for quantity, label in (("busbw", "bus bandwidth (GB/s)"), ("time", "time (us)")):
-        below = 0.3 + 0.17 * len(curves) if len(curves) > 1 else 0.0  # inches for the legend
-        height = 5.4 + below
-        figure = Figure(figsize=(9, height), dpi=120)
-        figure.subplots_adjust(
-            left=0.11, right=0.98, bottom=(0.86 + below) / height,
-            top=1 - (0.38 + 0.16 * len(titles)) / height,
-        )  # fmt: skip
-        canvas = FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        axes.set_ylabel(label)
-        styles = zip(cycle(plot_style.COLOURS), cycle(plot_style.MARKERS), strict=False)
-        for (name, curve), (colour, marker) in zip(curves.items(), styles, strict=False):
-            _paint(axes, plot_style.tag(name), curve, quantity, colour, marker)
-        is_log = any(max(_column(curve, quantity)) > 0 for curve in curves.values())
-        _format_axes(axes, titles, _statistic(runs), is_log)
-        path = unused_path(folder, quantity, ".png")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with new_file(path) as file, plot_style.quiet_about_glyphs():
-                canvas.print_png(file)  # draws once; savefig would draw twice
-        except OSError as error:
-            raise unwritable_error(path, error, "name a writable folder with --output") from None
-        files.append(path)
-    return files
+    There is no `busbw` where no bus bandwidth is above 0. `peak` is drawn as a line; None stands
+    for the peak that the runs were made with.
+    """
+    curves = find_curves(runs)
+    if not curves.with_sizes:
+        return []
+    found = []
+    if any(curve.peak for curve in curves.curves):
+        found.append(_picture(BUSBW, runs, curves, (LINEAR_BUSBW, LOG_BUSBW), peak))
+    found.append(_picture(TIME, runs, curves, (LOG_TIME,), peak))
+    return found
 
 
-def _curves(runs: list[Run]) -> dict[str, Curve]:
-    """For each line its points: size, time with 10th and 90th percentile, and the same of busbw."""
-    rows: dict[str, list[ResultRow]] = {}
-    names = [run.name for run in runs]
-    for run in {run.path: run for run in runs}.values():
-        label = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path})"
-        for row in make_rows(run):
-            if row.time and row.measurement.case.dtype:
-                title = row.measurement.case.title
-                name = f"{label}: {title}" if len(runs) > 1 else title
-                rows.setdefault(name, []).append(row)
-    return {
-        name: sorted((_point(row) for row in found), key=lambda point: point["size"])
-        for name, found in rows.items()
-        if len(found) > 1
-    }
+def whole_figure(runs: Sequence[Run], peak: Peak | None = None) -> Picture | None:
+    """Bus bandwidth and time in one picture; None where no curve has two sizes."""
+    curves = find_curves(runs)
+    if not curves.with_sizes:
+        return None
+    has_busbw = any(curve.peak for curve in curves.curves)
+    kinds = (LINEAR_BUSBW, LOG_BUSBW, LOG_TIME) if has_busbw else (LOG_TIME,)
+    return _picture("plot", runs, curves, kinds, peak)
 
 
-def _point(row: ResultRow) -> dict[str, float]:
-    assert row.time is not None
-    time = row.time.median
-    low, high = row.time.p10 or time, row.time.p90 or time
-    return {
-        "size": row.measurement.case.size_bytes,
-        "time": time / MICRO,
-        "time_low": low / MICRO,
-        "time_high": high / MICRO,
-        "busbw": (row.busbw or 0) / GB,
-        "busbw_low": (row.busbw_at(high) or 0) / GB,
-        "busbw_high": (row.busbw_at(low) or 0) / GB,
-    }
-
-
-def _paint(axes: Axes, name: str, curve: Curve, column: str, colour: str, marker: str) -> None:
-    sizes, values, low, high = (
-        _column(curve, name) for name in ("size", column, f"{column}_low", f"{column}_high")
-    )
-    axes.fill_between(sizes, low, high, color=colour, alpha=0.18, linewidth=0)
-    axes.plot(sizes, values, color=colour, marker=marker, markersize=4, label=name)
-
-
-def _column(curve: Curve, name: str) -> list[float]:
-    return [point[name] for point in curve]
-
-
-def _statistic(runs: list[Run]) -> str:
-    """The statistic that the curves show: our median, or what another tool reported."""
-    reported = {m.reported.statistic for run in runs for m in run.measurements if m.reported}
-    ours = any(m.batches for run in runs for m in run.measurements)
-    own = ["median of the slowest rank; band: 10th to 90th percentile"] if ours else []
-    return "\n".join([*own, *map(plain, sorted(reported)[:2])])
-
-
-def _format_axes(axes: Axes, titles: list[str], statistic: str, is_log: bool) -> None:
-    axes.set_xscale("log", base=2)
-    if is_log:  # one rank alone has no bus bandwidth: 0 everywhere
-        axes.set_yscale("log")
-    low, high = axes.get_xlim()
-    plot_style.format_size_axis(axes)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlim(low, high)
-    axes.grid(which="major", alpha=0.4)
-    axes.grid(which="minor", alpha=0.15)
-    _place_legend(axes, statistic)
-    axes.set_title("\n".join(titles), fontsize=10)
-
-
-def _place_legend(axes: Axes, statistic: str) -> None:
-    """Place the legend where it hides no curve: for one curve in the axes, else below them."""
-    style = {"title": statistic, "fontsize": 8, "title_fontsize": 8}
-    handles, labels = axes.get_legend_handles_labels()
-    if len(labels) < 2:
-        axes.legend(**style)
+def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> list[Path]:
+    """Draw runs into new files `busbw.png` and `time.png` of a folder, or into one new file, whose
+    name ends in .png, .svg or .pdf. Returns the paths; raises UnavailableError without curves."""
+    whole = None
+    if output.suffix.lower() in plot_style.ENDINGS and not is_folder(output):
+        pictures = [whole] if (whole := whole_figure(runs, peak)) else []
     else:
-        axes.figure.legend(handles, labels, loc="lower center", frameon=False, **style)
+        pictures = run_figures(runs, peak)
+    if not pictures:
+        raise UnavailableError(MORE_SIZES_NEEDED, "run with several sizes: --sizes 1K-64M")
+    paths = []
+    for picture in pictures:
+        path = output if whole else unused_path(output, picture.name, ".png")
+        write_new(path, plot_style.render(picture.figure, path.suffix))
+        paths.append(path)
+    return paths
 
 
-def make_titles(runs: list[Run]) -> list[str]:
-    """A line for each machine on which runs were measured, without repetitions."""
-    lines: dict[str, list[tuple[str, ...]]] = {}
-    for run in runs:
-        machine, *settings = _title_parts(run)
-        lines.setdefault(machine, []).append(tuple(settings))
-    return [
-        ", ".join([machine, *(_join_parts(p) for p in zip(*settings, strict=True) if any(p))])
-        for machine, settings in lines.items()
+def _picture(
+    name: str, runs: Sequence[Run], found: Curves, kinds: Sequence[PanelKind], peak: Peak | None
+) -> Picture:
+    others = found.others[:MOST_OTHERS]
+    curves = found._replace(curves=tuple(c for c in found.curves if c.other in others))
+    if name == BUSBW:
+        curves = curves._replace(curves=tuple(c for c in curves.curves if c.peak))
+    panels, columns = _panels(curves, kinds)
+    has_bands = all(len(panel.curves) <= plot_style.MOST_BANDS for panel in panels)
+    left_out = len(found.others) - len(others)
+    lines = _peak_lines(curves, runs, peak) if BUSBW in (k.quantity for k in kinds) else []
+    title = _title(kinds, curves.operations)
+    notes = [
+        *curve_text.make_subtitles(runs, curves.common),
+        _statistic(runs, has_bands),
+        *([f"{left_out} more runs or variants are not drawn"] if left_out else []),
     ]
+    with plot_style.styled():
+        rows = ceil(len(panels) / columns)
+        grid = Grid(
+            rows, columns, [panels[row * columns].kind.height for row in range(rows)]
+        )  # fmt: skip
+        head = Head(title, notes, list(_legends(curves, columns > 1)))
+        figure, axes = plot_style.make_figure(head, grid)
+        for unused in axes[len(panels) :]:
+            unused.set_visible(False)
+        width = (plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT) / columns * 0.93
+        for place, (panel, each) in enumerate(zip(panels, axes, strict=False)):
+            same = [p for p in panels if p.kind == panel.kind]
+            is_last = place + columns >= len(panels)
+            _draw_panel(each, panel, curves, has_bands)
+            _set_axis(each, panel, [c for p in same for c in p.curves], lines, has_bands)
+            sizes = [p.size for c in curves.with_sizes for p in c.points]
+            heading = _heading(panel, lines, each.get_ylim()[1])
+            plot_axes.set_heading(each, heading, 0 if columns > 1 else plot_style.MARGIN)
+            plot_axes.set_size_axis(each, sizes, width, has_labels=is_last)
+            if place % columns:
+                each.tick_params(axis="y", labelleft=False)
+            if panel.kind == LINEAR_BUSBW:
+                _label_peaks(each, panel, curves, is_single=columns > 1)
+        plot_axes.name_size_axis(figure)
+    return Picture(name, title, _describe(kinds, curves, lines), figure)
 
 
-def _join_parts(texts: Sequence[str]) -> str:
-    """Different texts in one, with `cpu mode` only once: `cpu mode quiet / plain`."""
-    first, *others = dict.fromkeys(text for text in texts if text)
-    head = f"{CPU_MODE} " if first.startswith(f"{CPU_MODE} ") else ""
-    return " / ".join([first, *(text.removeprefix(head) for text in others)])
+def _title(kinds: Sequence[PanelKind], operations: Sequence[str]) -> str:
+    words = list(dict.fromkeys({BUSBW: "Bus bandwidth", TIME: "Time"}[k.quantity] for k in kinds))
+    shown = operations if len(operations) <= 3 else [f"{len(operations)} operations"]
+    what = " and ".join([words[0], *(word.lower() for word in words[1:])])
+    return f"{what} of {' and '.join([', '.join(shown[:-1]), shown[-1]]).removeprefix(' and ')}"
 
 
-def _title_parts(run: Run) -> tuple[str, ...]:
-    """Hosts and device, ranks, CPU mode, and a warning; the latter two may be empty."""
-    plan, ranks = run.header.plan, run.header.ranks
-    device = ranks[0].device if ranks else plan.device
-    if plan.device == "cpu":
-        device = run.header.environment.get("processor") or device
-    shared = "ranks share a GPU: not performance" if run.header.gpu_shared else ""
-    where = f"{', '.join(run.header.hosts[:3]) or 'hosts unknown'} ({device})"
-    mode = f"{CPU_MODE} {plan.cpu_mode}" if plan.device == "cpu" else ""
-    return where, f"{plan.world_size} {plan.backend} ranks", mode, shared
+def _statistic(runs: Sequence[Run], has_bands: bool) -> str:
+    texts = curve_text.statistic(runs)
+    if has_bands and any(m.batches for run in runs for m in run.measurements):
+        texts.append("band: 95 % interval")
+    text = "; ".join(texts)
+    return text[:1].upper() + text[1:]
+
+
+def _describe(kinds: Sequence[PanelKind], curves: Curves, lines: Sequence[PeakLine]) -> str:
+    texts = []
+    if kinds[0].quantity == BUSBW:
+        texts.append(curve_text.describe_busbw(curves.curves))
+        texts += [f"A line marks {line.text}." for line in lines]
+    if kinds[-1].quantity == TIME:
+        texts.append(curve_text.describe_time(curves.curves))
+    return " ".join(texts)
+
+
+def _panels(curves: Curves, kinds: Sequence[PanelKind]) -> tuple[list[Panel], int]:
+    """The panels, row by row, and the number of columns: one column, or, where all curves would be
+    too many for one panel, a panel for each operation."""
+    others, drawn = len(curves.others), curves.curves
+    is_crowded = len(drawn) > MOST_IN_ONE_PANEL or others > len(plot_style.DASHES)
+    if len(curves.operations) == 1 or others == 1 or not is_crowded:
+        return [Panel(kind, drawn if kind.quantity == TIME else _sized(drawn)) for kind in kinds], 1
+    columns = 3
+    panels: list[Panel] = []
+    for kind in kinds:
+        if kind == LOG_BUSBW:
+            continue
+        small = kind._replace(height=1.6)
+        for operation in curves.operations:
+            same = [curve for curve in drawn if curve.operation == operation]
+            panels.append(Panel(small, same, operation))
+    return panels, columns
+
+
+def _sized(curves: Sequence[Curve]) -> list[Curve]:
+    return [curve for curve in curves if curve.peak]
+
+
+def _legends(curves: Curves, has_titles: bool) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """The legends: operations, unless panels name them, and runs with variants; nothing of which
+    there is only one."""
+    drawn, others = curves.curves, curves.others
+    if len(curves.operations) > 1 and not has_titles:
+        if len(others) == 1:
+            yield [(c.operation, curves.look(c)) for c in drawn]
+        else:
+            first = {c.operation: curves.style(c).colour for c in drawn}
+            yield [(name, {"color": first[name], "linewidth": 4}) for name in curves.operations]
+    if len(others) > 1:
+        styles = {c.other: curves.style(c) for c in drawn}
+        if len(curves.operations) > 1 and not curves.is_colour_free:
+            styles = {other: style._replace(colour=INK) for other, style in styles.items()}
+        yield [(_other_text(other, others), style.line) for other, style in styles.items()]
+    if any(point.is_bad for curve in drawn for point in curve.points):
+        yield [("failed or wrong: no time", {**BAD, "color": INK})]
+
+
+BAD: dict[str, Any] = {"marker": "x", "linestyle": "", "markersize": 6, "markeredgewidth": 1.4}
+
+
+def _other_text(other: tuple[str, str], others: Sequence[tuple[str, str]]) -> str:
+    parts = [part for place, part in enumerate(other) if len({each[place] for each in others}) > 1]
+    return plot_style.tag(", ".join(filter(None, parts)) or "barrier")
+
+
+def _draw_panel(axes: Axes, panel: Panel, curves: Curves, has_bands: bool) -> None:
+    for curve in panel.curves:
+        look = curves.look(curve)
+        if panel.title:
+            look["markersize"] = 3
+        name = " ".join([curve.operation, *curve.other])
+        if not curve.has_size:
+            axes.axhline(curve.points[0].time, label=name, **look)
+            continue
+        sizes = [point.size for point in curve.points]
+        if panel.kind.quantity == TIME:
+            columns = [(p.time, p.low, p.high) for p in curve.points]
+        else:
+            columns = [(p.busbw / GB, p.busbw_low / GB, p.busbw_high / GB) for p in curve.points]
+        values, low, high = zip(*columns, strict=True)
+        if has_bands:
+            axes.fill_between(sizes, low, high, color=look["color"], alpha=0.18, linewidth=0)
+        axes.plot(sizes, values, label=name, **look)
+        bad = [point.size for point in curve.points if point.is_bad]
+        axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), color=look["color"],
+                  clip_on=False, gid="bad", **BAD)  # fmt: skip
+
+
+class PeakLine(NamedTuple):
+    """The bus bandwidth that corresponds to a peak."""
+
+    busbw: float
+    """In bytes/s."""
+    text: str
+
+
+def _peak_lines(curves: Curves, runs: Sequence[Run], peak: Peak | None) -> list[PeakLine]:
+    """A line for each bus bandwidth that is the whole peak: the peak of a node allows operations
+    different ones."""
+    if peak is None:
+        recorded = {run.header.plan.peak for run in runs}
+        text = recorded.pop() if len(recorded) == 1 else None
+        peak = parse_peak(text) if text else None
+    if peak is None:
+        return []
+    values: dict[float, list[str]] = {}
+    for curve in curves.curves:
+        if curve.row.busbw and (part := find_peak_fraction(curve.row, peak)):
+            values.setdefault(round(curve.row.busbw / part.fraction, -3), []).append(
+                curve.operation
+            )
+    name = plain(peak.name, 30)
+    lines = []
+    for value, operations in sorted(values.items()):
+        speed = f"{value / GB:g} GB/s" if value >= 1e8 else f"{format_GBps(value)} GB/s"
+        text = f"peak {speed}" if name.startswith(speed) else f"peak {name}: {speed}"
+        if len(values) > 1:
+            text += f" ({', '.join(dict.fromkeys(operations))})"
+        lines.append(PeakLine(value, text))
+    return lines
+
+
+def _set_axis(
+    axes: Axes, panel: Panel, curves: Sequence[Curve], lines: Sequence[PeakLine], has_bands: bool
+) -> None:
+    """Limits, which are the same for all panels of a kind, ticks, and the line of the peak."""
+    if panel.kind.quantity == TIME:
+        values = [
+            value
+            for curve in curves
+            for p in curve.timed
+            for value in ((p.low, p.time, p.high) if has_bands else (p.time,))
+            if value > 0
+        ]
+        low, high = min(values) / 1.25, max(values) * 1.25
+        plot_axes.set_log_times(axes, low, high)
+        return
+    values = [p.busbw / GB for c in curves for p in c.timed if p.busbw > 0]
+    top = max(values)
+    bands = [p.busbw_high / GB for c in curves for p in c.timed if has_bands and p.busbw_high > 0]
+    peaks = [line.busbw / GB for line in lines]
+    if panel.kind.is_log:
+        low, high = min(values), max([*values, *bands, *peaks])
+        pad = (high / low) ** 0.08
+        low, high = low / pad, high * pad
+        ticks = plot_axes.log_ticks(low, high)
+        axes.set_yscale("log")
+    else:
+        near = [1.15 * value for value in peaks if value <= PEAK_NEARBY * top]
+        low = 0.0
+        high = max([1.18 * top, *(min(1.04 * band, 1.6 * top) for band in bands), *near])
+        ticks = plot_axes.linear_ticks(low, high, 6)
+    axes.set_ylim(low, high)
+    plot_axes.set_ticks(axes, ticks, [plot_axes.number(tick) for tick in ticks])
+    for line in lines:
+        if line.busbw / GB < high:
+            _draw_peak(axes, line)
+
+
+def _draw_peak(axes: Axes, line: PeakLine) -> None:
+    value = line.busbw / GB
+    axes.axhline(value, color=INK, linewidth=1.1, linestyle=(0, (2, 1.5)), gid="peak", zorder=1.5)
+    axes.annotate(
+        line.text, (0.01, value), xycoords=axes.get_yaxis_transform(), xytext=(0, 2),
+        textcoords="offset points", size=plot_style.SMALL, color=INK, va="bottom",
+    )  # fmt: skip
+
+
+def _heading(panel: Panel, lines: Sequence[PeakLine], high: float) -> str:
+    """What a panel shows, and which peaks are beyond its axis."""
+    if panel.title:
+        text = panel.title + (", GB/s" if panel.kind.quantity == BUSBW else "")
+    else:
+        text = panel.kind.label
+    beyond = [line.text for line in lines if line.busbw / GB >= high]
+    if beyond and panel.kind.quantity == BUSBW and not panel.title:
+        text += f"; above this axis: {', '.join(beyond)}"
+    return text
+
+
+def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> None:
+    """Write the highest bus bandwidth at its point: of every curve if they are few."""
+    from matplotlib.patheffects import withStroke
+
+    peaks = sorted(
+        ((curve.peak, curve) for curve in panel.curves if curve.peak),
+        key=lambda each: -each[0].busbw,
+    )
+    if is_single or len(peaks) > plot_style.MOST_BANDS:
+        peaks = peaks[:1]
+    taken: list[Any] = []
+    canvas: Any = axes.figure.canvas
+    renderer = canvas.get_renderer()
+    for point, curve in peaks:
+        style = curves.style(curve)
+        at = axes.transAxes.inverted().transform(
+            axes.transData.transform((point.size, point.busbw / GB))
+        )
+        side = "right" if at[0] > 0.85 else "left" if at[0] < 0.1 else "center"
+        for above in (6, -15):
+            label = axes.annotate(
+                f"{format_GBps(point.busbw)} GB/s", (point.size, point.busbw / GB),
+                xytext=(0, above), textcoords="offset points", ha=side, color=INK,
+                size=plot_style.TEXT, weight="bold", zorder=6, gid="peak-label",
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            )  # fmt: skip
+            box = label.get_window_extent(renderer)
+            if not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                axes.plot(
+                    [point.size], [point.busbw / GB], marker="o", markersize=9, fillstyle="none",
+                    color=style.colour, markeredgewidth=1.2, linestyle="", gid="peak-ring",
+                )  # fmt: skip
+                break
+            label.remove()

@@ -34,7 +34,9 @@ _LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
     Case: dict.fromkeys((*_INTEGERS, "count", "ranks"), _COUNT),
     schema.ReportedTiming: {"iterations": _COUNT},
     schema.Measurement: {"wrong": _NUMBER},
-    schema.Batch: dict.fromkeys(("warmup", "launch", "last_in", "switches"), _NUMBER),
+    schema.Batch: dict.fromkeys(
+        ("warmup", "launch", "last_in", "switches", "late_iterations"), _NUMBER
+    ),
     schema.RunEnd: {"elapsed_s": _NUMBER},
 }
 """The least and the largest value of a field, or of each item of it. Fields whose names end in _s

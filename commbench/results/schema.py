@@ -53,6 +53,10 @@ class RankInfo(NamedTuple):
     """The network interface that it uses, where it could be found out; see worker.interfaces."""
     address: str = ""
     """The address of that interface."""
+    device_uuid: str = ""
+    """Identifies the GPU; empty on a CPU."""
+    pci_bus_id: str = ""
+    """Of the GPU, such as `0000:1b:00.0`."""
 
 
 class LinkProbe(NamedTuple):
@@ -156,6 +160,14 @@ class Batch(NamedTuple):
     operation_s: float | None = None
     """Median over iterations of the latest exit minus the latest entry, per call: the part of the
     time in which all ranks were in the call."""
+    fastest_rank_s: float | None = None
+    """Median over iterations of the fastest rank's time per call; None where clocks are shared."""
+    enqueue_s: float | None = None
+    """Median time that the slowest rank's host needed to queue an iteration on its device; None
+    where the host runs the operation itself."""
+    late_iterations: int | None = None
+    """Iterations in which, on the worst rank, the device came to the start before the host had
+    queued the whole iteration, so that the time may contain a time without work."""
     elapsed_s: float = 0.0
     """Duration of the whole loop, with the alignment of the ranks."""
     queued_s: float | None = None

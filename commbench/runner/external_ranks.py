@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 
-from commbench.errors import CommbenchError, RankError, first_line
+from commbench.errors import CommbenchError, RankError, reason_of
 from commbench.results.run_folder import new_folder
 from commbench.results.schema import Run
 from commbench.runner.planning import PlannedRun, RunListener
@@ -75,6 +75,6 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
 def _rank_error(error: Exception, rank: int) -> RankError:
     """The error of a collective that failed: another rank or the network is gone."""
     return RankError(
-        f"rank {rank} on {gethostname()} failed: {first_line(error)}",
+        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
         "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
     )

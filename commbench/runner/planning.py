@@ -93,7 +93,14 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     from commbench.launch.torchrun_command import NodeConfig
 
     per_node = rank_context.local_world_size if rank_context else options.nproc_per_node
-    target = choose_target(detect_capabilities(), options.backend, options.device, per_node)
+    target = choose_target(
+        detect_capabilities(),
+        options.backend,
+        options.device,
+        per_node,
+        is_external=rank_context is not None,
+        nodes=options.nnodes,
+    )
     # Every rank must come to the same plan: nothing of its own node enters it.
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)

@@ -174,7 +174,8 @@ class RunOptions:
         refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds that ranks may take to join, or an operation to end; plus 1 s per 10 MB.",
+        "S", "Seconds that ranks may take to join, or an operation to end. Three times as long "
+        "as the operation took in its check come on top.",
         plan="timeout_s", passed_on=ALWAYS,
     )  # fmt: skip
     cpu_mode: str | None = _where(
@@ -244,8 +245,8 @@ class RunOptions:
             )
         if self.nnodes > 1 and not self.master_addr:
             raise UsageError(
-                f"{self.nnodes} nodes need to know where to meet",
-                "name node 0's host on each of them: --master-addr HOST",
+                f"{self.nnodes} nodes need the address of node 0",
+                "give it on each node: --master-addr HOST",
             )
         # The plan checks its own fields; what depends on the host is checked later.
         self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))

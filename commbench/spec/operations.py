@@ -222,7 +222,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="barrier", summary="no rank leaves before all have entered",
             torch_call="barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
-            call=lambda dist, b: dist.barrier(group=b.group), expected=lambda _: None,
+            call=lambda dist, b: dist.barrier(b.group, device_ids=b.device_ids),
+            expected=lambda _: None,
             busbw_formula="", placements=("",),
         ),
     )

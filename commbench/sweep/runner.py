@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,6 +48,8 @@ FAILURE = "failure.txt"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
+STOP_S, RESEND_S = 60.0, 2.0
+"""Seconds that a run may take to end, and seconds between two signals that end it."""
 _PROGRESS = re.compile(r"\[(\d+) %\]")
 """The beginning of a line about the progress of a run, which output/progress.py prints."""
 _NOISE = (
@@ -238,8 +241,7 @@ def run_once(
                 advanced(int(match[1]) / 100)
         process.wait()
     except BaseException:
-        process.terminate()
-        process.wait()
+        _stop(process)
         raise
     if process.returncode > INTERRUPTED:
         number = process.returncode - INTERRUPTED
@@ -250,6 +252,18 @@ def run_once(
     if process.returncode != WRONG_RESULTS:
         (folder.parent / FAILURE).write_text(failure + "\n", encoding="utf-8")
     return process.returncode, failure
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a run and wait for it. The signal is sent again because a run that is just starting its
+    ranks can miss it."""
+    for _ in range(round(STOP_S / RESEND_S)):
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(RESEND_S)
+            return
+    process.kill()
+    process.wait()
 
 
 def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingResult, ...]:

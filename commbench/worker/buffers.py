@@ -39,6 +39,8 @@ class Buffers:
     ranks: int
     group: Any
     global_ranks: Sequence[int]
+    device_ids: list[int] | None
+    """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
 
     @property
     def global_root(self) -> int:
@@ -52,7 +54,9 @@ class Arena:
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
         needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
-        self._memory = torch.empty(needed + ALIGNMENT, dtype=torch.uint8, device=comm.device)
+        self._memory = torch.empty(
+            needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
+        )
         self._dtype = ""
 
     def is_stale(self, case: Case) -> bool:
@@ -67,6 +71,7 @@ class Arena:
     def buffers(self, case: Case) -> Buffers:
         """The buffers of a case, with the contents that the last case left."""
         comm = self._comm
+        index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
         send = self._view(send_start, send_bytes, case.dtype)
@@ -82,6 +87,7 @@ class Arena:
             ranks=comm.ranks,
             group=comm.group,
             global_ranks=comm.global_ranks,
+            device_ids=None if index is None else [index],
         )
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:

@@ -19,13 +19,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import CommbenchError, UnavailableError, first_line, from_wire, to_wire
+from commbench.errors import (
+    CommbenchError,
+    UnavailableError,
+    first_line,
+    from_wire,
+    reason_of,
+    to_wire,
+)
+from commbench.host.environment import boot_id
 from commbench.spec.plan import Plan
-from commbench.spec.timing_modes import MOST_CALLS
 from commbench.worker.context import RankContext
+from commbench.worker.device import Device, open_device
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
-from commbench.worker.watchdog.hang_analysis import LostRanks, allowed_s
-from commbench.worker.watchdog.rank_state import JOINING, set_phase
+from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
+from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 PART_BYTES = 4096
@@ -45,7 +53,7 @@ class Communicator:
     """
 
     def __init__(
-        self, rank: int, ranks: int, device: torch.device, group: Any = None, control: Any = None
+        self, rank: int, ranks: int, device: Device, group: Any = None, control: Any = None
     ) -> None:
         self.rank = rank
         self.ranks = ranks
@@ -55,13 +63,10 @@ class Communicator:
         """The number of each rank in the default process group, as torch.distributed wants it."""
         self.shares_clock = False
         """Whether all ranks run under one boot of one host, hence read the same clock."""
+        self.gpu_shared = False
+        """Whether two ranks have the same GPU."""
         self._control = control
         self._parent, self._children = _binomial_tree(rank, ranks)
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished everything that was queued on it."""
-        if self.device.type != "cpu":
-            torch.get_device_module(self.device).synchronize()
 
     def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """The tensor of rank `source`, on every rank."""
@@ -158,10 +163,13 @@ def communicator(
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     set_phase(watchdog.state, JOINING)
-    device = _set_device(plan, rank_context)
+    if plan.device == "cpu":
+        # One compute thread per rank, as torchrun sets it for several ranks.
+        torch.set_num_threads(1)
+    device = open_device(plan.device, rank_context.local_rank)
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
-    longest_s = allowed_s(plan.timeout_s, max(plan.sizes, default=0) * MOST_CALLS)
+    longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
     rendezvous: dict[str, Any] = {"init_method": rank_context.init_method}
     if rank_context.init_method.startswith("file:"):
@@ -184,14 +192,17 @@ def communicator(
         with _lazy_gloo():
             control = dist.new_group(backend="gloo", timeout=timeout)
         ranks = rank_context.world_size
-        yield Communicator(rank_context.rank, ranks, device, dist.group.WORLD, control)
+        comm = Communicator(rank_context.rank, ranks, device, dist.group.WORLD, control)
+        comm.gpu_shared = find_shared_gpus(comm)
+        if comm.gpu_shared:
+            _share_gpus(rank_context)
+        _connect_or_report(comm, plan, rank_context, watchdog)
+        yield comm
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
         failure = _publish_failure(error, rank_context, watchdog)
-        if plan.backend == "nccl":
-            # With an operation under way that never ends, destroying would wait for it.
-            _abort_nccl()
+        _abort(device)
         if failure.lost_ranks and rank_context.is_external:
             lost = LostRanks(failure.lost_ranks, failure.is_reporter)
             watchdog.report_lost_ranks(lost)
@@ -200,6 +211,28 @@ def communicator(
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _connect_or_report(
+    comm: Communicator, plan: Plan, rank_context: RankContext, watchdog: Watchdog
+) -> None:
+    """Connect; where this rank cannot, the error says why. The other ranks may wait for it, so that
+    they learn of it as of a lost rank."""
+    set_phase(watchdog.state, CONNECTING)
+    try:
+        connect(comm)
+    except (RuntimeError, ValueError) as error:
+        failure = make_failure(error, rank_context.rank, socket.gethostname())
+        if failure.is_secondary:
+            raise
+        reason = f"no {plan.backend} communicator: {reason_of(error)}"
+        is_reporter = watchdog.report_failure(reason)
+        _abort(comm.device)
+        raise UnavailableError(
+            f"rank {rank_context.rank} on {failure.host} could make {reason}",
+            "NCCL_DEBUG=WARN shows what NCCL says about it; `commbench doctor` checks the host",
+            is_reporter=is_reporter,
+        ) from error
 
 
 def _publish_failure(
@@ -240,41 +273,56 @@ def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
         return dist.ProcessGroupGloo(store, rank, ranks, timeout)
 
 
-def _set_device(plan: Plan, rank_context: RankContext) -> torch.device:
-    """Make the rank's device the current one."""
-    if plan.device == "cpu":
-        # One compute thread per rank, as torchrun sets it for several ranks.
-        torch.set_num_threads(1)
-        return torch.device("cpu")
-    module = torch.get_device_module(plan.device)
-    device = torch.device(plan.device, rank_context.local_rank % module.device_count())
-    module.set_device(device)
-    return device
-
-
-def gpu_shared(device: str, rank_context: RankContext) -> bool:
-    """Whether this host has more ranks that measure GPUs than it has GPUs."""
-    if device == "cpu":
-        return False
-    return rank_context.local_world_size > int(torch.get_device_module(device).device_count())
-
-
 def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
     """Set variables that the backends read, where the user has not set them."""
     if rank_context.is_single_node and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if gpu_shared(plan.device, rank_context):
-        # NCCL refuses two ranks of one host on one GPU. With a host name of its own each rank is a
-        # host to NCCL and talks over sockets: functional, and no measure of performance.
-        os.environ["NCCL_HOSTID"] = f"commbench-rank{rank_context.rank}"
-        for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
-            os.environ.setdefault(f"NCCL_{name}", value)
-        if rank_context.is_single_node:
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    if plan.backend == "nccl":
+        # A non-blocking communicator, as torch before 2.7.1 made, is of no use to other operations
+        # once it has refused one.
+        os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
 
 
-def _abort_nccl() -> None:
-    backend = dist.group.WORLD._get_backend(torch.device("cuda"))
+def find_shared_gpus(comm: Communicator) -> bool:
+    """Whether two ranks have the same GPU: the same device of the same boot of a host. The same on
+    every rank.
+
+    How many devices a rank sees says nothing about that: many launchers show each rank its own.
+    """
+    if not comm.device.is_async:
+        return False
+    own = [boot_id() or socket.gethostname(), comm.device.uuid]
+    return bool(comm.agree(own, lambda all_: len(set(map(tuple, all_))) < len(all_)))
+
+
+def _share_gpus(rank_context: RankContext) -> None:
+    """Let NCCL put several ranks on one GPU, which it refuses to ranks of one host. With a host
+    name of its own each rank is a host to NCCL and talks over sockets: functional, and no measure
+    of performance. Takes effect before the first operation."""
+    os.environ["NCCL_HOSTID"] = f"commbench-rank{rank_context.rank}"
+    for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
+        os.environ.setdefault(f"NCCL_{name}", value)
+    if rank_context.is_single_node:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+
+
+def connect(comm: Communicator) -> None:
+    """Run the first operation of the measured group. NCCL makes its communicator in it, so that
+    what prevents one shows here and not as an operation that the backend refuses.
+
+    Raises whatever torch raises.
+    """
+    token = torch.zeros(1, device=comm.device.torch_device)
+    comm.device.in_stream(lambda: dist.all_reduce(token, group=comm.group))()
+    comm.device.synchronize()
+
+
+def _abort(device: Device) -> None:
+    """End what the measured group has under way on an accelerator: with an operation that never
+    ends, destroying the group would wait for it."""
+    if not device.is_async:
+        return
+    backend = dist.group.WORLD._get_backend(device.torch_device)
     if hasattr(backend, "abort"):
         backend.abort()
 

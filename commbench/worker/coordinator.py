@@ -23,11 +23,12 @@ from commbench.worker.timers import Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, fill_inputs, verify
 from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 
 END, CHECK, WARM_UP, MEASURE = range(4)
-CHECK_PASSES = 4
-"""How often a check goes through the bytes of a case: fill, poison, call, compare."""
+RATE_FROM = 1 << 20
+"""Bytes of a case from which its check says something about the rate of larger ones."""
 
 
 class Command(NamedTuple):
@@ -53,7 +54,7 @@ class CheckResult(NamedTuple):
     first: WrongElement | None = None
     """The first wrong element of the lowest rank that has any."""
     seconds: float = 0.0
-    """How long the call took on the slowest rank; 0 without a check."""
+    """How long a call took on the slowest rank; 0 without a check."""
 
 
 class ResultSink(Protocol):
@@ -167,6 +168,9 @@ class CaseProgress:
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
+        self._checks_again = plan.check and plan.device != "cpu"
+        """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
+        what goes wrong under load shows only then."""
         if not plan.check or not case.dtype:
             self._record_check(CheckResult())
 
@@ -188,7 +192,7 @@ class CaseProgress:
             return None
         self._request = request = self._schedule.next()
         if request is None:
-            return None
+            return Command(CHECK, self.case.index) if self._checks_again else None
         what = MEASURE if request.timed else WARM_UP
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
 
@@ -219,8 +223,14 @@ class CaseProgress:
         )
 
     def _record_check(self, checked: CheckResult) -> None:
+        if self._schedule is not None:
+            self._checks_again = False
+            if not checked.failed and not checked.wrong:
+                return
         self._checked = checked
-        if not checked.failed:  # without memory the case ends here; the others go on
+        if (
+            not checked.failed and self._schedule is None
+        ):  # without memory the case ends here; the others go on
             self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._before)
 
 
@@ -234,11 +244,15 @@ class _CaseRunner:
         self._state = state
         self._counters = CpuCounters()
         self._shares_clock = timer.shares_clock and comm.shares_clock
+        self._checked_s: dict[int, float] = {}
+        """How long the checked call of each case took on the slowest rank."""
+        self._slowest_bps = 0.0
+        """The lowest rate of a check so far, in bytes per second; 0 before the first."""
 
     def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         buffers = self._arena.buffers(case)
-        call = make_call(case, buffers)
+        call = self._comm.device.in_stream(make_call(case, buffers))
         run = self._check if command.what == CHECK else self._time
         result = run(command, case, buffers, call)
         self._arena.mark_used(case)
@@ -247,29 +261,47 @@ class _CaseRunner:
     def _check(
         self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
     ) -> CheckResult:
-        set_phase(
-            self._state, rank_state.CHECKING, command.case, bytes_=CHECK_PASSES * case.size_bytes
-        )
-        offset, synchronize = seed_offset(self._plan, case), self._comm.synchronize
+        expected_s = longest_check_s(case.size_bytes, self._slowest_bps)
+        set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
+        device = self._comm.device
         found: VerifyResult | str
         try:
-            found = verify(case, buffers, offset, call, synchronize)
+            found = verify(case, buffers, seed_offset(self._plan, case), call, device)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             found = out_of_memory(self._comm.rank, error)
-        return combine_checks(self._comm, found)
+        checked = combine_checks(self._comm, found)
+        if device.is_async and not checked.failed:
+            checked = checked._replace(seconds=self._time_once(call))
+        if checked.seconds and not checked.failed:
+            self._checked_s[case.index] = checked.seconds
+            if case.size_bytes >= RATE_FROM:
+                rate = case.size_bytes / checked.seconds
+                self._slowest_bps = min(self._slowest_bps or rate, rate)
+        return checked
+
+    def _time_once(self, call: Callable[[], object]) -> float:
+        """How long one more call takes on the slowest rank, for a first estimate: in the checked
+        one the backend may have made connections."""
+        device = self._comm.device
+        self._timer.align()
+        device.synchronize()
+        began = time.perf_counter_ns()
+        call()
+        device.synchronize()
+        spent = torch.tensor([time.perf_counter_ns() - began])
+        return float(self._comm.all_reduce_max(spent)) * 1e-9
 
     def _time(
         self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
     ) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
             fill_inputs(case, buffers, seed_offset(self._plan, case))
-        # Bytes that move without the rank's state showing it: those of one iteration where a rank
-        # waits for each, of all iterations where it only queues them on a device.
-        unseen = 1 if self._timer.shares_clock else command.iterations + command.untimed
-        bytes_ = case.size_bytes * command.calls * unseen
-        set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, bytes_)
+        expected_s = longest_iteration_s(
+            case.size_bytes, command.calls, self._checked_s.get(case.index, 0.0)
+        )
+        set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         for _ in range(command.untimed):
             self._timer.align()
             call()

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from commbench.errors import RankError, first_line
-from commbench.host.cgroup import read_free_bytes
+from commbench.errors import RankError, reason_of
+from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.units import format_memory
@@ -64,27 +64,33 @@ def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
     trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
     try:
-        make_call(trial, Arena(comm, (trial,)).buffers(trial))()
-        comm.synchronize()
+        comm.device.in_stream(make_call(trial, Arena(comm, (trial,)).buffers(trial)))()
+        comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError) as error:
-        return first_line(error)[:MAX_REASON] or type(error).__name__
+        return reason_of(error)[:MAX_REASON] or type(error).__name__
     return ""
 
 
 def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
     """The cases; those for which some rank's device or host has too little memory are marked
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
-    own = {"memory": _memory_name(comm.device), "free": free_bytes(comm.device)}
+    device = comm.device
+    own = {
+        "memory": [boot_id() or socket.gethostname(), device.uuid],
+        "name": f"{socket.gethostname()} {device.torch_device if device.is_async else ''}".strip(),
+        "free": device.free_bytes(),
+    }
     reasons: dict[int, str] = {}
 
     def decide(parts: list[dict[str, Any]]) -> list[int]:
-        ranks_by_memory: dict[str, list[int]] = {}
+        ranks_by_memory: dict[tuple[str, ...], list[int]] = {}
         for rank, part in enumerate(parts):
-            ranks_by_memory.setdefault(part["memory"], []).append(rank)
-        for memory, ranks in ranks_by_memory.items():
+            ranks_by_memory.setdefault(tuple(part["memory"]), []).append(rank)
+        for ranks in ranks_by_memory.values():
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
-                reasons.update(_find_too_large(cases, memory, ranks, min(known)))
+                name = parts[ranks[0]]["name"]
+                reasons.update(_find_too_large(cases, name, ranks, min(known)))
         return list(reasons)
 
     skipped = frozenset(comm.agree(own, decide))
@@ -94,14 +100,6 @@ def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, .
         else case
         for case in cases
     )
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Bytes that processes can still take: on a GPU its own, otherwise the host's within the limits
-    of the control groups. None where that is unknown."""
-    if device.type != "cpu":
-        return int(torch.get_device_module(device).mem_get_info(device)[0])
-    return read_free_bytes()
 
 
 def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, tuple[Case, ...]]:
@@ -131,7 +129,7 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
 
 def out_of_memory(rank: int, error: BaseException) -> str:
     """The reason of a case for which a rank has run out of memory."""
-    return f"out of memory on rank {rank} ({first_line(error)[:MAX_REASON]})"
+    return f"out of memory on rank {rank} ({reason_of(error)[:MAX_REASON]})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -153,8 +151,3 @@ def _find_too_large(
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
             )
     return reasons
-
-
-def _memory_name(device: torch.device) -> str:
-    host = socket.gethostname()
-    return host if device.type == "cpu" else f"{host} {device}"

@@ -16,14 +16,15 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from commbench.analysis.csv_file import write_run_folder
-from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, first_line
+from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.host.environment import gather_facts
 from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.schema import Run
 from commbench.spec.plan import Plan
-from commbench.worker.communicator import Communicator, gloo_group
+from commbench.worker.communicator import Communicator, find_shared_gpus, gloo_group
 from commbench.worker.context import LaunchTask, RankContext
+from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.rank import introduce, make_header, measure_cases
 from commbench.worker.recorder import RunCollector
 from commbench.worker.watchdog.rank_state import open_state
@@ -63,7 +64,7 @@ def measure_on_group(
         )
     backend, device = _find_backend(group)
     task = LaunchTask(
-        plan=make_plan(backend, device.type, dist.get_world_size(group)),
+        plan=make_plan(backend, device.torch_device.type, dist.get_world_size(group)),
         label=label,
         folder=output or Path(),
         folder_exists=output is None,
@@ -96,7 +97,7 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
 
 
 @contextlib.contextmanager
-def _communicator(group: Any, device: torch.device) -> Iterator[Communicator]:
+def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
     """A communicator of the ranks of a group, with a control group that ends with it.
 
     The control group is not registered with torch.distributed: making it involves nobody but its
@@ -114,29 +115,29 @@ def _communicator(group: Any, device: torch.device) -> Iterator[Communicator]:
         control = gloo_group(own_store, rank, ranks, CONTROL_TIMEOUT)
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
+        comm.gpu_shared = find_shared_gpus(comm)
         yield comm
     except CommbenchError:
         raise
     except (RuntimeError, OSError) as error:
         raise RankError(
-            f"measuring failed on rank {rank} ({socket.gethostname()}): {first_line(error)}",
+            f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
             "see what the other ranks say, and whether all of them called measure()",
         ) from error
     finally:
         del control
-        if device.type != "cpu":
-            torch.get_device_module(device).empty_cache()
+        device.release_cached_memory()
 
 
-def _find_backend(group: Any) -> tuple[str, torch.device]:
+def _find_backend(group: Any) -> tuple[str, Device]:
     """The backend of a group that is measured, and its device."""
     backends = dict(
         part.split(":", 1) for part in dist.get_backend_config(group).split(",") if ":" in part
     )
     if "cuda" in backends and torch.cuda.is_available():
-        return backends["cuda"], torch.device("cuda", torch.cuda.current_device())
+        return backends["cuda"], Accelerator("cuda", torch.cuda.current_device())
     if "cpu" in backends:
-        return backends["cpu"], torch.device("cpu")
+        return backends["cpu"], Cpu()
     raise UnavailableError(
         f"the process group has no backend for this host: {dist.get_backend_config(group)}",
         "measure a group of the backend nccl with GPUs, or of gloo",

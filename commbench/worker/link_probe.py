@@ -23,7 +23,7 @@ def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe
     `leaders` holds one rank of each host, the same on every rank. Only for CPUs: with NCCL each
     pair would need a communicator of its own.
     """
-    if len(leaders) < 2 or comm.device.type != "cpu":
+    if len(leaders) < 2 or comm.device.is_async:
         return ()
     pairs = list(zip(leaders, leaders[1:] + leaders[:1], strict=True))
     own: list[tuple[int, int, float]] = []

@@ -13,7 +13,9 @@ from commbench.host.cpu_counters import CpuCounters
 from commbench.worker.timers import Timer
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
-OVERHEAD_ITERATIONS = 1000
+OVERHEAD_ITERATIONS = 100
+OVERHEAD_HOLD_S = 0.05
+"""A device waits for so long until all of these iterations are queued."""
 
 
 class LocalSamples(NamedTuple):
@@ -25,6 +27,9 @@ class LocalSamples(NamedTuple):
     """When each iteration started, in ns on the timer's clock; 0 where clocks differ."""
     counters: torch.Tensor
     """What the kernel counted during the batch, by cpu_counters.FIELDS."""
+    enqueue: torch.Tensor | None = None
+    """Two numbers: the median time in ns that the host needed to queue an iteration, and the number
+    of iterations that came late to the device (timers.HostTimes); None on a CPU."""
 
 
 def timed_loop(
@@ -77,13 +82,18 @@ def time_batch(
             gc.enable()
     durations, starts = timer.collect()
     counted = counters.since(before)
-    return LocalSamples(*(torch.tensor(found) for found in (durations, starts, counted)))
+    samples = LocalSamples(*(torch.tensor(found) for found in (durations, starts, counted)))
+    if host := timer.host_times():
+        enqueue = round(median(host.enqueue_ns)), sum(host.is_late)
+        samples = samples._replace(enqueue=torch.tensor(enqueue))
+    return samples
 
 
 def loop_overhead_s(timer: Timer) -> float:
     """Seconds that the timed loop itself adds to an iteration: the median with a call that does
     nothing and without alignment."""
     start, stop = timer.prepare(OVERHEAD_ITERATIONS)
+    timer.hold(OVERHEAD_HOLD_S)
     timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
     return median(timer.collect()[0]) * 1e-9
 

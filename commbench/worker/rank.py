@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from commbench import __version__
 from commbench.errors import UnavailableError
 from commbench.host.cpu_modes import apply_cpu_mode
-from commbench.host.environment import boot_id, gather_facts, relevant_variables
+from commbench.host.environment import (
+    DIFFERENT_BY_NATURE,
+    boot_id,
+    gather_facts,
+    nccl_settings,
+    relevant_variables,
+)
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import RankInfo, RunHeader
 from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.validation import build
-from commbench.worker.communicator import Communicator, communicator, gpu_shared
+from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
 from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
@@ -32,6 +37,9 @@ from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, watching
 
+MOST_OTHERS = 3
+"""Ranks whose other variables are recorded."""
+NOT_SET = "not set"
 Sink = TypeVar("Sink", bound=ResultSink)
 
 
@@ -40,6 +48,8 @@ class GroupInfo(NamedTuple):
 
     ranks: tuple[RankInfo, ...]
     """On rank 0; empty elsewhere."""
+    other_variables: dict[str, dict[str, str]]
+    """By rank, the environment variables that it has otherwise than rank 0; on rank 0."""
     first_ranks: list[int]
     """Of each rank, the first rank on its host."""
     pids: list[int]
@@ -103,14 +113,20 @@ def introduce(
             "pids": [rank.pid for rank in ranks],
             "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
-            "gpu_shared": any(part["gpu_shared"] for part in parts),
+            "others": _first_of_each([part["variables"] for part in parts])[1 : 1 + MOST_OTHERS],
         }
 
     agreed = comm.agree(own, decide)
     if "other_plan" in agreed:
         raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
-    return GroupInfo(ranks=ranks, **agreed)
+    other_variables = _find_other_variables(comm, agreed.pop("others"))
+    return GroupInfo(ranks, other_variables=other_variables, gpu_shared=comm.gpu_shared, **agreed)
+
+
+def _first_of_each(values: Sequence[str]) -> list[int]:
+    """The index of the first of each value."""
+    return [values.index(value) for value in dict.fromkeys(values)]
 
 
 def _own_part(
@@ -121,7 +137,9 @@ def _own_part(
         rank=comm.rank,
         host=socket.gethostname(),
         pid=os.getpid(),
-        device=_device_name(comm.device),
+        device=comm.device.name,
+        device_uuid=comm.device.uuid,
+        pci_bus_id=comm.device.pci_bus_id,
         cores=tuple(cores),
         cpu_mode=task.plan.cpu_mode,
         local_rank=rank_context.local_rank,
@@ -133,8 +151,29 @@ def _own_part(
         "journal": task.journal,
         "commbench": __version__,
         "boot_id": boot_id(),
-        "gpu_shared": gpu_shared(task.plan.device, rank_context),
+        "variables": _digest(_common_variables()),
     }
+
+
+def _common_variables() -> dict[str, str]:
+    """The variables and settings in which all ranks should be alike."""
+    found = nccl_settings() | relevant_variables()
+    return {name: value for name, value in found.items() if name not in DIFFERENT_BY_NATURE}
+
+
+def _digest(values: dict[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:16]
+
+
+def _find_other_variables(comm: Communicator, others: Sequence[int]) -> dict[str, dict[str, str]]:
+    """For each rank that was named, the variables that it has otherwise than rank 0; on rank 0."""
+    own = _common_variables()
+    differences = {}
+    for rank in others:
+        theirs = comm.share_value(own, rank)
+        names = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
+        differences[f"rank {rank}"] = {name: theirs.get(name, NOT_SET) for name in names}
+    return differences
 
 
 def make_header(
@@ -147,7 +186,9 @@ def make_header(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         launcher=launcher,
         # The variables as the ranks have them: joining the others set some.
-        environment=facts | {"variables": relevant_variables()},
+        environment=facts
+        | {"variables": relevant_variables()}
+        | ({"other_variables": group.other_variables} if group.other_variables else {}),
         ranks=group.ranks,
         num_nodes=group.num_nodes,
         gpu_shared=group.gpu_shared,
@@ -216,9 +257,3 @@ def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
         if all(case.status == UNSUPPORTED for case in cases)
         else "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs",
     )
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cpu":
-        return "cpu"
-    return f"{device} {torch.get_device_module(device).get_device_name(device)}"

@@ -33,9 +33,7 @@ def reduce_batch(
     clock, and the entries and exits of different ranks cannot be compared.
     """
     if base_ns is None:
-        reduced = comm.reduce_max(torch.cat([samples.durations, samples.counters]))
-        slowest, counted = reduced.split([len(samples.durations), len(FIELDS)])
-        skew: dict[str, Any] = {}
+        slowest, counted, skew = _reduce_durations(samples, comm, calls)
         medians = comm.gather(torch.stack([_median(samples.durations)]))
     else:
         slowest, counted, behind, skew = _reduce_on_one_clock(samples, comm, calls, base_ns)
@@ -48,6 +46,24 @@ def reduce_batch(
         **_counters(counted.tolist()),
         **skew,
     )
+
+
+def _reduce_durations(
+    samples: LocalSamples, comm: Communicator, calls: int
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+    """The slowest durations, the largest counters, and what can be said of all ranks without a
+    common clock."""
+    durations = samples.durations
+    enqueue = samples.enqueue if samples.enqueue is not None else durations[:0]
+    parts = [durations, -durations, samples.counters, enqueue]
+    slowest, fastest, counted, enqueue = comm.reduce_max(torch.cat(parts)).split(
+        list(map(len, parts))
+    )
+    facts: dict[str, Any] = {"fastest_rank_s": _seconds(_median(-fastest), calls)[0]}
+    if len(enqueue):
+        facts["enqueue_s"] = _seconds(enqueue[0])[0]
+        facts["late_iterations"] = int(enqueue[1])
+    return slowest, counted, facts
 
 
 def _reduce_on_one_clock(

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Event
 
 Stamp = Callable[[int], object]
 """Notes the time of iteration i."""
+
+
+class HostTimes(NamedTuple):
+    """What the host did while it queued the iterations of a batch on a device."""
+
+    enqueue_ns: list[int]
+    """Of each iteration, from before its start was queued until its stop was."""
+    is_late: list[bool]
+    """Whether the device came to the start before the host had queued the stop, so that the
+    duration may contain a time in which the device waited for the host."""
 
 
 class Timer(Protocol):
@@ -26,14 +38,22 @@ class Timer(Protocol):
     shares_clock: bool
     """Whether starts of ranks on one host can be compared."""
     resolution_s: float
-    align: Callable[[], object]
+
+    def align(self) -> object:
+        """Let all ranks begin the next call at the same time."""
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         """Allocate what a batch of that many iterations writes; the functions that stamp start and
         stop."""
 
+    def hold(self, seconds: float) -> None:
+        """Let a device wait for so long before it runs what is queued next."""
+
     def collect(self) -> tuple[list[int], list[int]]:
         """Durations and starts of the last batch in ns; starts are 0 where clocks differ."""
+
+    def host_times(self) -> HostTimes | None:
+        """What the host did in the last batch; None where it runs the operations itself."""
 
 
 class HostTimer:
@@ -43,8 +63,10 @@ class HostTimer:
     resolution_s = time.get_clock_info("perf_counter").resolution
 
     def __init__(self, comm: Communicator) -> None:
-        group = comm.group
-        self.align: Callable[[], object] = lambda: dist.barrier(group=group)
+        self._group = comm.group
+
+    def align(self) -> object:
+        return dist.barrier(group=self._group)
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         starts = self._starts = array("q", bytes(8 * iterations))
@@ -59,39 +81,96 @@ class HostTimer:
 
         return start, stop
 
+    def hold(self, seconds: float) -> None:
+        pass
+
     def collect(self) -> tuple[list[int], list[int]]:
         durations = [end - start for start, end in zip(self._starts, self._ends, strict=True)]
         return durations, list(self._starts)
 
+    def host_times(self) -> HostTimes | None:
+        return None
+
+
+RUN_AHEAD = 2
+"""Iterations that the host queues while the device still runs an earlier one. With fewer the device
+would wait for the host; with more nobody would see for long that an operation hangs."""
+LEAST_SPIN_S, MOST_SPIN_S = 100e-6, 2e-3
+"""How long the device spins before the ranks are aligned, so that the host can queue the whole
+iteration before it begins. Torch needs 15 to 25 us of the host for each collective."""
+MOST_LATE = 0.1
+"""The spin is doubled after a batch with a larger share of late iterations."""
+
 
 class DeviceEventTimer:
-    """Pairs of events in the device's current stream; resolution about 0.5 us on CUDA."""
+    """Pairs of events in the device's current stream; resolution about 0.5 us on CUDA.
+
+    Everything of an iteration is queued before the ranks are aligned: the device first spins.
+    So a duration is that of the operation alone, also where the operation takes less time than the
+    host needs to queue it; NVIDIA's nvbandwidth blocks its streams in the same way.
+    """
 
     shares_clock = False
     resolution_s = 0.5e-6
 
     def __init__(self, comm: Communicator) -> None:
-        self._device = torch.get_device_module(comm.device)
-        token = torch.zeros(1, device=comm.device)
+        self._device = comm.device
+        token = torch.zeros(1, device=comm.device.torch_device)
         group = comm.group
-        self.align: Callable[[], object] = lambda: dist.all_reduce(token, group=group)
-        self._events: list[tuple[Any, Any]] = []
+        self._aligner = comm.device.in_stream(lambda: dist.all_reduce(token, group=group))
+        self._events: list[tuple[Event, Event]] = []
+        self._running: deque[Event] = deque()
+        """The stop events of the iterations that the device may not have finished."""
+        self._spin_s = LEAST_SPIN_S
+
+    def align(self) -> None:
+        if len(self._running) > RUN_AHEAD:
+            self._running.popleft().synchronize()
+        self._device.spin(self._spin_s)
+        self._aligner()
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
-        event = self._device.Event
         while len(self._events) < iterations:
-            self._events.append((event(enable_timing=True), event(enable_timing=True)))
-        starts = [pair[0].record for pair in self._events]
-        stops = [pair[1].record for pair in self._events]
-        self._used = iterations
-        return lambda index: starts[index](), lambda index: stops[index]()
+            pair = self._device.make_event(), self._device.make_event()
+            for event in pair:
+                event.record()  # the first one allocates
+            self._events.append(pair)
+        pairs = self._pairs = self._events[:iterations]
+        starts = self._starts = array("q", bytes(8 * iterations))
+        enqueued = self._enqueued = array("q", bytes(8 * iterations))
+        late = self._late = [False] * iterations
+        running, now = self._running, time.perf_counter_ns
+        running.clear()
+
+        def start(index: int) -> None:
+            starts[index] = now()
+            pairs[index][0].record()
+
+        def stop(index: int) -> None:
+            begin, end = pairs[index]
+            end.record()
+            enqueued[index] = now()
+            late[index] = begin.query()
+            running.append(end)
+
+        return start, stop
+
+    def hold(self, seconds: float) -> None:
+        self._device.spin(seconds)
 
     def collect(self) -> tuple[list[int], list[int]]:
         self._device.synchronize()
-        pairs = self._events[: self._used]
-        return [round(a.elapsed_time(b) * 1e6) for a, b in pairs], [0] * len(pairs)
+        self._running.clear()
+        if sum(self._late) > MOST_LATE * len(self._late):
+            self._spin_s = min(2 * self._spin_s, MOST_SPIN_S)
+        durations = [round(begin.elapsed_time(end) * 1e6) for begin, end in self._pairs]
+        return durations, [0] * len(durations)
+
+    def host_times(self) -> HostTimes | None:
+        spans = zip(self._starts, self._enqueued, strict=True)
+        return HostTimes([end - start for start, end in spans], self._late)
 
 
 def make_timer(comm: Communicator) -> Timer:
     """The timer for the device of a rank."""
-    return HostTimer(comm) if comm.device.type == "cpu" else DeviceEventTimer(comm)
+    return DeviceEventTimer(comm) if comm.device.is_async else HostTimer(comm)

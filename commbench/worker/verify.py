@@ -13,6 +13,7 @@ from commbench.results.schema import WrongElement
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS, BlockPosition
 from commbench.worker.buffers import Buffers
+from commbench.worker.device import Device
 from commbench.worker.verification_data import PERIOD, VerificationData
 
 CHUNK_PERIODS = 64
@@ -37,18 +38,16 @@ def verify(
     buffers: Buffers,
     seed_offset: int,
     call: Callable[[], object],
-    synchronize: Callable[[], object],
+    device: Device,
 ) -> VerifyResult:
-    """Fill the buffers with new data, call the operation once, and compare the result.
-
-    `synchronize` waits until the device has finished.
-    """
+    """Fill the buffers with new data, call the operation once, and compare the result."""
     data = _make_data(case, buffers, seed_offset)
-    _poison(buffers, data)
-    _fill_send_buffer(buffers, data)
+    device.in_stream(lambda: _poison(buffers, data))()
+    device.in_stream(lambda: _fill_send_buffer(buffers, data))()
+    device.synchronize()
     start = time.perf_counter()
     call()
-    synchronize()
+    device.synchronize()
     seconds = time.perf_counter() - start
     return VerifyResult(*inspect(buffers, data), seconds)
 

@@ -129,7 +129,9 @@ def test_ctrl_c_names_the_line_that_resumes(tmp_path: Path) -> None:
         tmp_path, "sweep", "--vary", "cpu-mode=quiet,plain", "--sizes", "1K", "--iters", "1000000",
         "--rounds", "1", "--output", "swept",
     )  # fmt: skip
-    while process.poll() is None and not list(tmp_path.glob("swept/*/round-1/run.jsonl")):
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("swept/*/round-1/run.jsonl")):
+        assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     ended = process.finish()

@@ -11,9 +11,9 @@ from synthetic_hosts import USUAL, ceilings, checkup, facts, trials
 
 from commbench.doctor.checkup import DoctorOptions, OtherLoad
 from commbench.doctor.findings import FINDINGS, make_findings
-from commbench.doctor.host_facts import Gpu
 from commbench.doctor.sample_range import make_range
 from commbench.errors import Interrupted
+from commbench.host.gpus import Gpu
 
 GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
 LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}

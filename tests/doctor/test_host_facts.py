@@ -10,7 +10,6 @@ import pytest
 from synthetic_files import lay, put
 
 from commbench.doctor.host_facts import (
-    Gpu,
     HostFacts,
     Process,
     find_busiest,
@@ -18,7 +17,6 @@ from commbench.doctor.host_facts import (
     measure_clock,
     measure_use,
     read_facts,
-    read_gpus,
     read_processes,
 )
 from commbench.host.procfs import CpuTicks, read_cpu_ticks
@@ -45,30 +43,6 @@ def test_any_rank_may_be_left_alone_or_keep_to_a_core() -> None:
     before = os.sched_getaffinity(0)
     assert is_permitted("plain") and is_permitted("pinned")
     assert os.sched_getaffinity(0) == before
-
-
-def test_gpus_are_told_by_their_bus_alone(tmp_path: Path) -> None:
-    bus = "sys/bus/pci/devices"
-    for address, kind, vendor in (
-        ("0000:01:00.0", "0x030200", "0x10de"),
-        ("0000:00:02.0", "0x030000", "0x8086"),
-        ("0000:02:00.0", "0x030000", "0x1a03"),
-        ("0000:03:00.0", "0x020000", "0x10de"),
-        ("0000:04:00.0", "0x038000", "0x1002"),
-    ):
-        put(tmp_path, f"{bus}/{address}/class", kind)
-        put(tmp_path, f"{bus}/{address}/vendor", vendor)
-        put(tmp_path, f"{bus}/{address}/driver/bind", "")
-    for name, content in (
-        ("numa_node", "1"), ("current_link_width", "8"), ("max_link_width", "16"),
-        ("current_link_speed", "32.0 GT/s PCIe"), ("local_cpulist", "2-5"),
-    ):  # fmt: skip
-        put(tmp_path, f"{bus}/0000:01:00.0/{name}", content)
-    put(tmp_path, "proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t NVIDIA H200\n")
-    assert read_gpus((0, 1, 2), tmp_path) == (
-        Gpu("0000:01:00.0", "NVIDIA H200", 1, 8, 16, "32.0 GT/s PCIe", 1),
-        Gpu("0000:04:00.0", "AMD", None, None, None, None, None),
-    )
 
 
 def test_a_host_that_tells_nothing_leaves_everything_out(tmp_path: Path) -> None:

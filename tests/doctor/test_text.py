@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from synthetic_hosts import USUAL, checkup, facts, trials
 
-from commbench.doctor.host_facts import Gpu, HostFacts
+from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.json_output import doctor_json
 from commbench.doctor.mode_trials import MODES, Trial
 from commbench.doctor.modes_text import describe_modes
 from commbench.doctor.text import doctor_text
 from commbench.errors import Interrupted, UnavailableError
+from commbench.host.gpus import Gpu
 
 REFUSED = Trial(
     0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO, which it needs")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
 
-from commbench.document.drawings import make_svg
+from commbench.document.drawings import drawing_style, make_svg
+from commbench.output.plot_style import Picture
 
 SVG_CHARACTERS = 60_000
 
@@ -19,7 +21,7 @@ def drawn(title: str = "Time", description: str = "It rises.", text: str = "labe
     axes.pcolormesh([[0.1, 0.2], [0.3, 0.4]])
     axes.imshow([[0.1, 0.2], [0.3, 0.4]])
     axes.legend()
-    return make_svg(figure, title, description, "p1")
+    return make_svg(Picture("plot", title, description, figure), "p1")
 
 
 def test_a_drawing_begins_with_its_title_and_description() -> None:
@@ -55,9 +57,19 @@ def test_text_in_a_drawing_is_no_markup(text: str) -> None:
     assert "script" not in drawn(title="t", text=text)
 
 
-def test_black_and_white_follow_the_page_and_colours_stay() -> None:
+def test_greys_follow_the_page_and_colours_stay() -> None:
     text = drawn()
-    assert 'fill="currentColor"' in text or 'stroke="currentColor"' in text
+    assert "stroke-ink" in text
+    assert "fill-paper" in text
     assert "#000000" not in text
     assert "#ffffff" not in text
     assert "#0072b2" in text
+
+
+def test_a_colour_that_is_too_dark_for_a_dark_page_is_lighter_there() -> None:
+    figure = Figure()
+    figure.add_subplot().plot([1, 2], color="#4b1e00")
+    style = drawing_style(make_svg(Picture("plot", "t", "d", figure), "p1"))
+    assert ".stroke-4b1e00 { stroke: #4b1e00; }" in style
+    (lighter,) = re.findall(r"dark\) \{\s.*?stroke: (#\w+);", style, re.DOTALL)
+    assert sum(bytes.fromhex(lighter[1:])) > sum(bytes.fromhex("4b1e00"))

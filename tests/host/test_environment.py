@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
+from synthetic_files import put
 
 from commbench import __version__
+from commbench.host import environment
 from commbench.host.environment import (
     boot_id,
     gather_facts,
     host_facts,
+    nccl_settings,
     relevant_variables,
     torch_facts,
 )
@@ -39,6 +43,20 @@ def test_variables_of_communication_libraries_are_taken_by_name(
         monkeypatch.setenv(name, value)
     assert relevant_variables() == wanted
     assert list(relevant_variables()) == sorted(wanted)
+
+
+def test_settings_in_nccls_own_files_are_read_the_users_before_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(tmp_path, "etc/nccl.conf", "# of the cluster\nNCCL_IB_HCA=mlx5\nNCCL_DEBUG=WARN\nNCCL_X\n")
+    put(tmp_path, "home/.nccl.conf", "NCCL_DEBUG=INFO\nOTHER=1\n")
+    put(tmp_path, "named", "NCCL_ALGO=Ring")
+    monkeypatch.setattr(environment, "HOST", tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert nccl_settings() == {"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "INFO"}
+    assert gather_facts()["nccl_conf"] == nccl_settings()
+    monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "named"))
+    assert nccl_settings() == {"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "WARN", "NCCL_ALGO": "Ring"}
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def main() -> None:
         dist.barrier(group)
         before = settled_state()
         run = measure(
-            op="all_reduce,broadcast,gather,send_recv,barrier", sizes="4K,1M", group=group, iters=6,
-            root=1, output=out / "run" if name == "default" else None,
+            op="all_reduce,broadcast,gather,send_recv,barrier", sizes="4K,128K", iters=6,
+            group=group, root=1, output=out / "run" if name == "default" else None,
         )  # fmt: skip
         after = settled_state(before)
         said.append({
@@ -92,11 +92,11 @@ def main() -> None:
             ],
             "end": run.end.status if run.end else "",
         })  # fmt: skip
-    for _ in range(3):
-        measure(sizes="8M", iters=2)
+    for _ in range(2):
+        measure(sizes="8M", iters=1, warmup=0)
     resident = resident_mib()
-    for _ in range(5):
-        measure(sizes="8M", iters=2)
+    for _ in range(3):
+        measure(sizes="8M", iters=1, warmup=0)
     said.append({"name": "grown", "mib": resident_mib() - resident})
     for name, wrong in {
         "other plan": {"sizes": "1K" if rank else "2K"},

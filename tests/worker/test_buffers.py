@@ -10,6 +10,7 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Cpu
 
 RANKS, ROOT, COUNT = 3, 1, 100
 PLAN = Plan(
@@ -20,7 +21,7 @@ CASES = tuple(case for case in PLAN.cases() if case.status == READY)
 
 
 def arena(rank: int, cases: tuple[Case, ...] = CASES) -> Arena:
-    return Arena(Communicator(rank, RANKS, torch.device("cpu")), cases)
+    return Arena(Communicator(rank, RANKS, Cpu()), cases)
 
 
 def offset(buffers: Buffers) -> int:

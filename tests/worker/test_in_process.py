@@ -81,7 +81,7 @@ def test_nothing_is_left_behind(said: Said, name: str) -> None:
 
 
 def test_memory_is_given_back(said: Said) -> None:
-    # Five calls that each kept their buffer of 8 MiB would keep 40 MiB; malloc may keep one.
+    # Three calls that each kept their buffer of 8 MiB would keep 24 MiB; malloc may keep one.
     assert max(of_rank["grown"]["mib"] for of_rank in said) < 16
 
 

@@ -10,6 +10,7 @@ import torch
 
 from commbench.host.cpu_counters import FIELDS, UNKNOWN, CpuCounters
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Cpu
 from commbench.worker.measure import back_to_back, loop_overhead_s, time_batch, timed_loop
 from commbench.worker.timers import HostTimer
 from commbench.worker.watchdog.rank_state import ITERATION, open_state
@@ -46,7 +47,7 @@ def test_an_isolated_iteration_is_the_call_itself() -> None:
 
 def clock() -> HostTimer:
     """The clock of a rank that is alone; nothing is aligned."""
-    timer = HostTimer(Communicator(0, 1, torch.device("cpu")))
+    timer = HostTimer(Communicator(0, 1, Cpu()))
     timer.align = lambda: None
     return timer
 
@@ -56,11 +57,13 @@ def test_a_batch_has_a_duration_and_a_start_for_each_iteration_and_counters() ->
     found = time_batch(
         clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_state(None, 0)
     )
-    assert {(part.dtype, part.dim()) for part in found} == {(torch.int64, 1)}
-    assert [len(part) for part in found] == [5, 5, len(FIELDS)]
+    *parts, enqueue = found
+    assert enqueue is None
+    assert {(part.dtype, part.dim()) for part in parts} == {(torch.int64, 1)}
+    assert [len(part) for part in parts] == [5, 5, len(FIELDS)]
     assert collecting == [False] * 5
     assert gc.isenabled()
-    durations, starts, counters = (part.tolist() for part in found)
+    durations, starts, counters = (part.tolist() for part in parts)
     assert min(durations) > 0
     assert starts == sorted(starts)
     elapsed, queued, switches, throttled, stolen = counters

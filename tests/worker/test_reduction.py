@@ -91,6 +91,18 @@ def test_without_a_common_clock_nothing_is_said_of_coming_and_going() -> None:
     assert (batch.entry_skew_s, batch.operation_s) == (None, None)
     assert (batch.rank_behind_s, batch.last_in) == ((), ())
     assert (batch.samples_s, batch.rank_medians_s) == (us(50, 54, 60), us(50, 48, 40))
+    # The fastest of each iteration: 40, 48, 37.
+    assert batch.fastest_rank_s == pytest.approx(40 * US)
+    assert (batch.enqueue_s, batch.late_iterations) == (None, None)
+
+
+def test_of_a_device_the_slowest_host_and_the_most_late_iterations_are_kept() -> None:
+    queued = [
+        samples._replace(enqueue=torch.tensor(enqueue))
+        for samples, enqueue in zip(THREE, ((9_000, 2), (20_000, 0), (15_000, 1)), strict=True)
+    ]
+    batch = reduced(*queued, base_ns=None)
+    assert (batch.enqueue_s, batch.late_iterations) == (pytest.approx(20 * US), 2)
 
 
 def test_durations_of_a_pipelined_iteration_are_per_call_and_its_skew_is_not() -> None:
@@ -152,6 +164,7 @@ def gathered_formula(samples: Sequence[LocalSamples], calls: int, on_one_clock: 
         "entry_skew_s": seconds(medians(late.amax(dim=0, keepdim=True)))[0],
         "operation_s": seconds(medians(together), calls)[0],
     }
+    fastest = seconds(medians(durations.amin(dim=0, keepdim=True)), calls)[0]
     counters = torch.stack([found.counters for found in samples]).amax(dim=0).tolist()
     return Batch(
         samples_s=seconds(durations.amax(dim=0), calls),
@@ -161,7 +174,7 @@ def gathered_formula(samples: Sequence[LocalSamples], calls: int, on_one_clock: 
             name: value if name == "switches" else None if value == UNKNOWN else value * 1e-9
             for name, value in zip(FIELDS, counters, strict=True)
         },
-        **(skew if on_one_clock else {}),
+        **(skew if on_one_clock else {"fastest_rank_s": fastest}),
     )
 
 

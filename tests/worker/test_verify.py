@@ -19,6 +19,7 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Cpu
 from commbench.worker.verification_data import PERIOD, VerificationData
 from commbench.worker.verify import CHUNK_PERIODS, compare, fill, inspect, verify
 
@@ -196,7 +197,7 @@ def test_comparing_64_mib_takes_less_than_16_mib_more() -> None:
 
 def ranks_of(case: Case, ranks: int) -> list[Buffers]:
     """The buffers of every rank, all in this process; there is no group."""
-    return [Arena(Communicator(rank, ranks, CPU), (case,)).buffers(case) for rank in range(ranks)]
+    return [Arena(Communicator(rank, ranks, Cpu()), (case,)).buffers(case) for rank in range(ranks)]
 
 
 def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> None:
@@ -299,7 +300,7 @@ def test_an_operation_that_does_nothing_is_found_out(dtype: str) -> None:
             if not case.dtype:
                 continue
             wrong = [
-                verify(case, buffers, 11, lambda: None, lambda: None).wrong
+                verify(case, buffers, 11, lambda: None, Cpu()).wrong
                 for buffers in ranks_of(case, ranks)
             ]
             assert sum(wrong) > case.count / 2, case.name
@@ -312,7 +313,7 @@ def test_leftovers_of_the_last_check_are_never_taken_for_a_result() -> None:
             everyone, _ = run_by_hand(case, 2, seed_offset=11)
             for buffers in everyone:
                 if buffers.receive.numel():
-                    assert verify(case, buffers, 11, lambda: None, lambda: None).wrong > 0
+                    assert verify(case, buffers, 11, lambda: None, Cpu()).wrong > 0
 
 
 def test_the_call_is_made_once_on_fresh_data_and_waited_for() -> None:
@@ -320,14 +321,18 @@ def test_the_call_is_made_once_on_fresh_data_and_waited_for() -> None:
     (buffers,) = ranks_of(case, 1)
     happened = []
 
+    class RecordedCpu(Cpu):
+        def synchronize(self) -> None:
+            happened.append(("synchronize", 0))
+
     def call() -> None:
         happened.append(("call", int(buffers.send.sum())))
         buffers.receive.copy_(buffers.send)
 
-    verdict = verify(case, buffers, 0, call, lambda: happened.append(("finish", 0)))
+    verdict = verify(case, buffers, 0, call, RecordedCpu())
     first = happened.copy()
-    verify(case, buffers, 1000, call, lambda: happened.append(("finish", 0)))
+    verify(case, buffers, 1000, call, RecordedCpu())
     assert (verdict.wrong, verdict.first) == (0, None)
     assert verdict.seconds > 0
-    assert [name for name, _ in happened] == ["call", "finish"] * 2
-    assert happened[2] != first[0]
+    assert [name for name, _ in happened] == ["synchronize", "call", "synchronize"] * 2
+    assert happened[4] != first[1]

@@ -11,14 +11,14 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError, first_line, from_wire, to_wire
+from commbench.errors import CommbenchError, first_line, from_wire, reason_of, to_wire
 
 CONNECTION_MESSAGES = (
     "closed by peer", "reset by peer", "broken pipe", "timed out", "timeout", "socket closed",
-    "connection refused", "connection was closed", "remote process exited",
-    "unhandled system error",
+    "connection refused", "connection was closed", "remote process exited", "closed by remote peer",
 )  # fmt: skip
 """What torch's backends print when another rank, or the link to it, is gone."""
+NCCL_SYSTEM_ERROR = "unhandled system error"
 LOST_RANK_HINT = "see what it says itself, its host's logs, and the link to it"
 LAST_LINES = 6
 
@@ -29,7 +29,7 @@ class RankFailure(NamedTuple):
     rank: int
     host: str
     text: str
-    """Its type and first line."""
+    """Its type and the reason."""
     is_secondary: bool
     """Most likely the end of another rank was the cause."""
     lost_ranks: str = ""
@@ -40,11 +40,13 @@ class RankFailure(NamedTuple):
 
 def make_failure(error: BaseException, rank: int, host: str) -> RankFailure:
     """The failure that an exception means."""
-    line = first_line(error)
-    is_secondary = isinstance(error, RuntimeError | OSError) and any(
-        message in line.lower() for message in CONNECTION_MESSAGES
+    line, reason = first_line(error), reason_of(error)
+    text = f"{line} {reason}".lower()
+    is_secondary = isinstance(error, RuntimeError | OSError) and (
+        any(message in text for message in CONNECTION_MESSAGES)
+        or (NCCL_SYSTEM_ERROR in text and reason == line)  # NCCL does not say which
     )
-    return RankFailure(rank, host, f"{type(error).__name__}: {line}", is_secondary)
+    return RankFailure(rank, host, f"{type(error).__name__}: {reason}", is_secondary)
 
 
 def record_failure(scratch_dir: Path, failure: RankFailure) -> None:

@@ -15,7 +15,13 @@ from commbench.worker.watchdog.heartbeats import Heartbeat
 from commbench.worker.watchdog.rank_state import DONE
 
 SLOWEST_BPS = 10e6
-"""Bytes per second that any operation is expected to reach."""
+"""Bytes per second that any operation is expected to reach, before one of the run was timed."""
+CHECK_PASSES = 4
+"""How often a check goes through the bytes of a case: fill, poison, call, compare."""
+SLOWER_THAN_CHECKED = 3.0
+"""An operation is expected to take at most so many times as long as when it was checked."""
+SLOWER_THAN_BEFORE = 10.0
+"""A check is expected to be at most so many times slower, per byte, than the slowest before it."""
 STOPPED, STOPPED_ALL = "answers no more", "answer no more"
 
 Heartbeats = Mapping[int, Heartbeat]
@@ -43,9 +49,16 @@ class LostRanks(NamedTuple):
         return RankError(self.message, LOST_RANK_HINT, is_reporter=self.is_reporter)
 
 
-def allowed_s(timeout_s: float, bytes_: int) -> float:
-    """How long a rank may make no progress: --timeout, and its bytes at SLOWEST_BPS."""
-    return timeout_s + bytes_ / SLOWEST_BPS
+def longest_check_s(size_bytes: int, slowest_bps: float = 0.0) -> float:
+    """How long checking a case may take beside --timeout; `slowest_bps` is the lowest rate that an
+    earlier check has seen, in bytes per second, 0 where there was none."""
+    return CHECK_PASSES * size_bytes / max(SLOWEST_BPS, slowest_bps / SLOWER_THAN_BEFORE)
+
+
+def longest_iteration_s(size_bytes: int, calls: int, checked_s: float) -> float:
+    """How long an iteration of so many calls may take beside --timeout. `checked_s` is how long the
+    call took that was checked, 0 where none was."""
+    return calls * (SLOWER_THAN_CHECKED * checked_s or size_bytes / SLOWEST_BPS)
 
 
 def find_silent(first: Heartbeats, second: Heartbeats) -> list[int]:
@@ -104,8 +117,8 @@ def make_hang_error(
     ]
     return RankError(
         "; ".join(clauses),
-        f"an operation may take --timeout ({timeout_s:g} s) and its bytes at "
-        f"{SLOWEST_BPS / 1e6:g} MB/s; look first at the host and the link of who is named first",
+        f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
+        "long as in its check; look first at the host and the link of the rank that is named first",
         "\n".join(stacks),
     )
 

@@ -19,6 +19,7 @@ from commbench.spec.case import Case
 PHASES = (
     "starting",
     "joining the others",
+    "making the communicator",
     "trying every operation once",
     "measuring how fast the hosts' links are",
     "waiting for rank 0's word",
@@ -29,9 +30,8 @@ PHASES = (
     "done",
 )
 """What a rank does, in the order in which it does it between two commands of rank 0."""
-STARTING, JOINING, TRYING, PROBING, WAITING, CHECKING, MEASURING, HANDING_IN, LEAVING, DONE = range(
-    len(PHASES)
-)
+STARTING, JOINING, CONNECTING, TRYING, PROBING, WAITING = range(6)
+CHECKING, MEASURING, HANDING_IN, LEAVING, DONE = range(6, len(PHASES))
 PHASES_OF_A_CASE = (CHECKING, MEASURING, HANDING_IN)
 
 StateBuffer = memoryview
@@ -51,8 +51,9 @@ class RankState(NamedTuple):
     """The index of the case that is, or was last, checked or measured."""
     iteration: int = 0
     iterations: int = 0
-    bytes: int = 0
-    """Moved by the operations between two changes of `progress`."""
+    expected_ms: int = 0
+    """The longest that the operations between two changes of `progress` may take, beside --timeout.
+    """
     still_ms: int = 0
     """Time since `progress` changed, as the watchdog measures it."""
     previous_phase: int = STARTING
@@ -76,9 +77,8 @@ class RankState(NamedTuple):
         return f"{PHASES[self.phase]} of {name}" if self.phase == HANDING_IN else f"checking {name}"
 
 
-PID, HEARTBEATS, STEP, PHASE, CASE, ITERATION, ITERATIONS, BYTES, STILL_MS, PREVIOUS_PHASE = range(
-    len(RankState._fields)
-)
+PID, HEARTBEATS, STEP, PHASE, CASE, ITERATION, ITERATIONS = range(7)
+EXPECTED_MS, STILL_MS, PREVIOUS_PHASE = range(7, len(RankState._fields))
 _SIZE = 8 * len(RankState._fields)
 
 
@@ -92,13 +92,17 @@ def open_state(scratch_dir: Path | None, rank: int) -> StateBuffer:
 
 
 def set_phase(
-    state: StateBuffer, phase: int, case: int | None = None, iterations: int = 0, bytes_: int = 0
+    state: StateBuffer,
+    phase: int,
+    case: int | None = None,
+    iterations: int = 0,
+    expected_s: float = 0.0,
 ) -> None:
     """Record what the rank does from now on; without a case, the last case stays recorded."""
     state[PREVIOUS_PHASE] = state[PHASE]
     if case is not None:
         state[CASE] = case
-    state[ITERATION], state[ITERATIONS], state[BYTES] = 0, iterations, bytes_
+    state[ITERATION], state[ITERATIONS], state[EXPECTED_MS] = 0, iterations, round(expected_s * 1e3)
     state[PHASE] = phase
 
 

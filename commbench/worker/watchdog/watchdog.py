@@ -23,7 +23,7 @@ from commbench.worker.context import RankContext
 from commbench.worker.watchdog import hang_analysis, rank_state
 from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT
-from commbench.worker.watchdog.hang_analysis import Heartbeats, LostRanks, allowed_s
+from commbench.worker.watchdog.hang_analysis import Heartbeats, LostRanks
 from commbench.worker.watchdog.heartbeats import (
     Heartbeat,
     HeartbeatStore,
@@ -103,6 +103,21 @@ class Watchdog:
     def publish_failure(self, failure: str) -> None:
         self._publish(failure=failure)
 
+    def report_failure(self, failure: str) -> bool:
+        """Publish a failure that other ranks may have too, at the same time. Returns whether this
+        rank is to report it: the lowest that has one."""
+        self._publish(failure=failure)
+        if not self._context.is_external:
+            return True  # the launcher chooses
+        with self._diagnosing:
+            self._store.report_lost_rank()
+            self._is_diagnosed = True
+            time.sleep(self._delays.listen_s)
+            failed = [rank for rank, found in self._store.read().items() if found.failure]
+            is_reporter = self._rank == min(failed, default=self._rank)
+            time.sleep(self._delays.stay_s)
+        return is_reporter
+
     def find_lost_ranks(self) -> LostRanks:
         """Which ranks ended, after torch has reported a lost connection; takes `listen_s`."""
         with self._diagnosing:
@@ -138,7 +153,8 @@ class Watchdog:
             self._publish()
             if self._context.is_external and self._store.has_lost_rank:
                 self._follow_report()
-            if stalled_s > allowed_s(self._plan.timeout_s, self.state[rank_state.BYTES]):
+            expected_s = self.state[rank_state.EXPECTED_MS] / 1e3
+            if stalled_s > self._plan.timeout_s + expected_s:
                 self._end_hang()
 
     def _publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:

@@ -7,10 +7,11 @@ import pytest
 from commbench.spec.plan import Plan
 from commbench.worker.watchdog.hang_analysis import (
     LostRanks,
-    allowed_s,
     diagnose_hang,
     diagnose_lost_ranks,
     format_ranks,
+    longest_check_s,
+    longest_iteration_s,
     make_hang_error,
 )
 from commbench.worker.watchdog.heartbeats import Heartbeat
@@ -96,9 +97,23 @@ def test_consecutive_ranks_are_written_as_a_range(numbers: list[int], text: str)
     assert format_ranks(numbers) == text
 
 
-def test_large_operations_may_take_longer() -> None:
-    assert allowed_s(2.0, 0) == 2.0
-    assert allowed_s(2.0, 1 << 30) == pytest.approx(109.4, abs=0.1)
+@pytest.mark.parametrize("checked_s", [20e-6, 1e-3, 0.5, 40.0])
+@pytest.mark.parametrize("size", [8 << shift for shift in range(0, 32, 4)])
+def test_a_hang_is_seen_after_the_timeout_and_three_times_what_the_check_took(
+    size: int, checked_s: float
+) -> None:
+    assert longest_iteration_s(size, 1, checked_s) == pytest.approx(3 * checked_s)
+    assert longest_iteration_s(size, 10, checked_s) == pytest.approx(30 * checked_s)
+
+
+def test_without_a_check_the_bytes_tell_how_long_an_operation_may_take() -> None:
+    assert longest_iteration_s(1 << 30, 1, 0.0) == pytest.approx(107.4, abs=0.1)
+    assert longest_check_s(1 << 30) == pytest.approx(429.5, abs=0.1)
+
+
+def test_a_check_may_be_ten_times_slower_than_the_slowest_before() -> None:
+    assert longest_check_s(16 << 30, slowest_bps=100e9) == pytest.approx(6.87, abs=0.01)
+    assert longest_check_s(16 << 30, slowest_bps=1.0) == longest_check_s(16 << 30)
 
 
 DOING = "last seen measuring all_reduce float32 sum in_place 64 MiB, iteration 13 of 50"

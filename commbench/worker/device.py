@@ -1,0 +1,184 @@
+"""The device of a rank: what is needed of a CPU or an accelerator.
+
+An accelerator runs what it is given later, in the order of its stream; a CPU runs it at once.
+DEVICES is the one place where a kind of device is known.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from commbench.host.cgroup import read_free_bytes
+
+SPIN_CYCLES = 1_000_000
+"""Cycles of the spin whose duration tells how many of them a second has."""
+
+
+class Event(Protocol):
+    """A point in the stream of an accelerator."""
+
+    def record(self) -> None:
+        """Mark the current end of the stream."""
+
+    def query(self) -> bool:
+        """Whether the device has come to that point."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has come to that point."""
+
+    def elapsed_time(self, end: Any) -> float:
+        """Milliseconds from this event to `end`; the device has come to both."""
+
+
+class Device(Protocol):
+    """The device that one rank measures."""
+
+    torch_device: torch.device
+    """Where its tensors are."""
+    is_async: bool
+    """Whether it runs later what it is given, in the order of a stream."""
+    name: str
+    """Such as `cpu` or `cuda:0 NVIDIA H200`."""
+    uuid: str
+    """Identifies it among all devices of its host, also where a rank sees only some of them; empty
+    for a CPU."""
+    pci_bus_id: str
+    """Such as `0000:1b:00.0`; empty where it is unknown."""
+
+    def synchronize(self) -> None:
+        """Wait until it has finished all that it was given."""
+
+    def free_bytes(self) -> int | None:
+        """Bytes of memory that processes can still take; None where that is unknown."""
+
+    def make_event(self) -> Event:
+        """A new event; only where `is_async`."""
+
+    def spin(self, seconds: float) -> None:
+        """Keep the stream busy for about that long; returns at once. Without effect where torch
+        has no such kernel for this device."""
+
+    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
+        """A function that runs `call` in the order of the stream."""
+
+    def release_cached_memory(self) -> None:
+        """Give back memory that torch keeps for later allocations."""
+
+
+class Cpu:
+    """The host's processor and memory."""
+
+    torch_device = torch.device("cpu")
+    is_async = False
+    name = "cpu"
+    uuid = pci_bus_id = ""
+
+    def synchronize(self) -> None:
+        pass
+
+    def free_bytes(self) -> int | None:
+        return read_free_bytes()
+
+    def make_event(self) -> Event:
+        raise NotImplementedError("a CPU has no events")
+
+    def spin(self, seconds: float) -> None:
+        pass
+
+    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
+        return call
+
+    def release_cached_memory(self) -> None:
+        pass
+
+
+class Accelerator:
+    """A GPU, through torch's module for its kind, such as torch.cuda."""
+
+    is_async = True
+
+    def __init__(self, kind: str, index: int) -> None:
+        """Make it the current device of this process."""
+        self.torch_device = torch.device(kind, index)
+        self._module = torch.get_device_module(kind)
+        self._module.set_device(index)
+        properties = self._module.get_device_properties(index)
+        self.name = f"{self.torch_device} {self._module.get_device_name(index)}"
+        self.pci_bus_id = _pci_bus_id(properties)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # where torch knows no other identity
+        self.uuid = str(getattr(properties, "uuid", "")) or self.pci_bus_id or f"{visible}:{index}"
+        self._cycles_per_s = 0.0
+
+    def synchronize(self) -> None:
+        self._module.synchronize()
+
+    def free_bytes(self) -> int | None:
+        return int(self._module.mem_get_info(self.torch_device)[0])
+
+    def make_event(self) -> Event:
+        return self._module.Event(enable_timing=True)  # type: ignore[no-any-return]
+
+    def spin(self, seconds: float) -> None:
+        sleep = getattr(self._module, "_sleep", None)
+        if sleep is None:
+            return
+        if not self._cycles_per_s:
+            self._cycles_per_s = self._measure_clock(sleep)
+        sleep(round(seconds * self._cycles_per_s))
+
+    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
+        return call  # torch queues it in the current stream
+
+    def release_cached_memory(self) -> None:
+        self._module.empty_cache()
+
+    def _measure_clock(self, sleep: Callable[[int], object]) -> float:
+        """Cycles per second, after the first spin has raised the clock of an idle device."""
+        for _ in range(2):
+            self.synchronize()
+            began = time.perf_counter()
+            sleep(SPIN_CYCLES)
+            self.synchronize()
+            seconds = time.perf_counter() - began
+        return SPIN_CYCLES / seconds
+
+
+def _pci_bus_id(properties: Any) -> str:
+    """Domain, bus and device as NCCL and nvidia-smi print them. Torch has them since 2.8."""
+    try:
+        numbers = (getattr(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
+        return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
+    except AttributeError:
+        return ""
+
+
+class DeviceKind(NamedTuple):
+    """A value of --device."""
+
+    number: Callable[[], int]
+    """How many of them this process sees. Does not initialise them: ranks can be forked after."""
+    open: Callable[[int], Device]
+    """Make the one with that index the device of this process."""
+
+
+def _count(kind: str) -> int:
+    module = getattr(torch, kind, None)
+    return int(module.device_count()) if module else 0
+
+
+DEVICES = {
+    "cpu": DeviceKind(lambda: 1, lambda _: Cpu()),
+    "cuda": DeviceKind(partial(_count, "cuda"), partial(Accelerator, "cuda")),
+    "xpu": DeviceKind(partial(_count, "xpu"), partial(Accelerator, "xpu")),
+}
+
+
+def open_device(kind: str, local_rank: int) -> Device:
+    """The device of the rank with that number on its host."""
+    return DEVICES[kind].open(local_rank % DEVICES[kind].number())

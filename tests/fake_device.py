@@ -1,0 +1,196 @@
+"""A stand-in for an accelerator: its stream is a thread, its kernels are real operations of gloo.
+
+It has events, a spin, memory of its own and a UUID, and queueing an operation costs the host time,
+as on a GPU. It is put into DEVICES before commbench runs; torch.distributed stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+VARIABLE = "COMMBENCH_FAKE_DEVICE"
+"""Variable with the fields of a Fake, as JSON."""
+
+
+class Fake(NamedTuple):
+    """What the devices of all ranks are like."""
+
+    uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
+    """The device of each local rank."""
+    visible: int = 2
+    """How many devices a rank sees."""
+    free_bytes: int = 1 << 30
+    enqueue_s: float = 100e-6
+    """What queueing anything costs the host."""
+    first_call_s: float = 0.0
+    """How much longer the first operation of each kind and size takes: it makes connections."""
+    fill_s: float = 0.0
+    """How long it takes to fill a buffer for a check."""
+    spins: bool = True
+    failing_ranks: tuple[int, ...] = ()
+    """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
+    failure: str = ""
+    """The text of that failure."""
+    corrupts_after: int = 0
+    """After so many operations the device changes the last element of each result; 0: never."""
+    hangs_after: int = 0
+    """After so many operations the device of rank 1 stands still; 0: never."""
+
+
+class Event:
+    """A point in the stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._reached = threading.Event()
+
+    def record(self) -> None:
+        reached = self._reached = threading.Event()
+        self._stream.put(lambda: self._note(reached))
+
+    def query(self) -> bool:
+        return self._reached.is_set()
+
+    def synchronize(self) -> None:
+        self._reached.wait()
+
+    def elapsed_time(self, end: Event) -> float:
+        return (end.time_s - self.time_s) * 1e3
+
+    def _note(self, reached: threading.Event) -> None:
+        self.time_s = time.perf_counter()
+        reached.set()
+
+
+class Stream:
+    """Runs what it is given in order, in a thread of its own."""
+
+    def __init__(self, enqueue_s: float) -> None:
+        self._enqueue_s = enqueue_s
+        self._queue: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def put(self, work: Callable[[], object]) -> None:
+        """Queue something, which costs the host time: it sleeps, for the thread needs a core."""
+        time.sleep(self._enqueue_s)
+        self._queue.put(work)
+
+    def synchronize(self) -> None:
+        """Wait until all is done; raise what failed since the last time."""
+        done = threading.Event()
+        self._queue.put(done.set)
+        done.wait()
+        if error := self._error:
+            self._error = None
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            work = self._queue.get()
+            try:
+                work()
+            except BaseException as error:
+                self._error = error
+
+
+class FakeDevice:
+    """The device of one rank."""
+
+    torch_device = torch.device("cpu")
+    is_async = True
+    pci_bus_id = ""
+
+    def __init__(self, index: int, fake: Fake | None = None) -> None:
+        self._fake = fake or read_fake()
+        self._rank = int(os.environ.get("RANK", "0"))
+        self._stream = Stream(self._fake.enqueue_s)
+        self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
+        self.name = f"fake:{index} {self.uuid}"
+        self._calls = 0
+        self._operations = 0
+        self._connected: set[object] = set()
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+
+    def free_bytes(self) -> int:
+        return self._fake.free_bytes
+
+    def make_event(self) -> Event:
+        return Event(self._stream)
+
+    def spin(self, seconds: float) -> None:
+        if self._fake.spins:
+            self._stream.put(lambda: time.sleep(seconds))
+
+    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
+        return lambda: self._stream.put(lambda: self._run(call))
+
+    def release_cached_memory(self) -> None:
+        pass
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        self._calls += 1
+        if self._calls == 1 and self._rank in self._fake.failing_ranks:
+            raise RuntimeError(self._fake.failure)
+        if not isinstance(call, partial):  # not an operation of a case
+            is_fill = getattr(call, "__qualname__", "").startswith("verify.")
+            time.sleep(self._fake.fill_s * is_fill)
+            call()
+            return
+        operation, (_, buffers) = call.func, call.args
+        self._operations += 1
+        if self._rank == 1 and self._operations == self._fake.hangs_after:
+            threading.Event().wait()
+        key = (operation, buffers.receive.numel())
+        if key not in self._connected:
+            self._connected.add(key)
+            time.sleep(self._fake.first_call_s)
+        call()
+        if 0 < self._fake.corrupts_after < self._operations:
+            buffers.receive[-1] += 1
+
+
+def read_fake() -> Fake:
+    """What the variable says."""
+    return Fake(**json.loads(os.environ[VARIABLE]))
+
+
+def install() -> None:
+    """Make the device known to commbench, here and in ranks that are forked from here."""
+    from commbench.spec.backends import BACKENDS
+    from commbench.worker.device import DEVICES, DeviceKind
+
+    gloo = BACKENDS["gloo"]
+    BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"))
+
+    def number() -> int:
+        fake = read_fake()
+        # A launcher sees all devices, a rank those that it was given.
+        return fake.visible if "LOCAL_RANK" in os.environ else len(set(fake.uuids))
+
+    DEVICES["fake"] = DeviceKind(number, FakeDevice)
+
+
+def program_text(fake: Fake) -> str:
+    """What the `program` fixture runs before commbench, so that `--device fake` is known."""
+    return (
+        "import os, sys\n"
+        f"os.environ[{VARIABLE!r}] = {json.dumps(fake._asdict())!r}\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from commbench.launch.process_setup import import_torch\n"
+        "import_torch()\n"
+        "import fake_device\n"
+        "fake_device.install()\n"
+    )

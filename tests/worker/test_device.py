@@ -1,0 +1,173 @@
+"""The whole way of a run on an accelerator, on a stand-in for the device and with real gloo ranks;
+and how errors of NCCL are read."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from commands import SHORT_DELAYS, Commbench, Ended
+from fake_device import Fake, FakeDevice, program_text
+
+from commbench.errors import reason_of
+from commbench.worker.communicator import Communicator
+from commbench.worker.measure import timed_loop
+from commbench.worker.timers import DeviceEventTimer
+from commbench.worker.watchdog.error_files import make_failure
+from commbench.worker.watchdog.rank_state import open_state
+
+ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots")
+SHM = (
+    "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error "
+    "(run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclSystemError: System call "
+    "(e.g. socket, malloc) or external library call failed or device error. \nLast error:\n"
+    "Error while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)"
+)
+"""As torch prints it where /dev/shm is too small."""
+
+
+def run(program: Commbench, fake: Fake, *options: str, **variables: str) -> Ended:
+    return program(program_text(fake), *ON_FAKE, *options, **variables)
+
+
+@pytest.mark.parametrize("spins", [True, False])
+def test_a_duration_is_the_operations_and_not_the_hosts(spins: bool) -> None:
+    device = FakeDevice(0, Fake(enqueue_s=2e-3, spins=spins))
+    timer = DeviceEventTimer(Communicator(0, 1, device))
+    timer._aligner = device.in_stream(lambda: None)
+    timer._spin_s = 20e-3
+    call = device.in_stream(lambda: time.sleep(4e-3))
+    timed_loop(call, timer.align, *timer.prepare(8), 8, open_state(None, 0))
+    shortest_s = min(timer.collect()[0]) * 1e-9
+    host = timer.host_times()
+    assert host
+    assert min(host.enqueue_ns) > 4e6  # the call and the event after it
+    # Without the spin the device waits for the host between the first event and the call.
+    assert (4e-3 <= shortest_s < 5.5e-3) == spins
+    assert (sum(host.is_late) < 2) == spins
+
+
+def test_a_device_that_spins_is_not_launch_bound(program: Commbench) -> None:
+    ended = run(program, Fake(enqueue_s=0.1e-3), "--sizes", "1K", "--iters", "20")
+    assert ended.code == 0, ended.err
+    header, batches = ended.journal()[0], ended.batches(0)
+    assert sum(batch["late_iterations"] for batch in batches) < 10
+    # Events follow each other on the device at once, whatever the host needs to record them.
+    assert header["overhead_s"] < 0.1e-3
+
+
+def test_a_device_that_cannot_spin_is_launch_bound_and_the_row_says_so(program: Commbench) -> None:
+    fake = Fake(enqueue_s=3e-3, spins=False)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "20")
+    assert ended.code == 0, ended.err
+    assert sum(batch["late_iterations"] for batch in ended.batches(0)) > 10
+    assert "launch_bound" in ended.rows()[0]["warnings"]
+
+
+def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commbench) -> None:
+    fake = Fake(visible=1, free_bytes=3 << 20)
+    ended = run(program, fake, "--sizes", "2M", "--iters", "4")
+    assert ended.code == 0, ended.err
+    header = ended.journal()[0]
+    assert not header["gpu_shared"]
+    assert not any(name.startswith("NCCL_") for name in header["environment"]["variables"])
+    assert [rank["device_uuid"] for rank in header["ranks"]] == ["GPU-0", "GPU-1"]
+    # 2 MiB per rank fit into the 3 MiB of each device; both together would not.
+    assert [row["status"] for row in ended.rows()] == ["ok"]
+
+
+def test_ranks_on_the_same_gpu_share_it_and_its_memory(program: Commbench) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20)
+    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
+    assert ended.code == 0, ended.err
+    header = ended.journal()[0]
+    assert header["gpu_shared"]
+    assert header["environment"]["variables"]["NCCL_HOSTID"] == "commbench-rank0"
+    assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1,)])
+def test_a_communicator_that_cannot_be_made_is_the_environments_fault(
+    program: Commbench, ranks: tuple[int, ...]
+) -> None:
+    ended = run(program, Fake(failing_ranks=ranks, failure=SHM), "--sizes", "1K", **SHORT_DELAYS)
+    assert ended.code == 3
+    error, hint = ended.err.splitlines()[-2:]
+    assert error.startswith(f"error: rank {ranks[0]} on ")
+    assert "could make no gloo communicator" in error
+    assert "Error while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)" in error
+    assert "commbench doctor" in hint
+
+
+def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
+    program: Commbench,
+) -> None:
+    fake = Fake(first_call_s=0.2, fill_s=0.2)
+    ended = run(program, fake, "--sizes", "1K", "--timing", "both")
+    assert ended.code == 0, ended.err
+    isolated, pipelined = ended.cases()
+    first, second = (ended.batches(case["case"]["index"])[0] for case in (isolated, pipelined))
+    assert min(first["warmup"], second["warmup"]) > 1
+    assert second["calls"] > 4
+
+
+def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench) -> None:
+    ended = run(program, Fake(corrupts_after=12), "--sizes", "1K", "--iters", "30")
+    assert ended.code == 5
+    (case,) = ended.cases()
+    assert case["status"] == "wrong"
+    assert case["wrong"] > 0
+    assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 30
+
+
+def test_a_hang_is_seen_soon_whatever_is_queued(program: Commbench) -> None:
+    # At 10 MB/s the bytes of these queued iterations alone would take minutes.
+    fake = Fake(hangs_after=30)
+    ended = run(
+        program, fake, "--sizes", "16M", "--iters", "100", "--timeout", "2", **SHORT_DELAYS
+    )  # fmt: skip
+    assert ended.code == 4
+    assert "measuring all_reduce" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "is_secondary"),
+    [
+        (
+            SHM,
+            "NCCL unhandled system error: Error while creating shared memory segment "
+            "/dev/shm/nccl-LeXlEJ (size 9637888)",
+            False,
+        ),
+        (
+            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, invalid usage "
+            "(run with NCCL_DEBUG=WARN for details), NCCL version 2.26.5\nncclInvalidUsage: This "
+            "usually reflects invalid usage of NCCL library.\nLast error:\n"
+            "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 6000",
+            "NCCL invalid usage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device "
+            "6000",
+            False,
+        ),
+        (
+            "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, remote "
+            "process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A "
+            "call failed possibly due to a network error or a remote process exiting prematurely."
+            "\nLast error:\nNET/IB: Got completion from peer 10.0.0.7<41234> with status=12",
+            "NCCL remote process exited or there was a network error: NET/IB: Got completion from "
+            "peer 10.0.0.7<41234> with status=12",
+            True,
+        ),
+        (SHM.partition("\nncclSystemError")[0], SHM.partition("\nncclSystemError")[0], True),
+        ("first\nsecond", "first", False),
+    ],
+)
+def test_of_nccls_errors_what_nccl_itself_says_is_kept(
+    error: str, reason: str, is_secondary: bool
+) -> None:
+    assert reason_of(RuntimeError(error)) == reason
+    failure = make_failure(RuntimeError(error), 3, "node7")
+    assert (failure.text, failure.is_secondary) == (f"RuntimeError: {reason}", is_secondary)
+
+
+def test_an_error_without_a_message_is_its_type() -> None:
+    assert reason_of(RuntimeError("")) == "RuntimeError"
