@@ -168,7 +168,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
         ("--env NCCL_AGLO=RING,TREE --sizes 1K", 2,
          "--env NCCL_AGLO: nothing in torch or its backends is known to read NCCL_AGLO"),
         ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
-         "--launches does not go with a sweep"),
+         "--launches cannot be used in a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
         ("--vary cpu-mode=quiet,plain --nonsense", 2, "No such option: --nonsense"),
         ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
