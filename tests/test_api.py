@@ -84,8 +84,9 @@ def python(where: Path, *arguments: str, stdin: str = "") -> tuple[Any, str]:
 
 
 def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (path, cases, is_loaded, caught), err = python(tmp_path, "script.py")
+    ended = start_command(tmp_path, program=SCRIPT).finish()
+    assert ended.code == 0, ended.err
+    (path, cases, is_loaded, caught), err = json.loads(ended.out), ended.err
     assert (cases, is_loaded) == (2, True)
     assert caught == ["UnavailableError", None]
     assert all(line.startswith("[") and " %] about " in line for line in err.splitlines()), err
@@ -93,10 +94,15 @@ def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
     assert read_run(tmp_path / path).header.plan.seed == 5
 
 
-@pytest.mark.parametrize(
-    "how", [*(pytest.param(how, marks=pytest.mark.full) for how in ("script", "-c")), "stdin"]
-)
-def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: str) -> None:
+def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path) -> None:
+    ended = start_command(tmp_path, program=WITH_TORCH_AND_THREADS).finish()
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out) == ["ok", 2, "__main__"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["script", "-c", "stdin"])
+def test_so_they_do_whatever_python_is_given(tmp_path: Path, how: str) -> None:
     (tmp_path / "script.py").write_text(WITH_TORCH_AND_THREADS)
     arguments = {"script": ["script.py"], "-c": ["-c", WITH_TORCH_AND_THREADS], "stdin": ["-"]}
     found, _ = python(tmp_path, *arguments[how], stdin=WITH_TORCH_AND_THREADS)
