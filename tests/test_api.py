@@ -199,6 +199,8 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["busbw.png", "time.png"]
     assert [file.name for file in commbench.plot(one)] == ["busbw.png", "time.png"]
     assert [file.name for file in commbench.load(one).plot()] == ["busbw-2.png", "time-2.png"]
+    assert commbench.plot(one, output=tmp_path / "x.svg", peak="10GB/s") == [tmp_path / "x.svg"]
+    assert "peak 10 GB/s" in (tmp_path / "x.svg").read_text()
     with pytest.raises(UsageError, match="there is no run to plot"):
         commbench.plot()
 
@@ -283,7 +285,7 @@ def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
 def test_another_tools_file_is_loaded_and_what_is_no_run_refused(tmp_path: Path) -> None:
     log = DATA / "nccl-tests" / "nccl_allreduce.log"
     assert len(commbench.load(log, op="all_reduce").frame()) > 5
-    with pytest.raises(UsageError, match="does not tell which operation"):
+    with pytest.raises(UsageError, match="does not contain the operation"):
         commbench.load(log)
     with pytest.raises(RecordsError, match="there is no file, folder or run"):
         commbench.load(tmp_path / "nowhere")

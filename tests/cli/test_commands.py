@@ -32,11 +32,11 @@ REFUSED = {
     ),
     "run --sizes 1G-1K": (
         2,
-        "error: the range 1G-1K runs backwards\nhint: write 1K-1G\n",
+        "error: the range 1G-1K is reversed\nhint: write 1K-1G\n",
     ),
     "run --sizes 1K -b 8": (
         2,
-        "error: --sizes and -b both say what to measure\n"
+        "error: --sizes and -b both choose the sizes\n"
         "hint: write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests\n",
     ),
     "run --op reduce --root 2": (
@@ -101,8 +101,8 @@ REFUSED = {
     ),
     "run --nnodes 2": (
         2,
-        "error: 2 nodes need to know where to meet\n"
-        "hint: name node 0's host on each of them: --master-addr HOST\n",
+        "error: 2 nodes need the address of node 0\n"
+        "hint: give it on each node: --master-addr HOST\n",
     ),
     "run --label a/b": (
         2,
@@ -177,7 +177,7 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
     (tmp_path / "run").write_text("a file where the folder should be")
     ended = commbench("run", "--sizes", "1K", "--verbose")
     assert ended.code == 6
-    assert "error: cannot make the run folder run: File exists\n" in ended.err
+    assert "error: run is not a folder\n" in ended.err
     assert "ranks are" not in ended.err
 
 

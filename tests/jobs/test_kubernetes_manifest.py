@@ -107,7 +107,7 @@ MANIFEST = f"""\
 # Log:      kubectl logs -n bench -f -l jobset.sigs.k8s.io/jobset-name=commbench-ring,\
 batch.kubernetes.io/job-completion-index=0
 # Results:  /results/commbench-ring, in the claim kept, which must allow ReadWriteMany.
-# Again:    delete the job first, or take another --name; no results are overwritten.
+# Again:    delete the job first, or use another --name; results are never overwritten.
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata:
@@ -197,7 +197,7 @@ def test_no_resources_are_said_where_none_are_asked_for(kind: str) -> None:
 def test_results_outside_of_the_claim_are_refused() -> None:
     for folder in ("/data/x", "x", "/results", "/results/../x", "/results-2/x"):
         job = a_job(output=folder, words=("--output", folder))
-        with pytest.raises(UsageError, match="is not in the claim"):
+        with pytest.raises(UsageError, match="is outside the claim"):
             document(job=job, claim="kept")
         assert folder in containers(document(job=job))[0]["args"]
     assert document(job=a_job(output="/results/a/b"), claim="kept")
