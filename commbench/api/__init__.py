@@ -208,12 +208,14 @@ def smoke(
     started. What does not work is in `operations` and `error` of the result. Raises UsageError or
     UnavailableError where no rank can be started.
     """
+    from commbench.runner.process_state import restored_process_state
     from commbench.runner.smoke import plan_smoke, run_smoke
 
     given = {"backend": backend, "device": device, "timeout": timeout}
     plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
     notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
-    return run_smoke(plan)
+    with restored_process_state():
+        return run_smoke(plan)
 
 
 def environment() -> dict[str, Any]:
