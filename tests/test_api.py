@@ -95,7 +95,8 @@ def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path) -> None:
-    ended = start_command(tmp_path, program=WITH_TORCH_AND_THREADS).finish()
+    program = WITH_TORCH_AND_THREADS
+    ended = start_command(tmp_path, program=program, forks_ranks=True).finish()
     assert ended.code == 0, ended.err
     assert json.loads(ended.out) == ["ok", 2, "__main__"]
 
@@ -122,8 +123,8 @@ def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
         ({"op": "all_redcue"}, "unknown operation 'all_redcue'"),
         ({"iters": "many"}, "--iters cannot be 'many'"),
         ({"budget": 0}, "--budget 0 s is not above 0"),
-        ({"dry_run": True}, "--dry-run is an option of the command line only"),
-        ({"resume": "run", "output": "here"}, "--output does not go with --resume"),
+        ({"dry_run": True}, "--dry-run is for the command line only"),
+        ({"resume": "run", "output": "here"}, "--output cannot be used with --resume"),
     ],
 )
 def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
