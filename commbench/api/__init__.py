@@ -212,9 +212,9 @@ def smoke(
     from commbench.runner.smoke import plan_smoke, run_smoke
 
     given = {"backend": backend, "device": device, "timeout": timeout}
-    plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
-    notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
     with restored_process_state():
+        plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
+        notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
         return run_smoke(plan)
 
 
