@@ -21,7 +21,7 @@ HEAD = (
     "time_min_us,time_mean_us,time_p95_us,time_p99_us,time_max_us,algbw_GBps,busbw_GBps,"
     "busbw_ci_low_GBps,busbw_ci_high_GBps,entry_skew_us,slowest_rank,wrong,status,gpu_shared,"
     "calls,batches,launches,launch_min_us,launch_max_us,operation_us,stalled_share,queued_share,"
-    "switches_per_iteration,warnings,time_p5_us,time_p5_ci_low_us,time_p5_ci_high_us\n"
+    "switches_per_iteration,warnings,time_p5_us,time_p5_ci_low_us,time_p5_ci_high_us,launch_mode\n"
 )
 FIRST = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,1000,250,6,fixed,"
