@@ -8,56 +8,31 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Op, Ranks
-
-RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
+from commbench.cli.options import (
+    OUTPUT,
+    VERDICT,
+    Against,
+    AllowUnmatched,
+    Dtype,
+    MaxSlowdown,
+    MaxTime,
+    MinBusbw,
+    Op,
+    Ranks,
+    Rules,
+    Undecided,
+)
 
 
 def check(
     run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
-    against: str | None = Option(
-        None,
-        metavar="BASELINE",
-        help="The earlier run that --max-slowdown refers to.",
-        rich_help_panel=RULES,
-    ),
-    max_slowdown: list[str] | None = Option(
-        None,
-        metavar="[OP:][SIZES:]PERCENT",
-        help="How much slower than in BASELINE a row may be.  [default: 10% with --against]",
-        rich_help_panel=RULES,
-    ),
-    min_busbw: list[str] | None = Option(
-        None,
-        metavar="[OP:][SIZES:]GB/s",
-        help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.",
-        rich_help_panel=RULES,
-    ),
-    max_time: list[str] | None = Option(
-        None,
-        metavar="[OP:][SIZES:]TIME",
-        help="Longest time: all_reduce:-64K:80us.",
-        rich_help_panel=RULES,
-    ),
-    rules: Path | None = Option(
-        None,
-        metavar="FILE.toml",
-        help="Read rules from a file; docs/comparing.md shows one.",
-        rich_help_panel=RULES,
-    ),
-    undecided: str | None = Option(
-        None,
-        metavar="pass|fail",
-        help="What a row counts as whose interval contains the limit.  [default: pass if its "
-        "value is within the limit and other rows pass, else exit code 7]",
-        rich_help_panel=VERDICT,
-    ),
-    allow_unmatched: bool = Option(
-        False,
-        "--allow-unmatched",
-        help="Ignore rows that only one of the two runs has, and rules that match no row.",
-        rich_help_panel=VERDICT,
-    ),
+    against: Against = None,
+    max_slowdown: MaxSlowdown = None,
+    min_busbw: MinBusbw = None,
+    max_time: MaxTime = None,
+    rules: Rules = None,
+    undecided: Undecided = None,
+    allow_unmatched: AllowUnmatched = False,
     force: bool = Option(
         False,
         "--force",
@@ -91,26 +66,15 @@ def check(
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
-    from commbench.analysis.load import load
-    from commbench.compare.comparison import COMPARED
-    from commbench.gate.gate import CHECKED
-    from commbench.gate.rules import select_rules
     from commbench.gate.text import gate_text
-    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.table import runs_in_actions
     from commbench.results.files import write_new
-    from commbench.results.run_folder import find_run
 
-    limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
-    selected = select_rules(limits, rules, against is not None)
-    run_path = find_run(run, print_status)
-    baseline_path = find_run(against, print_status) if against is not None else None
-    hints = ImportHints(ranks, op, dtype)
-    baseline = load(baseline_path, COMPARED, hints) if baseline_path else None
     gate = api.check(
-        load(run_path, CHECKED, hints), selected, against=baseline, undecided=undecided,
-        allow_unmatched=allow_unmatched, force=force,
+        run, rules, against=against, max_slowdown=max_slowdown or (), min_busbw=min_busbw or (),
+        max_time=max_time or (), undecided=undecided, allow_unmatched=allow_unmatched, force=force,
+        ranks=ranks, op=op, dtype=dtype, notify=print_status,
     )  # fmt: skip
     print_result(gate_text(gate, verbose))
     if junit or runs_in_actions():
