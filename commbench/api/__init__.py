@@ -212,9 +212,9 @@ def smoke(
     from commbench.runner.smoke import plan_smoke, run_smoke
 
     given = {"backend": backend, "device": device, "timeout": timeout}
-    plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
-    notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
     with restored_process_state():
+        plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
+        notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
         return run_smoke(plan)
 
 
@@ -252,7 +252,8 @@ def job_script(
 def compare(
     a: AnyRun, b: AnyRun, *, tolerance: str | float = "5%", force: bool = False
 ) -> Comparison:
-    """Compare run `b` against run `a`, row by row: the ratio of times with its 95 % interval.
+    """Compare run `b` with run `a`: the ratio of times with its 95 % interval, for each row
+    (`rows`) and each range of sizes (`pooled`, in words `sentences`).
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
     as the same. Raises UsageError for one run that is named twice, for runs that have no row in
