@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from commbench.api import report as report
     from commbench.api import resume_sweep as resume_sweep
     from commbench.api import run as run
+    from commbench.api import smoke as smoke
     from commbench.api import sweep as sweep
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
@@ -48,6 +49,7 @@ _MODULES = {
     "export": "commbench.api",
     "import_results": "commbench.api",
     "explain": "commbench.api",
+    "smoke": "commbench.api",
     "doctor": "commbench.api",
     "environment": "commbench.api",
     "Run": "commbench.api",

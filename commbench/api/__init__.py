@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from commbench.gate.rules import Rule
     from commbench.jobs.kubernetes import KubernetesOptions
     from commbench.jobs.slurm import SlurmOptions
+    from commbench.runner.smoke import SmokeResult
 
 __all__ = [
     "Run",
@@ -63,6 +64,7 @@ __all__ = [
     "run",
     "run_options",
     "run_sweep",
+    "smoke",
     "sweep",
 ]
 
@@ -192,6 +194,30 @@ def doctor(
     return examine(options, start, notify)
 
 
+def smoke(
+    *,
+    backend: str | None = "gloo",
+    device: str | None = None,
+    nproc_per_node: int | None = None,
+    timeout: float = 60.0,
+    notify: Callable[[str], None] = ignore,
+) -> SmokeResult:
+    """Run every operation once with several dtypes and sizes, and check every result.
+
+    `timeout` is in seconds, for one collective. `notify` gets a line that says which ranks are
+    started. What does not work is in `operations` and `error` of the result. Raises UsageError or
+    UnavailableError where no rank can be started.
+    """
+    from commbench.runner.process_state import restored_process_state
+    from commbench.runner.smoke import plan_smoke, run_smoke
+
+    given = {"backend": backend, "device": device, "timeout": timeout}
+    with restored_process_state():
+        plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
+        notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
+        return run_smoke(plan)
+
+
 def environment() -> dict[str, Any]:
     """What this machine offers: versions, devices, backends, host facts and environment variables,
     without those that may hold secrets."""
@@ -259,18 +285,24 @@ def check(
     undecided: str | None = None,
     allow_unmatched: bool = False,
     force: bool = False,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
-    rows count as: "pass", "fail", or None (docs/comparing.md). Raises UsageError where there is no
-    rule, or run and baseline cannot be compared.
+    rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
+    are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
+    compared.
     """
     from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
     from commbench.gate.gate import CHECKED, check
     from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
+    from commbench.importers.hints import ImportHints
     from commbench.validation import choose
 
     if undecided is not None:
@@ -279,8 +311,9 @@ def check(
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         rules = select_rules(texts, Path(rules) if rules else None, against is not None)
-    checked = as_results(run, CHECKED)
-    baseline = None if against is None else as_results(against, COMPARED)
+    hints = ImportHints(ranks, op, dtype)
+    checked = as_results(run, CHECKED, notify, hints)
+    baseline = None if against is None else as_results(against, COMPARED, notify, hints)
     if baseline is not None:
         require_two_runs(checked, baseline)
     result = check(checked, rules, baseline, allow_unmatched, undecided or "")

@@ -67,7 +67,7 @@ def test_a_case_without_a_valid_time_has_a_row_with_its_status(tmp_path: Path) -
         ({"vary": {"iters": [1, 2]}}, UsageError, "--vary iters is not an option that can be"),
         ({"vary": {"nproc_per_node": ["two", 2]}}, UsageError, "--nproc-per-node cannot be 'two'"),
         ({"env": {"A B": ["1", "2"]}}, UsageError, "'A B' cannot be an environment variable"),
-        ({"env": {"OMP_NUM_THREADS": [1, 2]}, "launches": 2}, UsageError, "--launches cannot be used"),
+        ({"env": {"OMP_NUM_THREADS": [1, 2]}, "launches": 2}, UsageError, "--launches cannot be"),
         ({"env": {"OMP_NUM_THREADS": [1, 2]}, "rounds": 0}, UsageError, "--rounds is 0"),
         ({"env": {"OMP_NUM_THREADS": [1, 2]}, "export": "nccl-tuner", "backend": "gloo"},
          UnavailableError, "--export nccl-tuner needs the backend nccl"),
