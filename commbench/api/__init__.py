@@ -252,7 +252,8 @@ def job_script(
 def compare(
     a: AnyRun, b: AnyRun, *, tolerance: str | float = "5%", force: bool = False
 ) -> Comparison:
-    """Compare run `b` against run `a`, row by row: the ratio of times with its 95 % interval.
+    """Compare run `b` with run `a`: the ratio of times with its 95 % interval, for each row
+    (`rows`) and each range of sizes (`pooled`, in words `sentences`).
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
     as the same. Raises UsageError for one run that is named twice, for runs that have no row in

@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_written_is_refused_with_where_the_results_are(
     with pytest.raises(RecordsError) as refused:
         ResultsCsv(path.parent).write()
     assert refused.value.message == f"cannot write {path}: No such file or directory"
-    assert refused.value.hint == "the folder was removed or moved while the run went on"
+    assert refused.value.hint == "the folder was removed or moved during the run"
     (tmp_path / "results.csv.new").mkdir()
     with pytest.raises(RecordsError) as refused:
         ResultsCsv(tmp_path).write()
