@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
@@ -176,8 +175,11 @@ def _describe(runs: Sequence[LoadedRun]) -> str:
 
 
 def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
-    """The pictures as blocks. Pictures of one report have different names."""
-    return [Drawing(p.title, make_svg(p, re.sub("[^a-z0-9]+", "-", p.name))) for p in pictures]
+    """The pictures of a report as blocks, each with ids of its own."""
+    return [
+        Drawing(picture.title, make_svg(picture, f"picture-{number}"))
+        for number, picture in enumerate(pictures, start=1)
+    ]
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -264,8 +266,9 @@ def _comparison_tables(comparisons: Sequence[Comparison], titles: Sequence[str])
     sections: dict[str, list[Block]] = {}
     size, *times = summary.HEADINGS[:3]
     headings = (size, *times, "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
-    for kind, picture in comparison_figures(comparisons).items():
-        sections[kind] = make_drawings([picture])
+    pictures = comparison_figures(comparisons)
+    for kind, drawing in zip(pictures, make_drawings(pictures.values()), strict=True):
+        sections[kind] = [drawing]
     for found, title in zip(comparisons, titles, strict=True):
         for kind, rows in summary.by_kind(found.rows):
             lines = summary.make_lines(rows[:MOST_ROWS])
