@@ -135,18 +135,21 @@ def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     """The error to show for an error of the operating system that was not expected where it was
     raised."""
     if isinstance(error, MemoryError):
-        return UnavailableError("there is not enough memory", "ask for less at a time")
+        return UnavailableError(
+            "there is not enough memory", "measure smaller sizes, or fewer ranks"
+        )
     if isinstance(error, ImportError):
         return UnavailableError(
             f"cannot import {error.name or 'a library'}: {first_line(error)}",
-            "`pip install .` in its checkout brings what commbench needs; see also ulimit -n",
+            "`pip install .` in the checkout of commbench installs it; check ulimit -n, too",
         )
     why = error.strerror or first_line(error)
     what = f"{why}: {error.filename}" if error.filename is not None else why
     if error.errno in _ENVIRONMENT_HINTS:
         return UnavailableError(what, _ENVIRONMENT_HINTS[error.errno])
     return RecordsError(
-        what, "make room or name another place; COMMBENCH_TRACEBACK=1 shows where it happened"
+        what,
+        "free some space or choose another place; COMMBENCH_TRACEBACK=1 shows where it happened",
     )
 
 

@@ -42,7 +42,7 @@ def parse_size(text: str) -> int:
             f"or the bytes in full for powers of 1000 ({decimal})",
         )
     if suffix not in _SUFFIXES:
-        raise UsageError(f"{text!r} has no known unit", "units are K, M, G (or KiB, MiB, GiB)")
+        raise UsageError(f"{text!r} has an unknown unit", "units are K, M, G (or KiB, MiB, GiB)")
     size = _fraction(number) * (1 << _SUFFIXES[suffix])
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
@@ -89,7 +89,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
-        trouble = "have nothing beside a comma" if "," in whole else "are empty"
+        trouble = "have an empty item" if "," in whole else "are empty"
         raise UsageError(f"sizes {whole!r} {trouble}", "write for example 8,1K,1M-1G")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
@@ -116,14 +116,16 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
     """Sizes from `low` to at most `high`, multiplied by `factor`, or increased by `add` bytes."""
     if low > high:
         raise UsageError(
-            f"the range {format_size(low)}-{format_size(high)} runs backwards",
+            f"the range {format_size(low)}-{format_size(high)} is reversed",
             f"write {format_size(high)}-{format_size(low)}",
         )
     if add:
         _refuse_too_many((high - low) // add + 1)
         return tuple(range(low, high + 1, add))
     if factor <= 1:
-        raise UsageError(f"the step x{factor:g} never ends", "multiply by more than 1, such as x2")
+        raise UsageError(
+            f"the step x{factor:g} does not increase sizes", "multiply by more than 1, such as x2"
+        )
     factor = min(factor, 2.0 * LARGEST_SIZE)
     sizes = [low]
     while (following := max(sizes[-1] + 1, int(low * factor ** len(sizes) + 0.5))) <= high:
@@ -135,7 +137,7 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
 def _refuse_too_many(number: int) -> None:
     if number > MOST_SIZES:
         raise UsageError(
-            f"these sizes make more than {MOST_SIZES} steps", "use a larger step, such as :x2"
+            f"these are more than {MOST_SIZES} sizes", "use a larger step, such as :x2"
         )
 
 

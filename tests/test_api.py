@@ -84,8 +84,9 @@ def python(where: Path, *arguments: str, stdin: str = "") -> tuple[Any, str]:
 
 
 def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (path, cases, is_loaded, caught), err = python(tmp_path, "script.py")
+    ended = start_command(tmp_path, program=SCRIPT).finish()
+    assert ended.code == 0, ended.err
+    (path, cases, is_loaded, caught), err = json.loads(ended.out), ended.err
     assert (cases, is_loaded) == (2, True)
     assert caught == ["UnavailableError", None]
     assert all(line.startswith("[") and " %] about " in line for line in err.splitlines()), err
@@ -93,10 +94,16 @@ def test_a_script_measures_and_stays_as_it_was(tmp_path: Path) -> None:
     assert read_run(tmp_path / path).header.plan.seed == 5
 
 
-@pytest.mark.parametrize(
-    "how", [*(pytest.param(how, marks=pytest.mark.full) for how in ("script", "-c")), "stdin"]
-)
-def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path, how: str) -> None:
+def test_ranks_start_from_a_process_with_torch_and_threads(tmp_path: Path) -> None:
+    program = WITH_TORCH_AND_THREADS
+    ended = start_command(tmp_path, program=program, forks_ranks=True).finish()
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out) == ["ok", 2, "__main__"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["script", "-c", "stdin"])
+def test_so_they_do_whatever_python_is_given(tmp_path: Path, how: str) -> None:
     (tmp_path / "script.py").write_text(WITH_TORCH_AND_THREADS)
     arguments = {"script": ["script.py"], "-c": ["-c", WITH_TORCH_AND_THREADS], "stdin": ["-"]}
     found, _ = python(tmp_path, *arguments[how], stdin=WITH_TORCH_AND_THREADS)
@@ -193,6 +200,8 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["busbw.png", "time.png"]
     assert [file.name for file in commbench.plot(one)] == ["busbw.png", "time.png"]
     assert [file.name for file in commbench.load(one).plot()] == ["busbw-2.png", "time-2.png"]
+    assert commbench.plot(one, output=tmp_path / "x.svg", peak="10GB/s") == [tmp_path / "x.svg"]
+    assert "peak 10 GB/s" in (tmp_path / "x.svg").read_text()
     with pytest.raises(UsageError, match="there is no run to plot"):
         commbench.plot()
 
@@ -277,7 +286,7 @@ def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
 def test_another_tools_file_is_loaded_and_what_is_no_run_refused(tmp_path: Path) -> None:
     log = DATA / "nccl-tests" / "nccl_allreduce.log"
     assert len(commbench.load(log, op="all_reduce").frame()) > 5
-    with pytest.raises(UsageError, match="does not tell which operation"):
+    with pytest.raises(UsageError, match="does not contain the operation"):
         commbench.load(log)
     with pytest.raises(RecordsError, match="there is no file, folder or run"):
         commbench.load(tmp_path / "nowhere")

@@ -192,7 +192,7 @@ def test_a_node_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("killed", "told"),
     [
-        (0, "error: the launcher of node 0 has ended, or cannot be reached any more: "),
+        (0, "error: the launcher of node 0 ended, or cannot be reached: "),
         (1, "error: rank 1 on HOST ended, last seen "),
     ],
 )
@@ -216,7 +216,7 @@ def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:
     assert 1 < time.monotonic() - began < START_TIMEOUT_S / 2
     assert (alone.code, alone.out) == (3, "")
     assert alone.err.splitlines()[-2:] == [
-        f"error: node 1 of 2 did not come within 1 s to 127.0.0.1:{port}",
+        f"error: node 1 of 2 did not connect within 1 s to 127.0.0.1:{port}",
         "hint: start the same command on each node with its --node-rank; --timeout says how long "
         "to wait",
     ]
@@ -241,7 +241,7 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
     assert ended.code == 3
     assert ended.err.splitlines()[-2:] == [
         f"error: port {port} cannot be opened on this host: Address already in use",
-        "hint: give each node its own --node-rank; or choose another port, the same on each: "
+        "hint: give each node its own --node-rank, or give all nodes another port: "
         "--master-port PORT",
     ]
     assert not (tmp_path / "node0" / "run").exists()
@@ -258,7 +258,7 @@ def test_node_0_that_is_somewhere_else_is_refused_at_once() -> None:
         rendezvous.next_rendezvous()
     assert refused.value.message.startswith("node 0 cannot reach itself at no.such.host.invalid:")
     assert refused.value.hint == (
-        "--master-addr has to name node 0's own host, as the others reach it"
+        "--master-addr must be the host of node 0, as the other nodes reach it"
     )
 
 

@@ -72,7 +72,7 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
     names = [OLD_NAMES.get(name, name) for name in names]
     if missing := [name for name in NEEDED if name not in names]:
         raise RecordsError(
-            f"{path} is no results.csv: it has no column {', '.join(missing)}",
+            f"{path} is not a results.csv: it has no column {', '.join(missing)}",
             "give a run folder, its run.jsonl or its results.csv",
         )
     if len(set(names)) < len(names):
@@ -156,7 +156,7 @@ def _parse_numbers(texts: Sequence[str], are_integers: bool) -> Sequence[float |
 def _damaged(path: Path, line: int, why: object) -> RecordsError:
     return RecordsError(
         f"{path}, line {line}, is damaged: {why}",
-        "mend or remove the line; `commbench export` writes the file anew from run.jsonl",
+        "repair or remove the line; `commbench export` writes the file again from run.jsonl",
     )
 
 

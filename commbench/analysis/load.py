@@ -91,8 +91,8 @@ def load(
     if is_file(path):
         return as_loaded_run(open_run(path, hints), columns)
     raise RecordsError(
-        f"{path} holds no results",
-        "it is none of these: run folder or run.jsonl, results.csv, another tool's file",
+        f"{path} has no results",
+        "give a run folder, its run.jsonl or results.csv, or another tool's file",
     )
 
 

@@ -43,12 +43,12 @@ class Run(schema.Run):
         require_format(format, peak)
         return format_run(self, format, peak, has_explanations=warnings)
 
-    def plot(self, output: str | Path | None = None) -> list[Path]:
-        """Draw bus bandwidth and time against size: see `plot`."""
-        return plot(self, output=output)
+    def plot(self, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
+        """Draw bus bandwidth and time against size: see `commbench.plot`."""
+        return plot(self, output=output, peak=peak)
 
     def export(self, format: str = "csv", output: str | Path | None = None) -> str | bytes:
-        """The rows in another format: see `export`."""
+        """The rows in another format: see `commbench.export`."""
         return export(self, format, output)
 
     def report(self, output: str | Path, format: str | None = None) -> Path:
@@ -115,22 +115,25 @@ def frame(*runs: AnyRun) -> DataFrame:
     return join_frames([as_loaded_run(as_results(run, COLUMNS)) for run in runs])
 
 
-def plot(*runs: AnyRun, output: str | Path | None = None) -> list[Path]:
+def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
     """Draw bus bandwidth and time against size, several runs in the same axes.
 
-    Returns the new files, busbw.png and time.png in the folder `output`; by default in the folder
-    of the first run. No file is overwritten: the next plot there is busbw-2.png. Raises
-    UnavailableError where no run has two sizes.
+    Returns the new files: busbw.png and time.png in the folder `output`, by default in that of the
+    first run; or one file if `output` ends in .png, .svg or .pdf. No file is overwritten: the next
+    plot in a folder is busbw-2.png. `peak` is a speed to mark, such as "450GB/s"; by default that
+    of the runs. Raises UnavailableError where no run has two sizes.
     """
     from commbench.report.plots import draw
     from commbench.results.files import is_folder
+    from commbench.spec.links import parse_peak
 
+    marked = None if peak is None else parse_peak(peak)
     if not runs:
         raise UsageError("there is no run to plot", "name at least one run")
     loaded = [load(run) for run in runs]
     first = Path(loaded[0].path)
     default = first if is_folder(first) else first.parent
-    return draw([*loaded], default if output is None else Path(output))
+    return draw([*loaded], default if output is None else Path(output), marked)
 
 
 def export(

@@ -25,7 +25,7 @@ def import_(
 ) -> None:
     """Make a run folder of another tool's results.
 
-    What the file does not tell is asked for, never guessed. show, plot, compare and check take
+    What the file does not contain is asked for, never guessed. show, plot, compare and check take
     such files as they are, too.
 
     \b

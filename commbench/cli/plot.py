@@ -14,7 +14,16 @@ def plot(
         metavar="RUN...", help="Run folders, labels, or other tools' files."
     ),
     output: Path | None = Option(
-        None, metavar="DIR", help="Folder for the plots.  [default: the first run's]"
+        None,
+        metavar="DIR|FILE",
+        help="Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
+        "[default: the folder of the first run]",
+    ),
+    peak: str | None = Option(
+        None,
+        metavar="SPEED",
+        help="Mark a speed: 450GB/s, 400Gbit/s, or a name that `commbench links` lists.  "
+        "[default: that of the runs]",
     ),
     ranks: Ranks = None,
     op: Op = None,
@@ -23,12 +32,12 @@ def plot(
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
-    commbench plot results/ring results/tree --output plots
-    commbench plot ring tree --output plots             runs by label, under results/
+    commbench plot ring tree --output plots            runs by label, under results/
+    commbench plot results/ring --output ring.svg --peak 12.5GB/s
     """
     from commbench import api
     from commbench.output.console import print_result, print_status
 
     found = [api.load(run, ranks=ranks, op=op, dtype=dtype, notify=print_status) for run in runs]
-    for file in api.plot(*found, output=output):
+    for file in api.plot(*found, output=output, peak=peak):
         print_result(file)

@@ -38,10 +38,10 @@ class Line(NamedTuple):
     """Empty for the first run."""
 
 
-def comparison_figures(comparisons: Sequence[Comparison]) -> list[Picture]:
-    """A picture for each kind of case that both sides timed at two sizes or more. The comparisons
-    have the same run A."""
-    return [_picture(comparisons, kind) for kind in _drawable(comparisons)]
+def comparison_figures(comparisons: Sequence[Comparison]) -> dict[str, Picture]:
+    """A picture for each kind of case that both sides timed at two sizes or more, by the title of
+    the kind. The comparisons have the same run A."""
+    return {kind: _picture(comparisons, kind) for kind in _drawable(comparisons)}
 
 
 def draw_one(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -60,7 +60,7 @@ def draw_one(comparisons: Sequence[Comparison], path: Path) -> None:
 
 def draw_all(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     """Draw every kind of case that has a curve into a PNG file of its own; their paths."""
-    pictures = comparison_figures(comparisons)
+    pictures = list(comparison_figures(comparisons).values())
     _require_any(pictures)
     paths = [folder / f"{picture.name}.png" for picture in pictures]
     for picture, path in zip(pictures, paths, strict=True):

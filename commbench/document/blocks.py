@@ -42,12 +42,10 @@ class Table(NamedTuple):
     """Cells that say that something is bad; they are printed in bold."""
 
 
-class Picture(NamedTuple):
-    """A drawing."""
+class Drawing(NamedTuple):
+    """A picture as an `svg` element, which has its title and its description."""
 
     title: str
-    description: str
-    """What the drawing shows, for those who do not see it."""
     svg: str
 
 
@@ -81,7 +79,7 @@ class Section(NamedTuple):
 
 
 Block: TypeAlias = (
-    Text | Items | Facts | Figures | Table | Picture | Code | Download | Folded | Section
+    Text | Items | Facts | Figures | Table | Drawing | Code | Download | Folded | Section
 )
 
 

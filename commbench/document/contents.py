@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import NamedTuple
@@ -15,11 +16,13 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare import summary
 from commbench.compare import text as compare_text
 from commbench.compare.comparison import Comparison
+from commbench.compare.plot import comparison_figures
 from commbench.compare.ratio import SLOWER
 from commbench.document import about_runs
 from commbench.document.blocks import (
     Block,
     Document,
+    Drawing,
     Figures,
     Folded,
     Items,
@@ -27,13 +30,16 @@ from commbench.document.blocks import (
     Table,
     Text,
 )
+from commbench.document.drawings import make_svg
 from commbench.errors import UsageError
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.paragraphs import list_some
+from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
+from commbench.report.plots import run_figures
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
@@ -42,6 +48,8 @@ from commbench.sweep.sentences import kind_sentences
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
+MOST_DRAWN = 8
+"""Settings of a sweep whose curves share a picture."""
 MOST_SENTENCES = 6
 """Sentences of a comparison at the top of a report; of more, a summary."""
 
@@ -112,6 +120,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
     elif kinds:
         headings, cells, left = run_table.condensed_table(list(kinds.values()))
         results.append(Table("One row for each kind of call", headings, cells, left))
+    results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
     columns = run_table.table_columns(parse_peak(peak) if peak else None)
     results += [_kind_table(title, columns, found) for title, found in kinds.items()]
@@ -150,6 +159,11 @@ def _describe(runs: Sequence[LoadedRun]) -> str:
     """How the runs were measured, each way once."""
     texts = dict.fromkeys(run_table.describe_run(run.run) for run in runs if run.run)
     return " | ".join(texts)
+
+
+def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
+    """The pictures as blocks. Pictures of one report have different names."""
+    return [Drawing(p.title, make_svg(p, re.sub("[^a-z0-9]+", "-", p.name))) for p in pictures]
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -233,10 +247,12 @@ def _comparison_answers(found: Comparison, sentences: Sequence[str]) -> list[Blo
 
 
 def _comparison_tables(comparisons: Sequence[Comparison], titles: Sequence[str]) -> list[Block]:
-    """For each kind of case its tables, one for each comparison."""
+    """For each kind of case its picture, and its tables, one for each comparison."""
     sections: dict[str, list[Block]] = {}
     size, *times = summary.HEADINGS[:3]
     headings = (size, *times, "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
+    for kind, picture in comparison_figures(comparisons).items():
+        sections[kind] = make_drawings([picture])
     for found, title in zip(comparisons, titles, strict=True):
         for kind, rows in summary.by_kind(found.rows):
             lines = summary.make_lines(rows[:MOST_ROWS])
@@ -267,6 +283,11 @@ def check_contents(gate: GateResult) -> Contents:
     runs = [run for run in (gate.run, gate.baseline) if run]
     blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
     sections = [Section("Rules", blocks)]
+    pictures = run_figures([gate.run.run]) if gate.run.run else []
+    if gate.comparison:
+        pictures = list(comparison_figures([gate.comparison]).values())
+    if pictures:
+        sections.append(Section("Pictures", make_drawings(pictures)))
     if hints := gate_text.advice(gate):
         sections.append(Section("What to do", [Items(hints)]))
     return Contents(
@@ -292,7 +313,9 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
-    results: list[Block] = []
+    measured = [each.run for each in result.settings if each.run]
+    pictures = run_figures(measured) if len(measured) <= MOST_DRAWN else []
+    results = make_drawings(pictures)
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(Table(kind, headings, rows))
     results.append(Items(sweep_text.notes(result)))

@@ -1,4 +1,4 @@
-"""A figure of matplotlib as SVG within a page: small, readable in light and dark, with its text
+"""A picture as SVG within a page: small, readable in light and dark, with its text
 for those who do not see it.
 
 Matplotlib's SVG is parsed and written anew with the elements and attributes that are known here.
@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from io import BytesIO
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from commbench.output.plot_style import quiet_about_glyphs
+from commbench.output.plot_style import Picture, render
 from commbench.output.table import clean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ELEMENTS = {"g", "path", "defs", "clipPath", "use", "rect", "image", "pattern"}
 _ATTRIBUTES = {
@@ -39,23 +34,20 @@ LEAST_CONTRAST = 3.0
 """WCAG 2.2, 1.4.11: of graphics that are needed to understand the content, to what is beside."""
 
 
-def make_svg(figure: Figure, title: str, description: str, prefix: str) -> str:
-    """The figure as an `svg` element. Its ids begin with `prefix`, which no other figure has."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    content = BytesIO()
-    with rc_context({"svg.hashsalt": prefix}), quiet_about_glyphs():
-        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
+def make_svg(picture: Picture, prefix: str) -> str:
+    """The picture as an `svg` element. Its ids begin with `prefix`, which no other picture has."""
+    content = render(picture.figure, ".svg").decode("utf-8")
     # Matplotlib writes texts into comments as they are, also characters that XML has not.
-    drawn = ElementTree.fromstring(_NOT_XML.sub(" ", content.getvalue().decode("utf-8")))
+    drawn = ElementTree.fromstring(_NOT_XML.sub(" ", content))
     names: dict[str, str] = {
         name: f"{prefix}-{number}" for number, name in enumerate(sorted(_references(drawn)))
     }
     svg = Element("svg", {"role": "img", "viewBox": drawn.attrib["viewBox"]})
     svg.set("aria-labelledby", f"{prefix}-title {prefix}-desc")
-    for name, text in (("title", title), ("desc", description)):
-        ElementTree.SubElement(svg, name, id=f"{prefix}-{name}").text = clean(text)
+    for name, text in (("title", picture.title), ("desc", picture.description)):
+        # Matplotlib needs `$` escaped.
+        plain = clean(text).replace(r"\$", "$")
+        ElementTree.SubElement(svg, name, id=f"{prefix}-{name}").text = plain
     svg.extend(found for child in drawn if (found := _copy(child, names)) is not None)
     return ElementTree.tostring(svg, encoding="unicode")
 

@@ -49,7 +49,7 @@ def html_text(document: blocks.Document) -> str:
 def _drawings(parts: Sequence[blocks.Block]) -> Iterator[str]:
     """Every drawing within these blocks."""
     for block in parts:
-        if isinstance(block, blocks.Picture):
+        if isinstance(block, blocks.Drawing):
             yield block.svg
         elif isinstance(block, blocks.Section | blocks.Folded):
             yield from _drawings(block.blocks)

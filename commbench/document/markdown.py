@@ -9,11 +9,11 @@ from commbench.document.blocks import (
     Code,
     Document,
     Download,
+    Drawing,
     Facts,
     Figures,
     Folded,
     Items,
-    Picture,
     Section,
     Table,
     Text,
@@ -64,7 +64,7 @@ def _block(block: Block, level: int) -> Iterable[str]:
             return [f"**{escape(title)}**", "", *table(headings, rows, texts)]
         case Code(text, lines):
             return [escape(text), "", *_indented(lines)]
-        case Picture() | Download():
+        case Drawing() | Download():
             return []
 
 

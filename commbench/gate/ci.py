@@ -44,7 +44,7 @@ def gate_markdown(gate: GateResult) -> str:
     ]
     if rows:
         marked = markdown_table(_HEADINGS, rows, left="rule,row,outcome")
-        lines += ["", *details(f"{len(rows)} rows that fail or are undecided", marked)]
+        lines += ["", *details(f"Rows that fail or are undecided: {len(rows)}", marked)]
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from commbench.analysis.load import LoadedRun
-from commbench.compare.summary import distinct_names, launches_note
+from commbench.compare.comparison import Comparison
+from commbench.compare.summary import distinct_names
 from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -37,8 +38,22 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
             ("What else differs between the baseline (A) and the run (B):", found.differences),
         ):
             parts += [facts_text(title, facts)] if facts else []
-        parts += [_fill(f"A is the baseline, B the run. {note}.") for note in launches_note(found)]
+        parts += [_fill(note) for note in _launches_note(found)]
     return "\n\n".join(parts)
+
+
+def _launches_note(found: Comparison) -> list[str]:
+    """What a comparison of single launches cannot know; empty where there are several."""
+    runs = (found.a, found.b)
+    single = [run for run in runs if max((row.launches or 0 for row in run.rows), default=0) == 1]
+    if not single:
+        return []
+    names = " and ".join(distinct_names(single))
+    have = "has one launch" if len(single) == 1 else "have one launch each"
+    return [
+        f"{names} {have}. Another launch may differ by more than the intervals say; "
+        "`commbench run --launches 6` measures that."
+    ]
 
 
 def _fill(text: str, first: str = "") -> str:
@@ -78,6 +93,8 @@ def _why_pass(gate: GateResult) -> str:
 
 
 def _of(number: int, rows: int) -> str:
+    if number == rows:
+        return "the only row is" if rows == 1 else f"all {rows} rows are"
     return f"{number} of {rows} rows {'is' if number == 1 else 'are'}"
 
 
@@ -111,20 +128,28 @@ def _why_fail(gate: GateResult) -> str:
 
 def _why_no_verdict(gate: GateResult) -> str:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
-    undecided = sum(c.outcome == UNDECIDED for r in found for c in r.preventing())
-    unmatched = sum(c.outcome == NOT_MEASURED for r in found for c in r.preventing())
+    preventing = [(result, check) for result in found for check in result.preventing()]
+    undecided = [(r, check) for r, check in preventing if check.outcome == UNDECIDED]
+    unmatched = len(preventing) - len(undecided)
     rows = sum(len(result.checks) for result in gate.results)
     parts = []
-    if undecided:
+    if len(undecided) == 1:
+        result, check = undecided[0]
+        _, value, interval, _ = row_cells(result, check)
         parts.append(
-            f"{_of(undecided, rows)} undecided: the value is beyond the limit, but part of the "
-            "interval is within it"
+            f"{check.case.name} is undecided: its value {value} is beyond the limit, but a part of "
+            f"its interval ({interval}) is not"
+        )
+    elif undecided:
+        parts.append(
+            f"{len(undecided)} of {rows} rows are undecided: their values are beyond the limit, "
+            "but parts of their intervals are not"
         )
     if unmatched:
         parts.append(f"{_of(unmatched, rows)} in one of the two runs only")
-    without = [result.rule.title for result in found if not result.preventing()]
+    without = [repr(result.rule.title) for result in found if not result.preventing()]
     if without:
-        parts.append(f"no row passes {list_some([repr(title) for title in without], _MOST_NAMES)}")
+        parts.append(f"no row passes {list_some(without, _MOST_NAMES)}")
     return "; ".join(parts) or "no rule has a row to judge"
 
 
@@ -174,7 +199,7 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
         reasons.setdefault(check.reason, []).append(check.case.name)
     for reason, names in reasons.items():
         shown = list_some(names, _MOST_NAMES)
-        notes.append(f"Not measured, {reason}: {_count(len(names), 'row')}: {shown}.")
+        notes.append(f"{_count(len(names), 'row')} not measured ({reason}): {shown}.")
     if bare := sum(c.estimate is not None and not c.estimate.has_interval for c in result.checks):
         runs = [gate.run, *([gate.baseline] if result.rule.limit.needs_baseline else [])]
         notes.append(_note_without_interval(bare, [run for run in runs if run]))
@@ -182,7 +207,8 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     if judged and len(judged) == len(result.checks):
         closest = max(judged, key=lambda check: _excess(result, check))
         _, value, interval, _ = row_cells(result, closest)
-        notes.append(f"Closest to the limit: {closest.case.name}, {value} ({interval}).")
+        known = f" ({interval})" if closest.estimate and closest.estimate.has_interval else ""
+        notes.append(f"Closest to the limit: {closest.case.name}, {value}{known}.")
     return notes
 
 
@@ -192,7 +218,8 @@ def _note_without_interval(rows: int, runs: Sequence[LoadedRun]) -> str:
     for run in runs:
         if any(row.time_ci_low_us is None for row in run.rows if row.time_us is not None):
             tool = _importing_tool(run)
-            cause = f"{tool} printed means, no samples" if tool else "fewer than 6 iterations"
+            cause = "no samples" if run.header is None else "fewer than 6 iterations"
+            cause = f"{tool} printed means, no samples" if tool else cause
             causes.setdefault(cause, []).append(run.name)
     word = "mean" if all("means" in cause for cause in causes) else "median"
     why = "; ".join(f"{cause} ({', '.join(names)})" for cause, names in causes.items())

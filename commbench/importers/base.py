@@ -111,7 +111,7 @@ class RowCollector:
         row = line.text.split()
         numbers = sum(map(cells.is_number, row))
         if len(row) > 1 and numbers * 2 >= len(row) and not row[0].startswith("#"):
-            self.leave_out("not a row, for all its numbers", line.number)
+            self.leave_out("it has numbers, but is not a row", line.number)
 
     def is_requested(self, line: int, operation: str, dtype: str) -> bool:
         """Whether a row is of the operation and type that were requested; leaves it out if not."""
@@ -121,7 +121,7 @@ class RowCollector:
         ):
             if requested is not None and found and found != requested:
                 self._mismatches[option] = f"holds {found}, not {requested}"
-                self.leave_out(f"{found}, and {option} {requested} was asked for", line)
+                self.leave_out(f"{found}, and {option} {requested} was requested", line)
                 return False
         return True
 
@@ -145,7 +145,7 @@ class RowCollector:
             for option, why in self._mismatches.items():
                 raise UsageError(f"{self.source.path} {why}", f"leave out {option}")
             raise RecordsError(
-                f"{self.source.path} holds no result that can be read",
+                f"{self.source.path} has no result that can be read",
                 "; ".join(self._all_notes()) or "it may have been cut off before its first row",
             )
         return ImportedFile(

@@ -25,7 +25,7 @@ class ImportHints(NamedTuple):
     def validate(self) -> ImportHints:
         """The hints with the names that commbench uses; raises UsageError for invalid values."""
         if self.ranks is not None and self.ranks < 1:
-            hint = "write how many ranks the file is of"
+            hint = "give the number of ranks that the file was measured on"
             raise UsageError(f"--ranks {self.ranks} is below 1", hint)
         return ImportHints(
             self.ranks,
@@ -38,7 +38,7 @@ class ImportHints(NamedTuple):
         sizes = {ranks or None for ranks in given}
         known = sorted(ranks for ranks in sizes if ranks is not None)
         if not known or None in sizes:
-            return _choose(path, "how many ranks it was measured on", self.ranks, "--ranks N")
+            return _choose(path, "the number of ranks", self.ranks, "--ranks N")
         if self.ranks is None and len(known) > 1:
             why = f"{path} holds results of {_join(known)} ranks"
             raise UsageError(why, f"choose with --ranks {known[-1]}")
@@ -51,7 +51,7 @@ class ImportHints(NamedTuple):
 
     def choose_operation(self, path: str, given: str | None, line: int) -> str:
         """The operation of a table that begins at `line`, for which the file gives `given`."""
-        what = f"which operation the table at line {line} measured"
+        what = f"the operation of the table at line {line}"
         return _choose(path, what, given or self.operation, "--op NAME, such as --op all_reduce")
 
     def choose_dtype(self, path: str, given: str | None, line: int) -> str:
@@ -65,7 +65,7 @@ NO_HINTS = ImportHints()
 
 def _choose(path: str, what: str, value: T | None, option: str) -> T:
     if value is None:
-        raise UsageError(f"{path} does not tell {what}", f"say so with {option}")
+        raise UsageError(f"{path} does not contain {what}", f"give it: {option}")
     return value
 
 

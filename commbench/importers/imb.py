@@ -73,11 +73,13 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         _read_table(table, ranks, collector)
     timings = set(map(_find_timing, tables))
     if ISOLATED in timings and not all(row.dtype for row in collector.rows):
-        collector.note("Barrier, unlike the others, is timed as a loop")
+        collector.note("Barrier is timed as a loop, unlike the others")
     if any("version" not in table.facts for table in tables):
-        collector.note("the version is not printed: taken for one before 2017, which timed a loop")
+        collector.note(
+            "the version is not printed: assumed to be one before 2017, which timed a loop"
+        )
     if len(timings) > 1:
-        collector.note("runs that time each operation and runs that do not are mixed here")
+        collector.note("the file mixes runs that time each operation and runs that time a loop")
     return collector.make_file(
         tool="imb",
         tool_version=", ".join(unique(t.facts.get("version", "") for t in tables)),
@@ -102,7 +104,7 @@ def _find_timing(table: mpi_tables.Table) -> str:
 
 def _why_unusable(table: mpi_tables.Table) -> str:
     if table.benchmark is None:
-        return f"{table.name!r:.60} is no blocking collective that commbench has"
+        return f"{table.name!r:.60} is not a blocking collective of commbench"
     if table.name in IMB_BLOCKS_SINCE and "version" not in table.facts:
         return f"the size of {table.name} depends on the version, which is not printed"
     return ""
@@ -119,11 +121,13 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
         if row[1:] and row[1].startswith(_FAILURES):
             collector.leave_out(f"IMB gave up ({row[1].rstrip('.;')})", line.number)
         elif kind is None:
-            collector.leave_out("commbench lacks its element type or reduce op", line.number)
+            collector.leave_out(
+                "commbench does not have its element type or reduce op", line.number
+            )
         else:
             named = mpi_tables.name_cells(_FORMAT, table, row)
             if cells.parse_number(named.get("defects", "0")):
-                collector.leave_out("its result was wrong (defects)", line.number)
+                collector.leave_out("its results were wrong (defects)", line.number)
             else:
                 mpi_tables.add_row(collector, kind, line.number, named)
 

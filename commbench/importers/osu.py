@@ -77,7 +77,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
 
 def _why_unusable(table: mpi_tables.Table) -> str:
     if table.benchmark is None:
-        return f"{table.name + ' Test'!r:.60} is no blocking collective that commbench has"
+        return f"{table.name + ' Test'!r:.60} is not a blocking collective of commbench"
     if table.facts.get("datatype", "MPI_CHAR") not in mpi_tables.DTYPE_NAMES:
         return f"commbench has no element type {table.facts['datatype']!r:.40}"
     return ""
@@ -90,7 +90,7 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
     def add(line: Line, row: list[str]) -> None:
         named = mpi_tables.name_cells(_FORMAT, table, row)
         if named.get("validation", "Pass") != "Pass":
-            collector.leave_out("its result was wrong (Validation)", line.number)
+            collector.leave_out("its results were wrong (Validation)", line.number)
         else:
             mpi_tables.add_row(collector, kind, line.number, named)
 
@@ -105,7 +105,7 @@ def _find_dtype(table: mpi_tables.Table, collector: RowCollector) -> str:
     operation = OPERATIONS[OSU[table.name].operation]
     dtype = _OLD_DTYPES[operation.reduces] if operation.has_data else ""
     if dtype:
-        collector.note(f"no element type is printed: versions that do so send {dtype} here")
+        collector.note(f"no element type is printed: versions that print none send {dtype}")
     return dtype
 
 

@@ -62,7 +62,9 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         results, lambda line, result: _add(line.number, result, ranks, collector, check)
     )
     if not facts["blocking"]:
-        collector.note("whether it waited for every operation is not printed: --z 1, its default")
+        collector.note(
+            "it does not say whether every operation was waited for: assumed --z 1, the default"
+        )
     is_described = sizes and all(result.label for _, result in results)
     check.add_note(
         collector, "" if is_described else f"{hints.operation or 'such'} on {ranks} ranks"
@@ -89,10 +91,10 @@ def _add(
     line: int, result: Result, ranks: int, collector: RowCollector, check: BandwidthCheck
 ) -> None:
     if "pair" in result.columns or "computing" in result.columns:
-        collector.leave_out("something else ran at the same time", line)
+        collector.leave_out("another operation ran at the same time", line)
         return
     if not {"size", "time", "algbw", "busbw"} <= set(result.columns):
-        raise ValueError("the header before it does not name what it needs")
+        raise ValueError("the header before it has not all columns that are needed")
     row = cells.name_cells(result.columns, result.cells)
     name, _, rest = result.label.partition("-")
     if result.label and name not in PARAM:
@@ -150,7 +152,7 @@ def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Lin
         elif label.startswith("QUANT"):
             collector.leave_out("its data was quantised", line.number)
         elif label.startswith("pt2pt"):
-            collector.leave_out("point to point is not imported", line.number)
+            collector.leave_out("point-to-point results are not imported", line.number)
         elif rest and not label and not rest[0][0].isdigit():
             columns = ()  # of another kind of benchmark
             with suppress(ValueError):

@@ -49,12 +49,12 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     found = [importer for importer in IMPORTERS.values() if importer.recognises(source)]
     if not found:
         raise RecordsError(
-            f"{source.path} is no output of a tool that commbench knows",
-            "known are nccl-tests (text, JSON), OSU, Intel MPI Benchmarks, PARAM",
+            f"{source.path} is not the output of a tool that commbench knows",
+            "it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM",
         )
     if len(found) > 1:
         raise RecordsError(
             f"{source.path} holds results of {' and '.join(one.name for one in found)}",
-            "make a file of each",
+            "write the results of each tool into a file of its own",
         )
     return found[0].read(source, hints)

@@ -52,7 +52,7 @@ class SourceText(NamedTuple):
         """The error for a damaged line that follows `sound` rows."""
         return RecordsError(
             f"{self.path}, line {line}, is damaged: {why}",
-            f"{sound} rows before it can be read; mend or remove the line",
+            f"{sound} rows before it can be read; repair or remove the line",
         )
 
 
@@ -66,7 +66,7 @@ def read_source(path: Path) -> SourceText:
             why = error.strerror or ""
     hint = "give a file that another tool wrote"
     if "larger" in why:
-        hint = "cut out the lines with the results"
+        hint = "keep only the lines with the results"
     raise RecordsError(f"cannot read {path}: {why}", hint)
 
 

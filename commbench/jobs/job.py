@@ -90,7 +90,9 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for text in texts:
         match = _VARIABLE.fullmatch(text)
         if not match:
-            raise UsageError(f"--env {text!r} sets no variable", "write --env NAME=VALUE")
+            raise UsageError(
+                f"--env {text!r} is not NAME=VALUE", "write for example --env NCCL_ALGO=RING"
+            )
         require_printable("--env", text)
         found[match[1]] = match[2]
     return tuple(found.items())
@@ -108,4 +110,4 @@ def require_printable(what: str, text: str) -> None:
 def require_match(pattern: re.Pattern[str], what: str, text: str, rule: str) -> None:
     """Raise UsageError for a text that does not match; `rule` is the hint."""
     if not pattern.fullmatch(text):
-        raise UsageError(f"{what} {text!r} is not one that can be", rule)
+        raise UsageError(f"{what} {text!r} is not allowed", rule)

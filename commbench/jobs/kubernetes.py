@@ -96,7 +96,7 @@ def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
                 "write NAME=QUANTITY: cpu=32, memory=64Gi, amd.com/gpu=8, rdma/hca=1",
             )
         if match[1] in found:
-            raise UsageError(f"--resource {match[1]} is asked for twice", "say it once")
+            raise UsageError(f"--resource {match[1]} is given twice", "give it once")
         found[match[1]] = match[2]
     return tuple(found.items())
 
@@ -106,7 +106,7 @@ def manifest(job: Job, options: KubernetesOptions) -> str:
     parents = PurePosixPath(posixpath.normpath(job.output or "")).parents
     if options.claim and job.output and PurePosixPath(CLAIM_FOLDER) not in parents:
         raise UsageError(
-            f"--output {job.output} of run is not in the claim, which is mounted at {CLAIM_FOLDER}",
+            f"--output {job.output} of run is outside the claim, which is at {CLAIM_FOLDER}",
             f"leave it out, or write --output {CLAIM_FOLDER}/NAME",
         )
     kind = KINDS[options.kind]
@@ -150,7 +150,7 @@ def _comments(job: Job, options: KubernetesOptions, name: str) -> list[str]:
     kept = (
         f"in the claim {options.claim}, which must allow {kind.claim_modes}"
         if options.claim
-        else "gone with the pod, but for the table in its log; --claim NAME keeps them"
+        else "lost when the pod ends, except the table in its log; --claim NAME keeps them"
     )
     return [
         job.summary,
@@ -158,7 +158,7 @@ def _comments(job: Job, options: KubernetesOptions, name: str) -> list[str]:
         "Submit:   kubectl create -f FILE",
         f"Log:      kubectl logs{where} -f -l {kind.job_label}={name},{kind.first_pod}",
         f"Results:  {folder}, {kept}.",
-        "Again:    delete the job first, or take another --name; no results are overwritten.",
+        "Again:    delete the job first, or use another --name; results are never overwritten.",
     ]
 
 

@@ -76,9 +76,9 @@ def _comments(job: Job) -> list[str]:
     folder = job.output or f"results/JOB-{job.title}"
     return [
         f"# {job.summary}",
-        "# Submit:   sbatch FILE; options said there win over the ones below.",
-        f"# Results:  {folder}, seen from where you submit. The first node writes there.",
-        f"# Log:      commbench-{job.title}-JOB.log, with the table. JOB is the number of the job.",
+        "# Submit:   sbatch FILE; options given to sbatch replace those below.",
+        f"# Results:  {folder}, in the folder from which you submit. The first node writes them.",
+        f"# Log:      commbench-{job.title}-JOB.log, with the table. JOB is the job's number.",
     ]
 
 

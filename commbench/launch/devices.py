@@ -79,7 +79,9 @@ def choose_target(
         )
     own_ranks = ranks_per_node if is_external else None
     chosen_device, why = (
-        (device, "as asked") if device else _choose_device(capabilities, backend, own_ranks, nodes)
+        (device, "as requested")
+        if device
+        else _choose_device(capabilities, backend, own_ranks, nodes)
     )
     chosen_backend = backend or _choose_backend(capabilities, chosen_device)
     number = capabilities.devices[chosen_device]
@@ -104,9 +106,9 @@ def _choose_device(
         if not served:
             raise UnavailableError(
                 f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
-                "use --backend gloo, which serves the CPU",
+                "use --backend gloo, which runs on the CPU",
             )
-        return served[0], f"the device that {backend} serves"
+        return served[0], f"{backend} runs on {served[0]}"
     for kind, number in capabilities.devices.items():
         if kind == "cpu":
             continue

@@ -146,7 +146,7 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
         return LaunchOutcome(
             Interrupted(
                 f"stopped by {result.signal_number.name}",
-                "what was measured is kept: `commbench show` prints it, where node 0 runs",
+                "the results so far are kept on node 0: `commbench show` prints them there",
                 signal_number=result.signal_number,
             )
         )
@@ -155,7 +155,7 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
     except (RuntimeError, OSError, TimeoutError) as error:
         not_started = UnavailableError(
             f"the ranks could not be started: {first_line(error)}",
-            "for several nodes check --master-addr and --master-port on each of them",
+            "with several nodes, check --master-addr and --master-port on each node",
         )
         not_started.__cause__ = error
         return LaunchOutcome(not_started)  # not raised: other nodes may already be waiting

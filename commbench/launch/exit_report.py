@@ -20,7 +20,7 @@ CRASHED_HINT = (
     "the lines above, if there are any, show where; `commbench env` lists the versions in use"
 )
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-EARLY_EXIT_HINT = "something in it called exit: a library, or a handler of a signal"
+EARLY_EXIT_HINT = "something in that process called exit: a library, or a signal handler"
 FAILED_HINT = "COMMBENCH_TRACEBACK=1 shows where"
 
 
@@ -69,7 +69,9 @@ def make_early_exit_error(scratch_dir: Path, rank: int, state: RankState, plan: 
 
 def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
     lines = error_files.last_output(scratch_dir, rank)
-    details = "\n".join([f"the last words of rank {rank}:", *(f"  {line}" for line in lines)])
+    details = "\n".join(
+        [f"the last lines that rank {rank} printed:", *(f"  {line}" for line in lines)]
+    )
     return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details if lines else "")
 
 

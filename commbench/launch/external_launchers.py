@@ -77,7 +77,7 @@ def _make_rank_context(
     if not 0 <= rank < world_size:
         raise UsageError(
             f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}",
-            f"these variables say that {launcher.name} started this process; unset them to launch",
+            f"{launcher.name} sets these variables; unset them to launch ranks here",
         )
     local_world_size = _find_local_world_size(environment, launcher)
     local_rank = _parse_number(environment, launcher.local_rank, default=rank % local_world_size)
@@ -85,7 +85,7 @@ def _make_rank_context(
         raise UsageError(
             f"rank {local_rank} of {local_world_size} on a node, in a world of {world_size}, "
             "cannot be",
-            f"see the variables that {launcher.name} sets; unset them to launch here",
+            f"see the variables that {launcher.name} sets; unset them to launch ranks here",
         )
     return RankContext(
         rank=rank,
@@ -113,8 +113,8 @@ def _find_init_method(
         address = "127.0.0.1"
     if not address:
         raise UnavailableError(
-            f"{launcher.name} does not say where the ranks can meet",
-            "name rank 0's host with --master-addr HOST (and --master-port PORT)",
+            f"{launcher.name} does not say on which host rank 0 is",
+            "give the host of rank 0: --master-addr HOST (and --master-port PORT)",
         )
     if port is None:
         # Equal in all ranks of a job, and rarely equal in two jobs on one host.
@@ -138,14 +138,14 @@ def _find_local_world_size(environment: Mapping[str, str], launcher: ExternalLau
     if not re.fullmatch(r"\d+(\(x\d+\))?(,\d+(\(x\d+\))?)*", text):
         raise UsageError(
             f"{launcher.local_world_size}={text!r} is not a number of ranks",
-            f"{launcher.name} sets it; unset it to launch here",
+            f"{launcher.name} sets it; unset it to launch ranks here",
         )
     groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
     per_node = [int(ranks) for ranks, nodes in groups for _ in range(int(nodes or 1))]
     if not 0 <= node < len(per_node) or not per_node[node]:
         raise UsageError(
             f"{launcher.local_world_size}={text} has no ranks for node {node}",
-            f"{launcher.name} sets it; unset it to launch here",
+            f"{launcher.name} sets it; unset it to launch ranks here",
         )
     return per_node[node]
 
@@ -156,5 +156,6 @@ def _parse_number(environment: Mapping[str, str], name: str, default: int | None
         return int(text)
     except ValueError:
         raise UsageError(
-            f"{name}={text!r} is not a number", "the launcher sets it; unset it to launch here"
+            f"{name}={text!r} is not a number",
+            "the launcher sets it; unset it to launch ranks here",
         ) from None

@@ -24,7 +24,7 @@ from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT
 
 POLL_S = 0.02
-NODE_0_LOST = "the launcher of node 0 has ended, or cannot be reached any more"
+NODE_0_LOST = "the launcher of node 0 ended, or cannot be reached"
 ROOT_CAUSE, HAS_ROOT_CAUSE = "root_cause", "has_root_cause"
 """Keys: the first root cause that a node published, and a counter of them."""
 HOST, HEARTBEATS, ENDED, READ = "host/", "heartbeats/", "ended/", "read/"
@@ -115,8 +115,8 @@ class NodeExitProtocol:
             elif heartbeats and now - since > self._delays.node_silent_s and not lost:
                 host = store.get(f"{HOST}{node}").decode()
                 lost = RankError(
-                    f"node {node} on {host} fell silent {now - since:.0f} s ago: its launcher has "
-                    "ended, or its link is cut",
+                    f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
+                    "its launcher ended, or the network is down",
                     LOST_RANK_HINT,
                 )
         self._lost_node = lost

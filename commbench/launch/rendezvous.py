@@ -137,7 +137,7 @@ class TcpStoreRendezvous(SingleRendezvous):
             if missing and time.monotonic() > deadline:
                 nodes = f"node{'s' * (len(missing) > 1)} {', '.join(map(str, sorted(missing)))}"
                 refusal = (
-                    f"{nodes} of {self._count} did not come within {self._timeout_s:g} s to "
+                    f"{nodes} of {self._count} did not connect within {self._timeout_s:g} s to "
                     f"{self._endpoint}"
                 )
                 _decide(store, refusal)
@@ -158,7 +158,7 @@ class TcpStoreRendezvous(SingleRendezvous):
         except OSError as error:
             raise UnavailableError(
                 f"port {self._port} cannot be opened on this host: {_os_error_text(error)}",
-                "give each node its own --node-rank; or choose another port, the same on each: "
+                "give each node its own --node-rank, or give all nodes another port: "
                 "--master-port PORT",
             ) from None
         try:
@@ -166,7 +166,7 @@ class TcpStoreRendezvous(SingleRendezvous):
         except OSError as error:
             raise UnavailableError(
                 f"node 0 cannot reach itself at {self._endpoint}: {_os_error_text(error)}",
-                "--master-addr has to name node 0's own host, as the others reach it",
+                "--master-addr must be the host of node 0, as the other nodes reach it",
             ) from None
         finally:
             server.close()
@@ -208,8 +208,8 @@ class TcpStoreRendezvous(SingleRendezvous):
         return UnavailableError(
             f"node {self._rank} cannot reach node 0 at {self._endpoint} within "
             f"{self._timeout_s:g} s: {why}",
-            "start the same command with --node-rank 0 there; check --master-addr, --master-port "
-            "and the firewall",
+            "start the same command with --node-rank 0 on that host; check --master-addr, "
+            "--master-port and the firewall",
         )
 
 

@@ -59,7 +59,7 @@ def launch_with_torchrun(arguments: list[str], torchrun: list[str]) -> None:
         if process.returncode:
             raise RankError(
                 f"torchrun ended with exit code {process.returncode}",
-                f"its last words: {last_line}",
+                f"its last line: {last_line}",
             )
 
 

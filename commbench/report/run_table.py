@@ -226,6 +226,13 @@ def _time(row: ResultRow) -> str:
     return _time_and_interval(row)[0]
 
 
+def _undisturbed(row: ResultRow) -> str:
+    """The time of undisturbed calls, the 5th percentile; empty where it is not known."""
+    if row.time is None or row.time.p5 is None:
+        return ""
+    return format_known_time(row.time.p5, row.time.p5_low, row.time.p5_high)[0]
+
+
 def _algbw(row: ResultRow) -> str:
     assert row.time is not None
     return format_known_GBps(row.algbw, row.algbw_at(row.time.high), row.algbw_at(row.time.low))
@@ -253,6 +260,7 @@ COLUMNS = (
     TableColumn("count", _count, 1),
     TableColumn("time", _time, 9),
     TableColumn("95 % interval", lambda row: _time_and_interval(row)[1], 8),
+    TableColumn("p5", _undisturbed, 6),
     TableColumn("n", lambda row: str(row.time.iterations) if row.time else "", 4),
     TableColumn("algbw\nGB/s", _algbw, 3, is_decimal=True),
     TableColumn("busbw\nGB/s", _busbw, 8, is_decimal=True),

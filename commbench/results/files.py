@@ -62,19 +62,36 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def write_new(path: Path, content: str | bytes) -> None:
-    """Write a new file; RecordsError where it exists or cannot be written."""
-    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
+def make_folder(folder: Path) -> Path:
+    """Make a folder and those above it, where they do not exist; RecordsError where a file is in
+    the way, or the place is not writable."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(path for path in (folder, *folder.parents) if path_exists(path))
+        raise RecordsError(f"{file} is not a folder", "choose another folder") from None
+    except OSError as error:
+        raise RecordsError(
+            f"cannot make the folder {folder}: {error.strerror}", "choose a writable place"
+        ) from None
+    return folder
+
+
+def write_new(path: Path, content: str | bytes) -> None:
+    """Write a new file, and make its folder where that does not exist; RecordsError where the file
+    exists or cannot be written."""
+    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    make_folder(path.parent)
+    try:
         with new_file(path) as file:
             file.write(encoded)
+    except FileExistsError:
+        if is_folder(path):
+            raise RecordsError(f"{path} is a folder", f"name a file: {path}/NAME") from None
+        hint = "choose another name: nothing is overwritten"
+        raise RecordsError(f"{path} exists", hint) from None
     except OSError as error:
-        if isinstance(error, FileExistsError) and path_exists(path):
-            raise RecordsError(
-                f"{path} exists", "choose another name: nothing is overwritten"
-            ) from None
-        raise unwritable_error(path, error, "name a writable place") from None
+        raise unwritable_error(path, error, "choose a writable place") from None
 
 
 def require_new(path: Path) -> None:

@@ -70,7 +70,9 @@ def read_progress(path: Path) -> RunProgress:
         ) as error:  # fmt: skip
             raise _damaged(journal, number, error) from None
     if reader.header is None:
-        raise RecordsError(f"{journal} holds no complete header", "the run ended before it began")
+        raise RecordsError(
+            f"{journal} has no complete header", "the run ended before it started to measure"
+        )
     folder, measurements = str(journal.parent), reader.measurements()
     run = Run(folder, reader.header, measurements, reader.end, reader.resumed)
     return RunProgress(run, reader.launch, frozenset(reader.finished))
@@ -196,7 +198,7 @@ def _parse(
     if version > SCHEMA:
         raise RecordsError(
             f"{journal} was written by a newer commbench: its schema is {brief(version)}",
-            f"this one reads up to {SCHEMA}; upgrade commbench to read it",
+            f"this one reads schemas up to {SCHEMA}; upgrade commbench",
         )
     upgraded: dict[str, Any] = values
     for older in range(version, SCHEMA):
@@ -205,7 +207,7 @@ def _parse(
 
 
 def _reject_constant(name: str) -> float:
-    raise ValueError(f"{name} is no measurement")
+    raise ValueError(f"{name} is not a measurement")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_reject_constant)

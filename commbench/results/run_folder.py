@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest, unwritable_error
 from commbench.output.paragraphs import list_some
-from commbench.results.files import is_file, is_folder, path_exists, unused_path, why_unreadable
+from commbench.results.files import (
+    is_file,
+    is_folder,
+    make_folder,
+    path_exists,
+    unused_path,
+    why_unreadable,
+)
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
@@ -49,17 +56,15 @@ def create_folder(folder: Path) -> Path:
 def empty_folder(folder: Path) -> Path:
     """Make a folder, or accept an existing empty one; RecordsError where neither is possible."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise RecordsError(
-                f"{folder} exists and is not empty",
-                "choose another --output: nothing is overwritten",
-            )
+        is_empty = not any(make_folder(folder).iterdir())
     except OSError as error:
         raise RecordsError(
-            f"cannot make the run folder {folder}: {error.strerror}",
-            "choose a writable place with --output",
+            f"cannot read the folder {folder}: {error.strerror}", "choose another folder"
         ) from None
+    if not is_empty:
+        raise RecordsError(
+            f"{folder} exists and is not empty", "choose another folder: nothing is overwritten"
+        )
     return folder
 
 
@@ -110,8 +115,8 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     labels = sorted({run.label for run in found})
     if len(labels) > 1:
         raise UsageError(
-            f"{text!r} is the beginning of several labels",
-            f"which one: {list_some(labels, _MOST_NAMED)}?",
+            f"{text!r} is the start of several labels",
+            f"give one of them: {list_some(labels, _MOST_NAMED)}",
         )
     newest = max(found)
     if len(found) > 1:
@@ -166,7 +171,7 @@ def _read_ends(folder: Path) -> StoredRun:
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
     if is_folder(path):
         return RecordsError(
-            f"{text} is a folder without a run", f"a run folder holds {JOURNAL} or results.csv"
+            f"{text} is a folder without a run", f"a run folder contains {JOURNAL} or results.csv"
         )
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)

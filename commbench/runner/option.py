@@ -201,7 +201,7 @@ def parse_nccl_tests_sizes(
         flags = {"-b": low, "-e": high, "-f": factor, "-i": step}
         first_flag = next(flag for flag, text in flags.items() if text is not None)
         raise UsageError(
-            f"--sizes and {first_flag} both say what to measure",
+            f"--sizes and {first_flag} both choose the sizes",
             "write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests",
         )
     first, last = parse_size(low or "32M"), parse_size(high or "32M")

@@ -245,8 +245,8 @@ class RunOptions:
             )
         if self.nnodes > 1 and not self.master_addr:
             raise UsageError(
-                f"{self.nnodes} nodes need to know where to meet",
-                "name node 0's host on each of them: --master-addr HOST",
+                f"{self.nnodes} nodes need the address of node 0",
+                "give it on each node: --master-addr HOST",
             )
         # The plan checks its own fields; what depends on the host is checked later.
         self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))

@@ -71,6 +71,7 @@ class Arena:
     def buffers(self, case: Case) -> Buffers:
         """The buffers of a case, with the contents that the last case left."""
         comm = self._comm
+        index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
         send = self._view(send_start, send_bytes, case.dtype)
@@ -86,7 +87,7 @@ class Arena:
             ranks=comm.ranks,
             group=comm.group,
             global_ranks=comm.global_ranks,
-            device_ids=[comm.device.torch_device.index] if comm.device.is_async else None,
+            device_ids=None if index is None else [index],
         )
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:

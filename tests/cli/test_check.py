@@ -36,8 +36,8 @@ What else differs between the baseline (A) and the run (B):
   ─────────────────────
   torch  2.13.0  2.14.0
 
-A is the baseline, B the run. A and B are one launch each: another launch may differ by more than
-  these intervals say; `commbench run --launches 6` measures that.
+old and new have one launch each. Another launch may differ by more than the intervals say;
+  `commbench run --launches 6` measures that.
 """
 RULES = ("--max-slowdown", "all_reduce:10%", "--min-busbw", "all_reduce:1M-:2GB/s")
 
@@ -102,8 +102,9 @@ def test_without_a_verdict_the_text_says_why_and_what_to_do(
 ) -> None:
     ended = commbench("check", "new", "--against", "old", "--max-slowdown", "256K:29.9%")
     assert (ended.code, ended.err) == (7, "")
-    assert ended.out.startswith(
-        "NO VERDICT: new against old: 1 of 1 rows is undecided: the value is beyond the limit, "
+    assert flat(ended.out).startswith(
+        "NO VERDICT: new against old: all_reduce float32 sum in_place 256 KiB is undecided: "
+        "its value 1.300 is beyond the limit, but a part of its interval (1.294 … 1.306) is not. "
     )
     assert "256 KiB  1.300  1.294 … 1.306  undecided beyond\n" in ended.out
     assert (
@@ -238,12 +239,12 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
         (
             (1024, 2048),
             (2048,),
-            "only in the baseline: 1 row: all_reduce float32 sum in_place 1 KiB.",
+            "only in the baseline): all_reduce float32 sum in_place 1 KiB.",
         ),
         (
             (2048,),
             (2048, 4096),
-            "not in the baseline: 1 row: all_reduce float32 sum in_place 4 KiB.",
+            "not in the baseline): all_reduce float32 sum in_place 4 KiB.",
         ),
     ],
 )
@@ -257,7 +258,7 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     assert ended.out.startswith(
         "NO VERDICT: new against old: 1 of 2 rows is in one of the two runs only."
     )
-    assert f"  Not measured, {reason}\n" in ended.out
+    assert f"  1 row not measured ({reason}\n" in ended.out
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0
     for choice in ("pass", "fail"):
         assert commbench("check", "new", "--against", "old", "--undecided", choice).code == 7
@@ -269,7 +270,7 @@ def test_many_rows_that_the_run_lacks_are_counted(commbench: Commbench, tmp_path
     synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4), plan(sizes=sizes[:1]))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
-    assert "  11 not measured, 1 pass\n  Not measured, only in the baseline: 11 rows: " in ended.out
+    assert "  11 not measured, 1 pass\n  11 rows not measured (only in the baseline): " in ended.out
     assert "and 8 more.\n" in ended.out
 
 

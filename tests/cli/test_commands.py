@@ -32,11 +32,11 @@ REFUSED = {
     ),
     "run --sizes 1G-1K": (
         2,
-        "error: the range 1G-1K runs backwards\nhint: write 1K-1G\n",
+        "error: the range 1G-1K is reversed\nhint: write 1K-1G\n",
     ),
     "run --sizes 1K -b 8": (
         2,
-        "error: --sizes and -b both say what to measure\n"
+        "error: --sizes and -b both choose the sizes\n"
         "hint: write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests\n",
     ),
     "run --op reduce --root 2": (
@@ -101,8 +101,8 @@ REFUSED = {
     ),
     "run --nnodes 2": (
         2,
-        "error: 2 nodes need to know where to meet\n"
-        "hint: name node 0's host on each of them: --master-addr HOST\n",
+        "error: 2 nodes need the address of node 0\n"
+        "hint: give it on each node: --master-addr HOST\n",
     ),
     "run --label a/b": (
         2,
@@ -177,7 +177,7 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
     (tmp_path / "run").write_text("a file where the folder should be")
     ended = commbench("run", "--sizes", "1K", "--verbose")
     assert ended.code == 6
-    assert "error: cannot make the run folder run: File exists\n" in ended.err
+    assert "error: run is not a folder\n" in ended.err
     assert "ranks are" not in ended.err
 
 
@@ -235,7 +235,7 @@ def test_show_prints_the_table_again(commbench: Commbench) -> None:
     assert (shown.code, shown.out, shown.err) == (0, ended.out, "")
     number = r"[\d.e-]+"
     time = rf"{number} [mu]?s"
-    row = rf"  1 KiB +256 +{time} +{number} … {time} +\d+ +{number} +{number} +0"
+    row = rf"  1 KiB(?: +256)? +{time} +{number} … {time} +(?:{time} +)?\d+ +{number} +{number} +0"
     assert any(re.fullmatch(row, line) for line in shown.out.splitlines()), shown.out
 
 
@@ -404,32 +404,34 @@ CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--pea
 JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
-     JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "other"],
-     ["export", "run", "--format", "openmetrics"]],
-)  # fmt: skip
-def test_what_only_reads_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
-    if "run" in arguments[1:]:
-        synthetic_run(tmp_path / "run", "mine")
-        synthetic_run(tmp_path / "other", "other")
+ONLY_READ = [
+    ["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
+    JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "other"],
+    ["export", "run", "--format", "openmetrics"],
+]  # fmt: skip
+
+
+def test_what_only_reads_imports_nothing_heavy(tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "run", "mine")
+    synthetic_run(tmp_path / "other", "other")
     program = (
         "import sys, json, commbench.cli.main\n"
-        "try: commbench.cli.main.main()\n"
-        "except SystemExit as end: code = end.code\n"
-        "print(json.dumps([code, sorted(m for m in sys.modules if '.' not in m)]))"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    sys.argv[1:] = line\n"
+        "    try: commbench.cli.main.main()\n"
+        "    except SystemExit as end: code = end.code\n"
+        f"    heavy = [name for name in {HEAVY} if name in sys.modules]\n"
+        "    print('\\n' + json.dumps([line, code, heavy]))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", program, json.dumps(ONLY_READ)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    code, modules = json.loads(ended.stdout.splitlines()[-1])
-    assert code == 0, ended.stderr
-    assert not set(modules) & set(HEAVY)
+    told = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[[")]
+    assert told == [[line, 0, []] for line in ONLY_READ], ended.stderr
 
 
 def test_a_run_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from commands import START_TIMEOUT_S, Commbench, clean_environment
 
 from commbench.doctor.mode_trials import MODES, SIZES
 
-SHORT = ("doctor", "--seconds", "2", "--rounds", "1")
+SHORT = ("doctor", "--seconds", "1", "--rounds", "1")
 
 
 def test_a_short_check_says_everything_it_found(commbench: Commbench, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_as_json_it_is_one_document(commbench: Commbench) -> None:
     ended = commbench(*SHORT, "--json", "--nproc-per-node", "3")
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    assert found["request"] == {"ranks": 3, "rounds": 1, "seconds": 2.0, "seed": 0}
+    assert found["request"] == {"ranks": 3, "rounds": 1, "seconds": 1.0, "seed": 0}
     assert {"facts", "ceilings", "trials", "modes", "sentences", "findings"} <= set(found)
     assert [p["size_bytes"] for p in found["trials"][0]["points"]] == list(SIZES)
     assert found["trials"][0]["mode"] == "plain"

@@ -176,6 +176,53 @@ def test_a_file_is_written_once_and_never_overwritten(
     )
 
 
+LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
+WRITE_A_FILE = (
+    "export mine --output PLACE",
+    "job slurm --nodes 1 --nproc-per-node 2 --output PLACE -- --op barrier",
+    "check mine --max-time 1s --junit PLACE",
+)
+WRITE_A_FOLDER = (
+    f"import {LOG} --op all_reduce --output PLACE",
+    "plot mine --output PLACE",
+    "run --sizes 1K --output PLACE",
+)
+
+
+@pytest.mark.parametrize("line", [*WRITE_A_FILE, *WRITE_A_FOLDER])
+def test_every_command_treats_files_and_folders_in_the_way_alike(
+    commbench: Commbench, tmp_path: Path, line: str
+) -> None:
+    """A file is never overwritten, a folder above it is made, and a file where a folder should be
+    is named."""
+    asked = plan(sizes=(1024, 2048), dtypes=("float32",))
+    synthetic_run(tmp_path / "results" / "mine", "mine", asked=asked)
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("precious")
+    hint = "hint: choose another name: nothing is overwritten"
+    refused = {
+        "file": ("file exists", hint),
+        "full": ("full is a folder", "hint: name a file: full/NAME"),
+        "file/new": ("file is not a folder", "hint: choose another folder"),
+    }
+    if line in WRITE_A_FOLDER:
+        hint = "hint: choose another folder: nothing is overwritten"
+        refused |= dict.fromkeys(("file", "file/new"), refused["file/new"])
+        refused["full"] = ("full exists and is not empty", hint)
+    if line.startswith("plot"):
+        del refused["full"]  # plots are added to those of a run's folder
+    for place, (message, advice) in refused.items():
+        ended = commbench(*line.replace("PLACE", place).split())
+        assert ended.code == 6, ended.err
+        assert ended.err.splitlines()[-2:] == [f"error: {message}", advice]
+    assert (tmp_path / "file").read_text() == "precious"
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+    if not line.startswith("run"):
+        assert commbench(*line.replace("PLACE", "new/deep").split()).code == 0
+        assert (tmp_path / "new" / "deep").exists()
+
+
 @pytest.mark.parametrize(
     "name", [e.name for e in EXPORTERS.values() if e.name != "parquet" and not e.needs_run]
 )

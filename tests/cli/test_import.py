@@ -42,9 +42,7 @@ def test_what_a_file_does_not_tell_is_asked_for(commbench: Commbench) -> None:
             continue
         ended = commbench(*command, log)
         assert ended.code == 2, command
-        assert ended.err.endswith("hint: say so with --op NAME, such as --op all_reduce\n"), (
-            ended.err
-        )
+        assert ended.err.endswith("hint: give it: --op NAME, such as --op all_reduce\n"), ended.err
 
 
 def test_files_of_other_tools_compare_and_check_as_they_are(
@@ -99,6 +97,6 @@ def test_a_file_that_is_none_of_a_known_tool_is_refused(
     ended = commbench("import", "notes.txt")
     assert ended.code == 6
     assert ended.err == (
-        "error: notes.txt is no output of a tool that commbench knows\n"
-        "hint: known are nccl-tests (text, JSON), OSU, Intel MPI Benchmarks, PARAM\n"
+        "error: notes.txt is not the output of a tool that commbench knows\n"
+        "hint: it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM\n"
     )

@@ -61,13 +61,13 @@ REFUSED = {
     ),
     f"{SLURM} --nodes 0": "error: --nodes is 0\nhint: it must be at least 1\n",
     f"{SLURM} --env NCCL_ALGO": (
-        "error: --env 'NCCL_ALGO' sets no variable\nhint: write --env NAME=VALUE\n"
+        "error: --env 'NCCL_ALGO' is not NAME=VALUE\nhint: write for example --env NCCL_ALGO=RING\n"
     ),
     f"{KUBERNETES} --kind mpijob": (
         "error: unknown kind 'mpijob'\nhint: known: trainjob, pytorchjob\n"
     ),
     f"{KUBERNETES} --name All_Reduce": (
-        "error: --name 'All_Reduce' is not one that can be\n"
+        "error: --name 'All_Reduce' is not allowed\n"
         "hint: use small letters, digits and '-', a letter first, at most 40 in all\n"
     ),
     f"{KUBERNETES} --resource gpu=8": (

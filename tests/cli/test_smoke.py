@@ -33,7 +33,7 @@ def test_everything_works_with_gloo(commbench: Commbench, tmp_path: Path, ranks:
     ended = commbench("smoke", "--junit", "made/report.xml", "--nproc-per-node", str(ranks))
     assert (ended.code, ended.err) == (0, "")
     head, verdict, *lines = ended.out.splitlines()
-    assert head == f"{ranks} gloo ranks on cpu (the device that gloo serves)"
+    assert head == f"{ranks} gloo ranks on cpu (gloo runs on cpu)"
     assert lines == [
         f"  {name:<15} ok, {'9 cases' if operation.has_data else '1 case'}"
         for name, operation in OPERATIONS.items()
@@ -72,9 +72,9 @@ def test_a_rank_that_dies_is_named_and_what_came_before_is_told(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("report.xml/in/a/file", "cannot write report.xml/in/a/file: "),
+        ("report.xml/in/a/file", "report.xml is not a folder\n"),
         ("report.xml", "report.xml exists\nhint: choose another name: nothing is overwritten\n"),
-        ("new", "new exists\n"),
+        ("new", "new is a folder\n"),
     ],
 )
 def test_a_report_is_a_new_file_or_an_error(

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from commbench.document.drawings import drawing_style, make_svg
+from commbench.output.plot_style import Picture
 
 SVG_CHARACTERS = 60_000
 
@@ -20,7 +21,7 @@ def drawn(title: str = "Time", description: str = "It rises.", text: str = "labe
     axes.pcolormesh([[0.1, 0.2], [0.3, 0.4]])
     axes.imshow([[0.1, 0.2], [0.3, 0.4]])
     axes.legend()
-    return make_svg(figure, title, description, "p1")
+    return make_svg(Picture("plot", title, description, figure), "p1")
 
 
 def test_a_drawing_begins_with_its_title_and_description() -> None:
@@ -68,7 +69,7 @@ def test_greys_follow_the_page_and_colours_stay() -> None:
 def test_a_colour_that_is_too_dark_for_a_dark_page_is_lighter_there() -> None:
     figure = Figure()
     figure.add_subplot().plot([1, 2], color="#4b1e00")
-    style = drawing_style(make_svg(figure, "t", "d", "p1"))
+    style = drawing_style(make_svg(Picture("plot", "t", "d", figure), "p1"))
     assert ".stroke-4b1e00 { stroke: #4b1e00; }" in style
     (lighter,) = re.findall(r"dark\) \{\s.*?stroke: (#\w+);", style, re.DOTALL)
     assert sum(bytes.fromhex(lighter[1:])) > sum(bytes.fromhex("4b1e00"))

@@ -113,7 +113,8 @@ def test_blocks_within_blocks_have_ids_of_their_own() -> None:
 
 
 def test_every_rule_of_the_style_is_well_formed() -> None:
-    style = re.sub(r"@media [^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", STYLE.read_text())
+    style = re.sub(r"/\*.*?\*/", "", STYLE.read_text(), flags=re.DOTALL)
+    style = re.sub(r"@media [^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", style)
     rules = re.findall(r"([^{}]+)\{([^{}]*)\}", style)
     assert "".join(f"{selector}{{{body}}}" for selector, body in rules) == style.rstrip()
     for selector, body in rules:

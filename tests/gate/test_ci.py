@@ -79,7 +79,7 @@ def test_github_gets_annotations_and_a_summary(commbench: Commbench, runs: Path)
     assert (runs / "summary.md").read_text() == SUMMARY
     passed = commbench("check", "new", "--max-time", "1s", **here)
     assert passed.out.splitlines()[-1] == (
-        "::notice title=commbench check%3A new::PASS: new: 4 of 4 rows are within the limit."
+        "::notice title=commbench check%3A new::PASS: new: all 4 rows are within the limit."
     )
     for arguments, level in (
         ("--max-slowdown 1M:10%", "error"),
@@ -103,7 +103,7 @@ as in the baseline (rule: at most 10 % slower than the baseline).
 
 * Closest to the limit: all_reduce float32 sum in_place 1 MiB, 9.53 GB/s (9.50 … 9.56 GB/s).
 
-<details><summary>2 rows that fail or are undecided</summary>
+<details><summary>Rows that fail or are undecided: 2</summary>
 
 | rule | row | measured | 95 % interval | outcome |
 | :-- | :-- | --: | --: | :-- |

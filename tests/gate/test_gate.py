@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 from synthetic import in_memory, steady
 
@@ -158,6 +158,7 @@ GATES = some.builds(
 )
 
 
+@settings(deadline=None)
 @given(GATES)
 def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
     root = ElementTree.fromstring(gate_junit(gate))
@@ -169,6 +170,7 @@ def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
     assert words[gate.exit_code] in gate_markdown(gate).splitlines()[0]
 
 
+@settings(deadline=None)
 @given(GATES)
 def test_a_check_passes_only_if_it_looked(gate: GateResult) -> None:
     if gate.exit_code:

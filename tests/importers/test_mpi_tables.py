@@ -41,15 +41,15 @@ def test_osu_tables_are_read() -> None:
     assert file.rows[-1].time_s == 12.57e-6
     assert [row.reduce_op for row in file.rows] == ["sum"] * 3 + [""] * 4 + ["sum", ""]
     assert file.notes == (
-        "no element type is printed: versions that do so send float32 here",
-        "left out 2 (lines 3, 4): 'Latency Test' is no blocking collective that commbench has",
-        "left out 1 (line 23): its result was wrong (Validation)",
+        "no element type is printed: versions that print none send float32",
+        "left out 2 (lines 3, 4): 'Latency Test' is not a blocking collective of commbench",
+        "left out 1 (line 23): its results were wrong (Validation)",
         "left out 1 (line 28): less than one float32 per rank",
     )
 
 
 def test_osu_does_not_tell_its_ranks() -> None:
-    assert "how many ranks" in refused(UsageError, OSU)
+    assert "the number of ranks" in refused(UsageError, OSU)
 
 
 def test_osu_sizes_of_blocks_become_totals() -> None:
@@ -68,7 +68,7 @@ def test_osu_tests_that_are_no_collectives_are_refused_with_the_reason(name: str
     text = f"# OSU MPI {name} Test v7.4\n# Size      Bandwidth (MB/s)\n1       2.32\n"
     with pytest.raises(RecordsError) as raised:
         read(text, ranks=2)
-    assert "no blocking collective" in raised.value.hint
+    assert "not a blocking collective" in raised.value.hint
 
 
 def test_osu_types_in_one_run_are_told_apart() -> None:
@@ -109,8 +109,8 @@ def test_imb_tables_are_read() -> None:
     assert row.statistic == "mean over 1000 iterations, slowest rank"
     assert (file.tool, file.tool_version, file.timing) == ("imb", "2021.7", "isolated")
     assert file.notes == (
-        "Barrier, unlike the others, is timed as a loop",
-        "left out 2 (lines 21, 22): 'PingPong' is no blocking collective that commbench has",
+        "Barrier is timed as a loop, unlike the others",
+        "left out 2 (lines 21, 22): 'PingPong' is not a blocking collective of commbench",
         "left out 3 (lines 30, 31, 32): measured on 2 ranks",
         "left out 2 (lines 39, 48): nothing was moved (size 0)",
         "left out 1 (line 41): IMB gave up (time-out)",
@@ -122,7 +122,7 @@ def test_imb_results_of_several_process_counts_are_chosen_from() -> None:
     assert [row.size_bytes for row in read(IMB, ranks=2).rows] == [32768, 65536]
     assert "2 and 4 ranks, not on 3" in refused(UsageError, IMB, ranks=3)
     hints = IMB.replace("# #processes = 4 \n", "")
-    assert "how many ranks" in refused(UsageError, hints)
+    assert "the number of ranks" in refused(UsageError, hints)
 
 
 def test_what_an_imb_version_means_is_known() -> None:

@@ -37,10 +37,10 @@ def test_a_format_is_known_by_its_content_alone(name: str, known: str, tmp_path:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "no output of a tool"),
-        (b"\x7fELF\x00\xff\xfe", "no output of a tool"),
-        (b"some,csv\n1,2\n", "no output of a tool"),
-        (b'{"kind": "header"}\n', "no output of a tool"),
+        (b"", "not the output of a tool"),
+        (b"\x7fELF\x00\xff\xfe", "not the output of a tool"),
+        (b"some,csv\n1,2\n", "not the output of a tool"),
+        (b'{"kind": "header"}\n', "not the output of a tool"),
     ],
 )
 def test_other_files_are_refused(content: bytes, why: str, tmp_path: Path) -> None:

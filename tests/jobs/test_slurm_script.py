@@ -50,9 +50,9 @@ def test_the_script_as_a_whole() -> None:
 SCRIPT = f"""\
 #!/bin/bash
 # commbench {__version__} measures ring on 4 nodes, 8 ranks and 8 GPUs each.
-# Submit:   sbatch FILE; options said there win over the ones below.
-# Results:  results/JOB-ring, seen from where you submit. The first node writes there.
-# Log:      commbench-ring-JOB.log, with the table. JOB is the number of the job.
+# Submit:   sbatch FILE; options given to sbatch replace those below.
+# Results:  results/JOB-ring, in the folder from which you submit. The first node writes them.
+# Log:      commbench-ring-JOB.log, with the table. JOB is the job's number.
 #SBATCH --job-name=commbench-ring
 #SBATCH --output=commbench-ring-%j.log
 #SBATCH --nodes=4

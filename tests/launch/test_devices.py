@@ -44,18 +44,17 @@ def test_with_eight_gpus_of_another_kind_each_has_a_rank_of_their_backend() -> N
 @pytest.mark.parametrize(
     ("offer", "backend", "device", "ranks", "place"),
     [
-        (WORKSTATION, "nccl", None, None, ("nccl", "cuda", 1, "the device that nccl serves")),
-        (WORKSTATION, "gloo", None, None, ("gloo", "cpu", 2, "the device that gloo serves")),
-        (WORKSTATION, None, "cuda", None, ("nccl", "cuda", 1, "as asked")),
-        (BOX, "nccl", None, None, ("nccl", "cuda", 8, "the device that nccl serves")),
-        (BOX, "gloo", None, None, ("gloo", "cpu", 2, "the device that gloo serves")),
-        (BOX, "gloo", "cuda", None, ("gloo", "cuda", 8, "as asked")),
-        (BOX, None, "cpu", None, ("gloo", "cpu", 2, "as asked")),
-        (BOX, "mpi", None, None, ("mpi", "cpu", 2, "the device that mpi serves")),
+        (WORKSTATION, "nccl", None, None, ("nccl", "cuda", 1, "nccl runs on cuda")),
+        (WORKSTATION, "gloo", None, None, ("gloo", "cpu", 2, "gloo runs on cpu")),
+        (WORKSTATION, None, "cuda", None, ("nccl", "cuda", 1, "as requested")),
+        (BOX, "nccl", None, None, ("nccl", "cuda", 8, "nccl runs on cuda")),
+        (BOX, "gloo", None, None, ("gloo", "cpu", 2, "gloo runs on cpu")),
+        (BOX, "gloo", "cuda", None, ("gloo", "cuda", 8, "as requested")),
+        (BOX, None, "cpu", None, ("gloo", "cpu", 2, "as requested")),
+        (BOX, "mpi", None, None, ("mpi", "cpu", 2, "mpi runs on cpu")),
         (BOX, None, None, 4, ("nccl", "cuda", 4, "there are 8 GPUs")),
         (LAPTOP, None, None, 7, ("gloo", "cpu", 7, "there is no GPU")),
-        (host(0, "gloo", "mine"), "mine", None, None, ("mine", "cpu", 2, "the device that mine "
-                                                                           "serves")),
+        (host(0, "gloo", "mine"), "mine", None, None, ("mine", "cpu", 2, "mine runs on cpu")),
     ],
 )  # fmt: skip
 def test_what_was_requested_is_kept_and_the_rest_follows(
@@ -72,7 +71,7 @@ def test_what_was_requested_is_kept_and_the_rest_follows(
 
 def test_more_ranks_than_gpus_share_them() -> None:
     assert choose_target(WORKSTATION, None, "cuda", 2) == Target(
-        backend="nccl", device="cuda", ranks_per_node=2, why="as asked", gpu_shared=True
+        backend="nccl", device="cuda", ranks_per_node=2, why="as requested", gpu_shared=True
     )
     assert choose_target(BOX, None, None, 9).gpu_shared
     assert not choose_target(BOX, None, None, 8).gpu_shared
@@ -118,7 +117,7 @@ def test_nodes_of_one_gpu_each_measure_their_gpus() -> None:
         (
             host(0, "gloo", "nccl"), "nccl", None,
             "backend nccl needs a cuda device, and there is none here",
-            "use --backend gloo, which serves the CPU",
+            "use --backend gloo, which runs on the CPU",
         ),
     ],
 )  # fmt: skip

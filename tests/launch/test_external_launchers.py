@@ -212,7 +212,7 @@ def test_ranks_on_several_unnamed_hosts_get_a_hint_to_name_one() -> None:
     spread = OPENMPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     with pytest.raises(UnavailableError) as refused:
         detect_rank_context(None, None, spread)
-    assert refused.value.message == "mpirun does not say where the ranks can meet"
+    assert refused.value.message == "mpirun does not say on which host rank 0 is"
     assert "--master-addr" in refused.value.hint
     assert init_method(spread, "node0", 1) == "tcp://node0:1"
 

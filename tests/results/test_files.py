@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from commbench.results.files import is_file, is_folder, new_file, path_exists, why_unreadable
+from commbench.errors import RecordsError
+from commbench.results.files import (
+    is_file,
+    is_folder,
+    make_folder,
+    new_file,
+    path_exists,
+    why_unreadable,
+    write_new,
+)
 
 
 def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
@@ -54,3 +63,20 @@ def test_a_new_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError), new_file(tmp_path / "a"):
         pass
     assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_file_or_folder_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to("absent")
+    for folder in ("file", "file/deep/er", "broken/x"):
+        with pytest.raises(RecordsError) as refused:
+            make_folder(tmp_path / folder)
+        name = folder.partition("/")[0]
+        assert refused.value.message == f"{tmp_path / name} is not a folder"
+        with pytest.raises(RecordsError, match="is not a folder"):
+            write_new(tmp_path / folder / "new", "text")
+    assert make_folder(tmp_path / "new" / "deep") == make_folder(tmp_path / "new" / "deep")
+    for path, message in (("file", "exists"), ("new", "is a folder")):
+        with pytest.raises(RecordsError) as refused:
+            write_new(tmp_path / path, "text")
+        assert refused.value.message == f"{tmp_path / path} {message}"

@@ -46,7 +46,7 @@ def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
     ends = [len("".join(lines[:number]).encode()) for number in range(len(lines) + 1)]
     cut, second, third = (0, 1, CUT_OFF), (1, 1, ""), (2, 0, "")
     assert outcomes == [
-        *[f"{path} holds no complete header"] * ends[1],
+        *[f"{path} has no complete header"] * ends[1],
         *[[]] * (ends[2] - ends[1]),
         *[[cut]] * (ends[3] - ends[2]),
         *[[cut, (1, 1, CUT_OFF)]] * (ends[4] - ends[3]),
@@ -234,7 +234,7 @@ def test_what_is_no_journal_at_all_is_refused_with_what_to_give(tmp_path: Path) 
     empty.touch()
     for path, message in (
         (binary, f"{binary} is not text"),
-        (empty, f"{empty} holds no complete header"),
+        (empty, f"{empty} has no complete header"),
         (tmp_path / "absent", f"cannot read {tmp_path / 'absent'}: No such file or directory"),
         (tmp_path, f"cannot read {tmp_path / JOURNAL}: No such file or directory"),
     ):

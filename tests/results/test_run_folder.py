@@ -64,8 +64,8 @@ def test_a_file_is_found_as_it_is(results: Path) -> None:
 def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # noqa: ARG001
     with pytest.raises(UsageError) as caught:
         find_run("tr")
-    assert caught.value.message == "'tr' is the beginning of several labels"
-    assert caught.value.hint == "which one: tree, trial?"
+    assert caught.value.message == "'tr' is the start of several labels"
+    assert caught.value.hint == "give one of them: tree, trial"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # n
         ("zzz", "there is no file, folder or run 'zzz'",
          "give a run folder, its run.jsonl or results.csv, or a label under results/"),
         ("results/notes", "results/notes is a folder without a run",
-         "a run folder holds run.jsonl or results.csv"),
+         "a run folder contains run.jsonl or results.csv"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused_with_what_may_be_meant(
@@ -212,11 +212,11 @@ def test_a_last_line_that_was_cut_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no results.csv: it has no column operation"),
-        (b"a,b\n1,2\n", "is no results.csv: it has no column operation"),
-        (b"operation,size_bytes\nall_reduce,8\n", "is no results.csv: it has no column dtype"),
+        (b"", "is not a results.csv: it has no column operation"),
+        (b"a,b\n1,2\n", "is not a results.csv: it has no column operation"),
+        (b"operation,size_bytes\nall_reduce,8\n", "is not a results.csv: it has no column dtype"),
         (b"\xff\xfe\x00", "is not text"),
-        (b'operation,size_bytes,"time', "is no results.csv: it has no column dtype"),
+        (b'operation,size_bytes,"time', "is not a results.csv: it has no column dtype"),
     ],
 )
 def test_what_is_no_results_csv_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -232,9 +232,9 @@ def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
     other.write_text("hello")
     with pytest.raises(RecordsError) as caught:
         load(other)
-    assert caught.value.message == f"{other} is no output of a tool that commbench knows"
+    assert caught.value.message == f"{other} is not the output of a tool that commbench knows"
     assert caught.value.hint
-    with pytest.raises(RecordsError, match="holds no results"):
+    with pytest.raises(RecordsError, match="has no results"):
         load(tmp_path)
     with pytest.raises(RecordsError, match="cannot read"):
         load(tmp_path / "nowhere")
@@ -267,5 +267,5 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) ->
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RecordsError, match="cannot make the run folder"):
+        with pytest.raises(RecordsError, match="file is not a folder"):
             create_folder(folder)

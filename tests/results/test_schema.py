@@ -108,7 +108,7 @@ def test_a_journal_of_a_newer_schema_is_refused_with_advice(
     assert refused.value.message == (
         f"{path} was written by a newer commbench: its schema is {SCHEMA + 1}"
     )
-    assert refused.value.hint == f"this one reads up to {SCHEMA}; upgrade commbench to read it"
+    assert refused.value.hint == f"this one reads schemas up to {SCHEMA}; upgrade commbench"
 
 
 @pytest.mark.parametrize("schema", [0, -1, "1", None, 1.5, True, [[]]])

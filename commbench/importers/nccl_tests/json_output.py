@@ -41,7 +41,7 @@ _INTEGERS = {
     "grouped": "aggregated_iterations", "graphs": "graph",
 }  # fmt: skip
 """Preamble's names of keys in `config`."""
-_BLOCKING = "option -z: every operation is waited for; the time may hold a barrier"
+_BLOCKING = "option -z: every operation is waited for; the time may include a barrier"
 _MOST_DEVICES = 1024
 _BARE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![\w.])-?(?:nan|inf)(?![\w.])', re.DOTALL)
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -77,7 +77,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         where = f"result {number}" if number else "its beginning"
         raise RecordsError(
             f"{source.path}, {where}, is damaged: {error!s:.200}",
-            f"{max(0, number - 1)} results before it can be read; mend or remove it",
+            f"{max(0, number - 1)} results before it can be read; repair or remove it",
         ) from None
     return collector.make_file(
         tool="nccl-tests",
@@ -133,7 +133,7 @@ def _add_notes(
 ) -> None:
     collector = builder.collector
     if not is_whole:
-        collector.note("the file was cut off: what follows its last whole result is missing")
+        collector.note("the file was cut off: everything after its last complete result is missing")
     if skipped := _get_whole(_get(document, "config", dict, {}), "per_iter_skip"):
         collector.note(f"percentiles leave out the first {skipped} iterations")
     if preamble.blocking:

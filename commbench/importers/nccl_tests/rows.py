@@ -17,7 +17,7 @@ from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 
-CPU_TIME = "its times are the CPU's for launching (option -C), not the operation's"
+CPU_TIME = "its times are those of launching on the CPU (option -C), not those of the operation"
 SPREAD = "iterations, the slowest rank of each, by CUDA events"
 
 
@@ -89,7 +89,7 @@ class RowBuilder:
         size, count = cells.parse_size(key["size"]), cells.parse_whole(key["count"])
         blocks = run.ranks if operation.blocks else 1
         if operation.reduces and reduce_op in ("", "none"):
-            self._refuse(run, line, f"it names no reduce op, and {operation.name} reduces")
+            self._refuse(run, line, f"it has no reduce op, but {operation.name} reduces")
         if size != count * blocks * DTYPES[dtype].size_bytes:
             each = f" for each of {run.ranks} ranks" if operation.blocks else ""
             self._refuse(run, line, f"{count} {dtype}{each} are not {size} bytes")
@@ -142,7 +142,7 @@ class RowBuilder:
         """Note what the numbers of all rows mean, and whether they are consistent."""
         if any(row.spread for row in self.collector.rows):
             self.collector.note(
-                "minimum, maximum and percentiles are times of the device, time that of the host"
+                "minimum, maximum and percentiles were measured on the device, the time on the host"
             )
         self._check.add_note(self.collector, self._hinted)
 

@@ -57,8 +57,8 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     timings = {section.preamble.timing for section in sections}
     if len(timings) > 1:
         raise RecordsError(
-            f"{source.path} holds runs with option -z and without, which time different things",
-            "make a file of each",
+            f"{source.path} has runs with option -z and without it, which time different things",
+            "write the results of each tool into a file of its own",
         )
     _add_notes(sections, collector)
     builder.add_notes()
@@ -163,11 +163,11 @@ def _parse_header(text: str, title: str) -> NcclTestsTable:
     if "cputime" in columns:
         raise LookupError(rows.CPU_TIME)
     if not groups or len(set(placements)) != len(groups) or len(placements) != len(groups):
-        raise ValueError("the header does not tell which times are in place")
+        raise ValueError("the header does not contain which times are in place")
     for start, end in zip(groups, [*groups[1:], len(columns)], strict=True):
         group = columns[start:end]
         if not {"algbw", "busbw"} <= set(group) or len(set(group)) != len(group):
-            raise ValueError("the header lacks a column, or has it twice")
+            raise ValueError("a column is missing in the header, or is there twice")
     return NcclTestsTable(columns, _BEGINNINGS[printed[:3]], placements)
 
 
@@ -253,7 +253,7 @@ def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
             collector.note_lost_row(line)
         if section.rows and not any(line.text.startswith(_FOOT) for line in section.others):
             last = section.rows[-1][0].number
-            collector.note(f"the table that ends at line {last} was cut off, or is not finished")
+            collector.note(f"the table that ends at line {last} was cut off, or is not complete")
         if preamble.blocking:
             collector.note(f"nccl-tests says: {preamble.blocking}")
         if preamble.integers.get("graphs"):

@@ -40,8 +40,8 @@ def test_the_newest_version_is_read_with_its_iterations() -> None:
 
 def test_the_world_is_processes_times_their_devices() -> None:
     assert read(NEWEST).ranks == 8
-    assert "how many ranks" in refused(UsageError, changed(ngpus=2))
-    assert "how many ranks" in refused(UsageError, changed(devices=[]))
+    assert "the number of ranks" in refused(UsageError, changed(ngpus=2))
+    assert "the number of ranks" in refused(UsageError, changed(devices=[]))
     assert read(changed(devices=[]), ranks=8).ranks == 8
     assert "8 ranks, not on 4" in refused(UsageError, NEWEST, ranks=4)
     wrong = refused(UsageError, changed(devices=[]), ranks=2)
@@ -92,7 +92,7 @@ def test_a_null_placement_is_left_out() -> None:
 
 def test_a_program_that_is_not_told_is_asked_for() -> None:
     document = json.loads(NEWEST) | {"args": ["./bench"]}
-    assert "does not tell which operation" in refused(UsageError, json.dumps(document))
+    assert "does not contain the operation" in refused(UsageError, json.dumps(document))
     assert len(read(json.dumps(document), operation="all_reduce").rows) == 8
     document["args"] = ["hypercube_perf"]
     assert "no operation for 'hypercube'" in refused(RecordsError, json.dumps(document))
@@ -126,4 +126,4 @@ def test_a_newer_version_is_refused() -> None:
 
 def test_times_of_launching_are_left_out() -> None:
     text = NEWEST.replace('"time"', '"cpu_time"')
-    assert "holds no result" in refused(RecordsError, text)
+    assert "has no result" in refused(RecordsError, text)
