@@ -62,7 +62,8 @@ def sweep_figures(result: SweepResult) -> list[Picture]:
 
     Curves against size, of times and of ratios to the first setting, for at most six settings. Heat
     maps where two variables or options are swept, one for each size; and where settings are too
-    many for curves, one with a row for each setting and a column for each size.
+    many for curves, one with a row for each setting and a column for each size. None for two
+    settings at one size.
     """
     kinds: dict[str, list[SweepPoint]] = {}
     for point in result.points:
@@ -104,7 +105,7 @@ def _kind_pictures(
     fits = len(axes) == 2 and len(axes[0][1]) <= MOST_ROWS and len(axes[1][1]) <= MOST_COLUMNS
     if fits:
         found.append(_value_maps(f"{name}-map", kind, points, axes, text))
-    elif not found:
+    elif not found and (len(points) > 1 or len(settings) > 2):
         found.append(_setting_map(f"{name}-map", kind, points, settings, result, text))
     return found
 
