@@ -101,7 +101,7 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         missing = "end" if low.strip() else "beginning" if high.strip() else "beginning and no end"
         raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")
     if colon and not step:
-        raise UsageError(f"{item!r} ends before its step", "write for example :x4 or :+1M")
+        raise UsageError(f"{item!r} has a colon and no step", "write for example :x4 or :+1M")
     if step[:1] == "+":
         return size_range(parse_size(low), parse_size(high), add=parse_size(step[1:]))
     if step and not re.fullmatch(r"x\d+(\.\d+)?", step):

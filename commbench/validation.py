@@ -90,7 +90,7 @@ def brief(value: Any) -> str:
     try:
         return shortened(value)[:40]
     except ValueError:  # Python writes no integer of more than 4300 digits
-        return "a number without end"
+        return "a number with too many digits"
 
 
 def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -201,6 +202,15 @@ def fork_server() -> str:
             )
         )  # fmt: skip
     return address
+
+
+def forked_python() -> Path:
+    """A Python for programs that start commbench: the fork server forks what it is given."""
+    path, deadline = Path(fork_server()).with_name("python"), time.monotonic() + START_TIMEOUT_S
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return path
 
 
 _servers: list[subprocess.Popen[bytes]] = []

@@ -85,8 +85,10 @@ def serve(listening: socket.socket, address: str) -> None:
     """Fork a command for each request until stdin is closed."""
     _import_everything()
     interpreter = Path(address).with_name("python")
-    interpreter.write_text(INTERPRETER.format(python=sys.executable, address=address))
-    interpreter.chmod(0o700)
+    new = interpreter.with_suffix(".new")
+    new.write_text(INTERPRETER.format(python=sys.executable, address=address))
+    new.chmod(0o700)
+    new.rename(interpreter)
     sys.executable = str(interpreter)
     waiting = selectors.DefaultSelector()
     waiting.register(listening, selectors.EVENT_READ)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DELAY_US = 1000.0
 SLOW_FROM_CALL = 50
 DRIFT_CALLS = 100
+SPELL_CALLS = 25
 DISTURBED_NS = 20_000
 TOLERATED = 0.25
 """Share of calls that other load may disturb where the shape of a script or its floor counts."""
@@ -57,6 +58,9 @@ class Script(NamedTuple):
     """By how much a rank leaves the barrier before a call late."""
     extra_us: Callable[[int, int], float] = lambda _rank, _call: 0.0
     """By how much a rank ends a call later than the others."""
+    spell: Callable[[Random], float] = lambda _random: 1.0
+    """What durations are multiplied by for SPELL_CALLS calls of each case, as by a host whose speed
+    switches."""
     corrupts: bool = False
     """Rank 1 gets one wrong element: the last it receives."""
 
@@ -78,6 +82,7 @@ SCRIPTS = {
     "constant": Script(),
     "noisy": Script(_lognormal),
     "wide": Script(_skewed),
+    "switching": Script(_lognormal, spell=lambda random: random.choice((1.0, 1.3))),
     "bimodal": Script(lambda random, _call: random.choice((1.0, 1.5))),
     "late_rank": Script(entry_us=lambda rank, _call: DELAY_US * (rank == 1)),
     "drifting": Script(_drifting),

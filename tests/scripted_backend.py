@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from scripted import SCRIPTS, TRUTH, VARIABLE, Call, Script
+from scripted import SCRIPTS, SPELL_CALLS, TRUTH, VARIABLE, Call, Script
 
 MARGIN_NS = 50_000
 """From the last rank's entering a barrier to all ranks' leaving it."""
@@ -119,7 +119,9 @@ class ScriptedGroup(dist.ProcessGroup):
 
     def _duration_ns(self, number: int) -> int:
         random = Random(f"{self._seed} {self._case} {number}")
+        spell = Random(f"{self._seed} {number // SPELL_CALLS}")
         common_us = self._median_us * self._script.shape(random, number)
+        common_us *= self._script.spell(spell)
         return round(1e3 * (common_us + self._script.extra_us(self._rank, number)))
 
     def _wait_ns(self, number: int) -> int:

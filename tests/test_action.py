@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from commands import clean_environment
+from commands import clean_environment, forked_python
 from synthetic import steady, synthetic_run
 from synthetic_job import HOSTILE
 
@@ -98,7 +98,7 @@ def use_action(folder: Path, *names: str, **given: str) -> Finished:
     scripts = folder / "runner"
     scripts.mkdir()
     program = scripts / "commbench"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m commbench "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{forked_python()}" -m commbench "$@"\n')
     program.chmod(0o755)
     files = {"GITHUB_OUTPUT": scripts / "output", "GITHUB_STEP_SUMMARY": scripts / "summary.md"}
     for path in files.values():

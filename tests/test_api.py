@@ -123,8 +123,8 @@ def test_wrong_results_are_raised_with_the_run(tmp_path: Path) -> None:
         ({"op": "all_redcue"}, "unknown operation 'all_redcue'"),
         ({"iters": "many"}, "--iters cannot be 'many'"),
         ({"budget": 0}, "--budget 0 s is not above 0"),
-        ({"dry_run": True}, "--dry-run is an option of the command line only"),
-        ({"resume": "run", "output": "here"}, "--output does not go with --resume"),
+        ({"dry_run": True}, "--dry-run is for the command line only"),
+        ({"resume": "run", "output": "here"}, "--output cannot be used with --resume"),
     ],
 )
 def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:

@@ -1,6 +1,7 @@
 """commbench, unchanged, against a backend whose operations last what a script says."""
 
 import csv
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,23 @@ def test_compare_calls_the_same_script_neither_slower_nor_faster(tmp_path: Path)
     verdicts = compared(tmp_path, "noisy", "noisy")
     assert verdicts.total() == 80
     assert verdicts["slower"] + verdicts["faster"] <= 0.05 * 80, verdicts
+
+
+@pytest.mark.full
+def test_undisturbed_calls_tell_what_medians_cannot_where_the_host_switches(tmp_path: Path) -> None:
+    for seed, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        ended = run_program_as(
+            tmp_path / name, program_text("switching", seed, 500.0), "run", "--backend", "scripted",
+            "--no-plots", "--cpu-mode", quietest_cpu_mode(), "--sizes", "4K-128K",
+            "--precision", "2%", "--output", "run",
+        )  # fmt: skip
+        assert ended.code == 0, ended.err
+        skip_if_disturbed(timed_calls(ended))
+    told = run_commbench(tmp_path, "compare", "a/run", "b/run", "--format", "json")
+    (pooled,) = json.loads(told.out)["comparisons"][0]["pooled"]
+    assert pooled["verdict"] == "undecided"
+    assert pooled["undisturbed_verdict"] == "same"
 
 
 def test_a_late_rank_is_named(run: Run) -> None:

@@ -125,7 +125,7 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
     first, second = joined(tmp_path, variables, ["--sizes", "1K"], ["--sizes", "2K"])
     assert (first[0], second[0]) == (3, 3)
     assert first[2].splitlines()[-2].startswith("error: rank 1 on ")
-    assert " has another plan: --sizes 2K instead of 1K" in first[2]
+    assert " has a different plan: --sizes 2K instead of 1K" in first[2]
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=crash)
 ITERATION = r"measuring all_reduce float32 sum in_place 1 KiB, iteration \d+ of \d+"
 ANY_CASE = r"all_reduce float32 sum in_place \d+ [KM]iB"
 IN_A_CASE = (
-    rf"(checking|handing in its times of) {ANY_CASE}|measuring {ANY_CASE}, iteration \d+ of \d+"
+    rf"(checking|sending its times of) {ANY_CASE}|measuring {ANY_CASE}, iteration \d+ of \d+"
 )
 BETWEEN_BATCHES = rf"between batches, after (measuring|checking) {ANY_CASE}"
 
@@ -276,7 +276,7 @@ def test_a_rank_that_fails_is_named_with_what_it_did_and_said(
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("os.kill(os.getpid(), signal.SIGSTOP)", "answers no more"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "does not answer"),
         pytest.param("while True: pass", "is at <string>:8 crash", marks=pytest.mark.full),
         pytest.param("time.sleep(1000)", "is at <string>:8 crash", marks=pytest.mark.full),
     ],
@@ -291,7 +291,7 @@ def test_a_rank_that_hangs_is_named_with_where_all_are(
     error, hint = ended.err.splitlines()[-2:]
     host = socket.gethostname()
     assert error.startswith(f"error: rank 1 on {host} {told}; rank 1 on {host} ")
-    assert re.search(rf"; ranks 0, 2 on {host} moved last \d+ s ago, {ITERATION}$", error), error
+    assert re.search(rf"; ranks 0, 2 on {host} made progress \d+ s ago, {ITERATION}$", error), error
     assert "--timeout (2 s)" in hint
     pids = ranks_of(ended.folder / "run.jsonl")
     assert not any(map(is_alive, pids))
@@ -313,7 +313,7 @@ def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 4
-    assert re.match(r"error: rank [01] on \S+ answers no more: nothing for", err.splitlines()[-2])
+    assert re.match(r"error: rank [01] on \S+ does not answer: nothing for", err.splitlines()[-2])
     assert not any(map(is_alive, pids))
 
 

@@ -71,7 +71,7 @@ def test_two_nodes_run_the_same_command_and_go_on_with_it(tmp_path: Path) -> Non
     assert refused.code == 6
     assert refused.err.splitlines() == [
         "error: there is no file, folder or run 'run'",
-        "hint: every node reads the run that is resumed: copy its folder to this one",
+        "hint: every node needs the folder of the run: copy it to this node",
     ]
     give(kept, tmp_path)
     first, second = run_both(tmp_path, ["--resume", "run"], ["--resume", "run"])
@@ -92,7 +92,7 @@ def test_launches_of_two_nodes_go_on_if_both_have_the_same_journal(tmp_path: Pat
     give("".join(kept.splitlines(keepends=True)[:-1]), tmp_path)
     first, second = run_both(tmp_path, ["--resume", "run"], ["--resume", "run"])
     assert (first.code, second.code) == (3, 3)
-    assert "has another journal" in first.err and "has another journal" in second.err
+    assert "has a different journal" in first.err and "has a different journal" in second.err
     assert journal.read_text() == kept
     give(kept, tmp_path)
     first, second = run_both(tmp_path, ["--resume", "run"], ["--resume", "run"])
@@ -267,5 +267,5 @@ def test_a_node_with_another_plan_is_refused_before_anything_is_measured(tmp_pat
     for ended in (first, second):
         assert (ended.code, ended.out) == (3, "")
         assert ended.err.splitlines()[-2].startswith(f"error: rank 1 on {socket.gethostname()} has")
-        assert "has another plan: --" in ended.err
+        assert "has a different plan: --" in ended.err
     assert not first.folder.exists()

@@ -47,7 +47,7 @@ def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
         names = dict.fromkeys((*first, *second))
         pairs += [(name, first.get(name, ""), second.get(name, "")) for name in names]
         pairs += _variables(a.header, b.header)
-        pairs.append(("what a time is", _statistic(a), _statistic(b)))
+        pairs.append(("statistic of a time", _statistic(a), _statistic(b)))
     return _make_differences(pairs)
 
 

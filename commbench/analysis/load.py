@@ -162,7 +162,7 @@ def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
         where = f"lines {first + 2} and {second + 2}"
     return RecordsError(
         f"{run.path} has two rows of {make_case(run.rows[first]).name}: {where}",
-        f"give every run a file of its own; {JOURNAL} joins launches of one run",
+        f"give every run its own file; only a {JOURNAL} may hold several launches",
     )
 
 

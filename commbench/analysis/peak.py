@@ -68,7 +68,7 @@ def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
     if row.measurement.case.ranks == 1:
         return "with one rank nothing crosses a link"
     if row.header.gpu_shared:
-        return "ranks shared a GPU, which is no measure of performance"
+        return "ranks shared a GPU, so its time does not measure performance"
     if peak.is_per_node and row.header.num_nodes == 1:
         return "all ranks are on one node, so nothing crosses the network between nodes"
     return ""

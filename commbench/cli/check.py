@@ -8,56 +8,31 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Op, Ranks
-
-RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
+from commbench.cli.options import (
+    OUTPUT,
+    VERDICT,
+    Against,
+    AllowUnmatched,
+    Dtype,
+    MaxSlowdown,
+    MaxTime,
+    MinBusbw,
+    Op,
+    Ranks,
+    Rules,
+    Undecided,
+)
 
 
 def check(
     run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
-    against: str | None = Option(
-        None,
-        metavar="BASELINE",
-        help="The earlier run that --max-slowdown refers to.",
-        rich_help_panel=RULES,
-    ),
-    max_slowdown: list[str] | None = Option(
-        None,
-        metavar="[OP:][SIZES:]PERCENT",
-        help="How much slower than in BASELINE a row may be.  [default: 10% with --against]",
-        rich_help_panel=RULES,
-    ),
-    min_busbw: list[str] | None = Option(
-        None,
-        metavar="[OP:][SIZES:]GB/s",
-        help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.",
-        rich_help_panel=RULES,
-    ),
-    max_time: list[str] | None = Option(
-        None,
-        metavar="[OP:][SIZES:]TIME",
-        help="Longest time: all_reduce:-64K:80us.",
-        rich_help_panel=RULES,
-    ),
-    rules: Path | None = Option(
-        None,
-        metavar="FILE.toml",
-        help="Read rules from a file; docs/comparing.md shows one.",
-        rich_help_panel=RULES,
-    ),
-    undecided: str | None = Option(
-        None,
-        metavar="pass|fail",
-        help="What a row counts as whose interval contains the limit.  [default: pass if its "
-        "value is within the limit and other rows pass, else exit code 7]",
-        rich_help_panel=VERDICT,
-    ),
-    allow_unmatched: bool = Option(
-        False,
-        "--allow-unmatched",
-        help="Ignore rows that only one of the two runs has, and rules that match no row.",
-        rich_help_panel=VERDICT,
-    ),
+    against: Against = None,
+    max_slowdown: MaxSlowdown = None,
+    min_busbw: MinBusbw = None,
+    max_time: MaxTime = None,
+    rules: Rules = None,
+    undecided: Undecided = None,
+    allow_unmatched: AllowUnmatched = False,
     force: bool = Option(
         False,
         "--force",

@@ -12,6 +12,7 @@ from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
 Peak = Annotated[str | None, Option("--peak", metavar="SPEED", help=PEAK_HELP)]
 _FOREIGN = "Files of other tools"
+RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
 Ranks = Annotated[
     int | None,
     Option(
@@ -33,8 +34,71 @@ Dtype = Annotated[
         rich_help_panel=_FOREIGN,
     ),
 ]  # fmt: skip
+Against = Annotated[
+    str | None,
+    Option(
+        "--against",
+        metavar="BASELINE",
+        help="The earlier run that --max-slowdown refers to.",
+        rich_help_panel=RULES,
+    ),
+]
+MaxSlowdown = Annotated[
+    list[str] | None,
+    Option(
+        "--max-slowdown",
+        metavar="[OP:][SIZES:]PERCENT",
+        help="How much slower than in BASELINE a row may be.  [default: 10% with --against]",
+        rich_help_panel=RULES,
+    ),
+]
+MinBusbw = Annotated[
+    list[str] | None,
+    Option(
+        "--min-busbw",
+        metavar="[OP:][SIZES:]GB/s",
+        help="Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.",
+        rich_help_panel=RULES,
+    ),
+]
+MaxTime = Annotated[
+    list[str] | None,
+    Option(
+        "--max-time",
+        metavar="[OP:][SIZES:]TIME",
+        help="Longest time: all_reduce:-64K:80us.",
+        rich_help_panel=RULES,
+    ),
+]
+Rules = Annotated[
+    Path | None,
+    Option(
+        "--rules",
+        metavar="FILE.toml",
+        help="Read rules from a file; docs/comparing.md shows one.",
+        rich_help_panel=RULES,
+    ),
+]
+Undecided = Annotated[
+    str | None,
+    Option(
+        "--undecided",
+        metavar="pass|fail",
+        help="What a row counts as whose interval contains the limit.  [default: pass if its "
+        "value is within the limit and other rows pass, else exit code 7]",
+        rich_help_panel=VERDICT,
+    ),
+]
+AllowUnmatched = Annotated[
+    bool,
+    Option(
+        "--allow-unmatched",
+        help="Ignore rows that only one of the two runs has, and rules that match no row.",
+        rich_help_panel=VERDICT,
+    ),
+]
 Output = Annotated[
-    Path | None, Option(metavar="FILE", help="A file that does not exist.  [default: print it]")
+    Path | None, Option(metavar="FILE", help="New file to write.  [default: print the text]")
 ]
 
 

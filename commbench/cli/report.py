@@ -8,7 +8,20 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Op, Ranks
+from commbench.cli.options import (
+    OUTPUT,
+    VERDICT,
+    Against,
+    AllowUnmatched,
+    Dtype,
+    MaxSlowdown,
+    MaxTime,
+    MinBusbw,
+    Op,
+    Ranks,
+    Rules,
+    Undecided,
+)
 
 
 def report(
@@ -21,7 +34,8 @@ def report(
             "--output",
             "-o",
             metavar="FILE",
-            help="A file that does not exist.  [default: print it]",
+            help="New file to write.  [default: print the text]",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     format_: str | None = Option(
@@ -29,42 +43,36 @@ def report(
         "--format",
         metavar="FORMAT",
         help="html or markdown.  [default: markdown for FILE.md, else html]",
+        rich_help_panel=OUTPUT,
     ),
-    against: str | None = Option(
-        None, metavar="BASELINE", help="Check RUN against this run, as `commbench check` does."
-    ),
-    max_slowdown: list[str] | None = Option(
-        None, metavar="[OP:][SIZES:]PART", help="A limit, as in `commbench check`."
-    ),
-    min_busbw: list[str] | None = Option(
-        None, metavar="[OP:][SIZES:]GB/s", help="A limit, as in `commbench check`."
-    ),
-    max_time: list[str] | None = Option(
-        None, metavar="[OP:][SIZES:]TIME", help="A limit, as in `commbench check`."
-    ),
-    rules: Path | None = Option(
-        None, metavar="FILE.toml", help="Limits from a file, as in `commbench check`."
-    ),
-    undecided: str | None = Option(
-        None, metavar="pass|fail", help="What an undecided row counts as, as in `commbench check`."
-    ),
-    allow_unmatched: bool = Option(
-        False, "--allow-unmatched", help="Ignore unmatched rows, as in `commbench check`."
-    ),
+    against: Against = None,
+    max_slowdown: MaxSlowdown = None,
+    min_busbw: MinBusbw = None,
+    max_time: MaxTime = None,
+    rules: Rules = None,
+    undecided: Undecided = None,
+    allow_unmatched: AllowUnmatched = False,
     tolerance: str = Option(
-        "5%", metavar="PART", help="Ratios within this of 1 count as the same."
+        "5%",
+        metavar="PERCENT",
+        help="Of several runs: differences up to this count as none.",
+        rich_help_panel=VERDICT,
     ),
     force: bool = Option(
-        False, "--force", help="Compare runs that differ in what should be the same."
+        False,
+        "--force",
+        help="Compare runs although what must match differs.",
+        rich_help_panel=VERDICT,
     ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
 ) -> None:
-    """Write one file about a run, a comparison of runs, a check of a run, or a sweep.
+    """Write one file about a run, a comparison, a check or a sweep, to send to other people.
 
-    The file needs no network and no script, and holds the recorded data. Several runs are
-    compared with the first. The exit code is 0 also where a limit is broken.
+    Several runs are compared with the first. With one of the options under Rules, one run is
+    checked as `commbench check` does; the exit code is 0 even if the check fails. The HTML
+    contains everything, also the recorded data, and needs no network. The Markdown is for tickets.
 
     \b
     commbench report mine -o report.html

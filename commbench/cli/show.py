@@ -42,12 +42,12 @@ def show(
     if folder := find_sweep(name):
         from commbench.cli.sweep import show_sweep
 
-        given = (peak, ranks, op, dtype, warnings or None)
+        given = (peak, ranks, op, dtype)
         if format_ != TABLE or any(option is not None for option in given):
             raise UsageError(
                 f"{name} is a sweep, and a sweep has one form only", "leave out the options"
             )
-        show_sweep(folder)
+        show_sweep(folder, warnings)
         return
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     print_result(loaded.text(format_, peak, warnings=warnings))

@@ -120,12 +120,13 @@ class SweepPrinter:
         print_result(result.text)
 
 
-def show_sweep(folder: Path) -> None:
-    """Print the result of a sweep until now; measure and draw nothing."""
+def show_sweep(folder: Path, warnings: bool = False) -> None:
+    """Print the result of a sweep until now, with all `warnings` if asked; measure nothing."""
     from commbench import api
+    from commbench.sweep.text import sweep_text
 
     result = api.load_sweep(folder)
-    print_result(result.text)
+    print_result(sweep_text(result, None) if warnings else result.text)
     if missing := result.missing_rounds:
         print_status(
             f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing; "

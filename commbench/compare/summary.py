@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from math import ceil, inf
 from operator import attrgetter
@@ -24,6 +24,7 @@ from commbench.compare.ratio import (
     time_ratio,
     undisturbed_times,
 )
+from commbench.spec.case import Case
 from commbench.spec.dimensions import IN_TITLE
 from commbench.units import GB, MICRO
 
@@ -85,13 +86,14 @@ def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     if names[0] == names[1] or max(map(len, names)) > _LONGEST_NAME:
         names = "A", "B"
     return [
-        _pooled_sentence(pooled, short[pooled.kind], *names)
+        pooled_sentence(pooled, short[pooled.kind], *names)
         for pooled in ranked
         if kind in (None, pooled.kind)
     ]
 
 
-def _pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
+def pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
+    """What the pooled ratio of B over A is, and what it means."""
     ratio = MedianCI(pooled.ratio, pooled.ratio_ci_low, pooled.ratio_ci_high)
     low = MedianCI(pooled.undisturbed_ratio, pooled.undisturbed_ci_low, pooled.undisturbed_ci_high)
     where = " ".join(filter(None, (kind, format_sizes(pooled.low_bytes, pooled.high_bytes))))
@@ -172,15 +174,19 @@ def format_sizes(low_bytes: int, high_bytes: int) -> str:
 
 
 def _short_kinds(found: Comparison) -> dict[str, str]:
-    """The title of each kind, without the dimensions that are alike in all kinds."""
-    cases = {kind: make_case(next(rows).a) for kind, rows in groupby(found.rows, _KIND)}
+    return short_kinds({k: make_case(next(rows).a) for k, rows in groupby(found.rows, _KIND)})
+
+
+def short_kinds(cases: Mapping[str, Case], varied: Collection[str] = ()) -> dict[str, str]:
+    """The title of each kind, by a case of it, without the dimensions that are alike in all kinds
+    or `varied`."""
     alike = [
         dimension.field
         for dimension in IN_TITLE
         if dimension.field != "operation"
         and len({getattr(case, dimension.field) for case in cases.values()} - {"", None}) < 2
     ]
-    return {kind: case.title_without(*alike) for kind, case in cases.items()}
+    return {kind: case.title_without(*alike, *varied) for kind, case in cases.items()}
 
 
 def smallest_differences(found: Comparison) -> str:

@@ -36,6 +36,9 @@ LEAST_CONTRAST = 3.0
 
 def make_svg(picture: Picture, prefix: str) -> str:
     """The picture as an `svg` element. Its ids begin with `prefix`, which no other picture has."""
+    picture.figure.patch.set_visible(False)  # the page shows through
+    for axes in picture.figure.axes:
+        axes.patch.set_visible(False)
     content = render(picture.figure, ".svg").decode("utf-8")
     # Matplotlib writes texts into comments as they are, also characters that XML has not.
     drawn = ElementTree.fromstring(_NOT_XML.sub(" ", content))

@@ -23,35 +23,45 @@ from commbench.output.table import clean
 
 MOST_CHARACTERS = 65_536
 """What GitHub takes in a comment or the text of an issue."""
+MOST_ROWS = (1000, 100, 30, 10, 3, 1)
+"""Rows of one table: the first with which the text is short enough."""
 
 
 def markdown_text(document: Document) -> str:
-    """The report as Markdown."""
+    """The report as Markdown; of a long one, the tables have fewer rows."""
+    texts = (_text(document, most_rows) for most_rows in MOST_ROWS)
+    text = next(texts)
+    while len(text) > MOST_CHARACTERS and (shorter := next(texts, "")):
+        text = shorter
+    return text
+
+
+def _text(document: Document, most_rows: int) -> str:
     lines = [f"# {escape(document.title)}", "", escape(document.subtitle), ""]
     for sentence in document.verdict:
-        lines += [f"**{escape(sentence)}**", ""]
+        lines += [f"**{_prose(sentence)}**", ""]
     for section in document.sections:
-        lines += _lines(section, level=2)
+        lines += _lines(section, 2, most_rows)
     return "\n".join([*lines, escape(document.footer)]) + "\n"
 
 
-def _lines(block: Block, level: int) -> Iterator[str]:
+def _lines(block: Block, level: int, most_rows: int) -> Iterator[str]:
     """The lines of a block, with an empty one at the end; none for what Markdown leaves out."""
-    yield from (*found, "") if (found := list(_block(block, level))) else ()
+    yield from (*found, "") if (found := list(_block(block, level, most_rows))) else ()
 
 
-def _block(block: Block, level: int) -> Iterable[str]:
+def _block(block: Block, level: int, most_rows: int) -> Iterable[str]:
     match block:
         case Section(title, blocks):
-            inner = [line for each in blocks for line in _lines(each, level + 1)]
+            inner = [line for each in blocks for line in _lines(each, level + 1, most_rows)]
             return [f"{'#' * level} {escape(title)}", "", *inner[:-1]] if inner else []
         case Folded(title, blocks):
-            inner = [line for each in blocks for line in _lines(each, level)]
+            inner = [line for each in blocks for line in _lines(each, level, most_rows)]
             return details(title, inner[:-1]) if inner else []
         case Text(text):
-            return [escape(text)]
+            return [_prose(text)]
         case Items(texts):
-            return [f"* {escape(text)}" for text in texts]
+            return [f"* {_prose(text)}" for text in texts]
         case Facts(pairs):
             return table(("what", "value"), pairs, left="what,value")
         case Figures(figures):
@@ -61,11 +71,20 @@ def _block(block: Block, level: int) -> Iterable[str]:
             ]
         case Table(title, headings, rows, left):
             texts = ",".join([headings[0], *left])
-            return [f"**{escape(title)}**", "", *table(headings, rows, texts)]
+            lines = [f"**{escape(title)}**", "", *table(headings, rows[:most_rows], texts)]
+            if len(rows) > most_rows:
+                lines += ["", f"{len(rows) - most_rows} more rows are in the HTML report."]
+            return lines
         case Code(text, lines):
             return [escape(text), "", *_indented(lines)]
         case Drawing() | Download():
             return []
+
+
+def _prose(text: str) -> str:
+    """A paragraph, in which the parts between backticks are code."""
+    parts = [escape(part) for part in text.split("`")]
+    return "".join(f"<code>{p}</code>" if index % 2 else p for index, p in enumerate(parts))
 
 
 def _indented(lines: str) -> Iterator[str]:

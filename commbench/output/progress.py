@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from commbench.output.table import clean, is_terminal, safe
@@ -32,47 +32,6 @@ class ProgressListener:
 
     def close(self) -> None:
         """The work has ended."""
-
-
-class ProgressBar(ProgressListener):
-    """A progress bar that counts the parts of the work that have ended."""
-
-    def __init__(self, console: Console, cases: int) -> None:
-        self._progress = Progress(
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=cases)
-        self._progress.start()
-
-    def started(self, name: str) -> None:
-        self._progress.update(self._task, description=name, refresh=True)
-
-    def finished(self, name: str, result: str) -> None:  # noqa: ARG002
-        self._progress.update(self._task, advance=1, refresh=True)
-
-    def close(self) -> None:
-        self._progress.stop()
-
-
-class ProgressLines(ProgressListener):
-    """A line for each part of the work that has ended, for logs and pipes."""
-
-    def __init__(self, console: Console, cases: int) -> None:
-        self._console = console
-        self._cases = cases
-        self._finished = 0
-
-    def finished(self, name: str, result: str) -> None:
-        self._finished += 1
-        number = f"[{self._finished}/{self._cases}]"
-        line = safe(clean(f"{number} {name}  {result}"))
-        self._console.print(Text(line), soft_wrap=True)
 
 
 FIRST_LINE_S = 1.0
@@ -180,12 +139,6 @@ def restore_cursor() -> None:
     """Show the cursor of a terminal again, which the progress bar of a killed rank has hidden."""
     if is_terminal(sys.stderr):
         Console(stderr=True).show_cursor(True)
-
-
-def progress_listener(parts: int) -> ProgressListener:
-    """The listener for work of so many parts that suits this process's standard error."""
-    console = Console(stderr=True)
-    return ProgressBar(console, parts) if is_terminal(sys.stderr) else ProgressLines(console, parts)
 
 
 def work_listener(launch: int, launches: int, has_cases: bool) -> ProgressListener:

@@ -171,7 +171,7 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
                 "there its columns repeat the other placement's, with #wrong N/A"
             )
     if header.gpu_shared:
-        texts.append("ranks share a GPU: functional only, no measure of performance")
+        texts.append("ranks share a GPU: these times do not measure performance")
     return [_comment(text) for text in texts]
 
 

@@ -59,7 +59,10 @@ def openmetrics(source: LoadedRun) -> str:
     for family in FAMILIES:
         lines += _head(family)
         lines += _samples(family, rows, labels)
-    lines += ["# TYPE commbench_row_ok gauge", "# HELP commbench_row_ok 1: measured and right"]
+    lines += [
+        "# TYPE commbench_row_ok gauge",
+        "# HELP commbench_row_ok 1: measured, with right results",
+    ]
     oks = ("1" if row.status == OK else "0" for row in rows)
     lines += [f"commbench_row_ok{label} {ok}" for label, ok in zip(labels, oks, strict=True)]
     return "\n".join([*lines, "# EOF"]) + "\n"

@@ -203,7 +203,7 @@ def interfaces_text(header: RunHeader) -> str:
     if header.num_nodes < 2 or not interfaces:
         return ""
     parts = [f"{name} of {list_some(list(hosts), 8)}" for name, hosts in sorted(interfaces.items())]
-    return fill(f"Hosts talk through {'; '.join(parts)}.", rest="  ")
+    return fill(f"Network interfaces: {'; '.join(parts)}.", rest="  ")
 
 
 _ENDED = {"failed": "This run failed", "interrupted": "This run was interrupted"}
@@ -222,15 +222,14 @@ def run_end_text(run: Run) -> str:
 def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
     """What the column `of peak` means, and why it may exceed 100 %."""
     shares = [share for row in rows if (share := find_peak_fraction(row, peak))]
-    texts = [f"Of peak: what the links had to carry, over {peak.text}"]
-    if shares:
-        texts[0] += f" ({shares[0].bound} bound)."
-    elif rows:
-        texts[0] += f"; there are no shares: {why_no_peak_fraction(rows[0], peak)}."
+    if not shares:
+        why = f": {why_no_peak_fraction(rows[0], peak)}" if rows else ""
+        return fill(f"There is no column `of peak`{why}.", rest="  ")
+    texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
     if any(1 < share.fraction <= share.ceiling for share in shares):
         texts.append(
-            "Above 100 % is no error here: a network that itself reduces (NVLS, SHARP) moves less "
-            f"than the bound says, so that {max(s.ceiling for s in shares):.5g} times the peak is "
-            "the limit. `commbench explain` has the figures."
+            "It can exceed 100 % where the network itself reduces (NVLS, SHARP), because less data "
+            f"then passes the link: up to {max(s.ceiling for s in shares):.5g} times the peak. "
+            "`commbench explain` has the figures."
         )
-    return "\n".join(fill(text, "  ", "  ") for text in texts)
+    return "\n".join(fill(text, rest="  ") for text in texts)

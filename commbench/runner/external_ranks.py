@@ -76,5 +76,5 @@ def _rank_error(error: Exception, rank: int) -> RankError:
     """The error of a collective that failed: another rank or the network is gone."""
     return RankError(
         f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
-        "the first rank that failed tells most; COMMBENCH_TRACEBACK=1 shows where",
+        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
     )

@@ -151,6 +151,8 @@ def _record_failure(
         if run.measurements:
             ResultsCsv(folder).add(*make_rows(run))  # also the batches of cases that were cut off
     except RecordsError as unwritable:
-        listener.status(f"how the run ended is not written down: {unwritable.message}")
+        listener.status(f"cannot record how the run ended: {unwritable.message}")
     listener.ended(run._replace(end=end), error)
-    listener.status(f"what was measured is kept; `commbench run --resume {folder}` goes on with it")
+    listener.status(
+        f"the results so far are kept; `commbench run --resume {folder}` continues the run"
+    )

@@ -19,11 +19,11 @@ ALWAYS, IF_CHANGED, IN_COMMAND, NEVER = "always", "if changed", "in a user's com
 run, and there if changed; it concerns the process that reports, not the measurement."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REFUSALS = {
-    "resume": "{} does not go with --resume",
-    "sweep": "{} does not go with a sweep",
-    "job": "{} after the -- does not go with a job",
-    "api": "{} is an option of the command line only",
-    "measure": "{} does not go with commbench.measure",
+    "resume": "{} cannot be used with --resume",
+    "sweep": "{} cannot be used in a sweep",
+    "job": "{} cannot be used after the -- of a job",
+    "api": "{} is for the command line only",
+    "measure": "{} cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""
 _FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {

@@ -51,13 +51,13 @@ class PlannedRun:
     @property
     def summary(self) -> str:
         """One line that says what was chosen and why."""
-        why = "as the run began" if self.progress else self.target.why
+        why = "as in the first part of the run" if self.progress else self.target.why
         line = (
             f"measuring with {self.plan.world_size} {self.plan.backend} ranks on "
             f"{self.plan.device}, cpu mode {self.plan.cpu_mode} ({why})"
         )
         if self.target.gpu_shared:
-            line += "; ranks share a GPU: functional only, times are no measure of performance"
+            line += "; ranks share a GPU: these times do not measure performance"
         return line
 
     @property
@@ -125,7 +125,8 @@ def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
     plan = progress.run.header.plan
     if requested.world_size != plan.world_size:
         raise UsageError(
-            f"{progress.run.path} has {plan.world_size} ranks, and here are {requested.world_size}",
-            "start as many as before; several nodes need --nnodes and --node-rank again",
+            f"{progress.run.path} has {plan.world_size} ranks, and this command starts "
+            f"{requested.world_size}",
+            "start the same number; with several nodes, give --nnodes and --node-rank again",
         )
     return plan

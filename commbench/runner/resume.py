@@ -25,7 +25,7 @@ def find_resumable(options: RunOptions) -> RunProgress:
     """
     path = _find(options)
     if path.is_file() and path.name != JOURNAL:
-        raise RecordsError(f"{path} cannot be resumed", f"name a run folder, which has a {JOURNAL}")
+        raise RecordsError(f"{path} cannot be resumed", f"give a run folder with a {JOURNAL}")
     progress = read_progress(path)
     _require_agreement(options, progress.run)
     return progress
@@ -40,7 +40,7 @@ def _find(options: RunOptions) -> Path:
         if options.nnodes == 1 and (not rank_context or rank_context.is_single_node):
             raise
         raise RecordsError(
-            error.message, "every node reads the run that is resumed: copy its folder to this one"
+            error.message, "every node needs the folder of the run: copy it to this node"
         ) from None
 
 
@@ -61,7 +61,7 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
         if here != there:
             raise UsageError(
                 f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
-                f"leave {given.flag} out to go on with this run, or --resume to begin another",
+                f"leave out {given.flag} to continue this run, or --resume to start a new one",
             )
 
 

@@ -174,8 +174,8 @@ class RunOptions:
         refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds that ranks may take to join, or an operation to end. Three times as long "
-        "as the operation took in its check come on top.",
+        "S", "Seconds that ranks may take to join, or an operation to end; plus 3 times the time "
+        "that it took when its result was checked.",
         plan="timeout_s", passed_on=ALWAYS,
     )  # fmt: skip
     cpu_mode: str | None = _where(

@@ -34,8 +34,8 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
         options = with_recorded_plan(options, progress.run.header)
     if options.launches > 1 and (rank_context or options.launcher == "torchrun"):
         raise UsageError(
-            f"{options.launches} launches need commbench to launch the ranks itself",
-            "leave out --launches here, and give several runs to `commbench compare`",
+            f"--launches {options.launches} works only where commbench starts the ranks itself",
+            "leave out --launches; measure several runs, and compare them with `commbench compare`",
         )
     if rank_context:
         from commbench.runner.external_ranks import join_ranks as measure
@@ -67,7 +67,7 @@ def require_correct(run: Run) -> None:
         error = WrongResultError(
             f"{wrong[0].wrong} elements of {wrong[0].case.name} are wrong; {wrong[0].reason}"
             + (f" (and {len(wrong) - 1} more cases)" if wrong[1:] else ""),
-            "do not trust these times, nor this machine's communication, before it is explained",
+            "do not trust results of this machine until the cause is known",
         )
         error.run = run
         raise error
@@ -79,7 +79,7 @@ def raise_at_signals() -> None:
     def stop(number: int, _: object) -> None:
         raise Interrupted(
             f"stopped by {signal.Signals(number).name}",
-            "`commbench show` prints what there is of a run",
+            "`commbench show` prints the results so far",
             signal_number=number,
         )
 

@@ -136,8 +136,8 @@ class Plan:
         known = BACKENDS.get(self.backend)
         if known and self.device not in known.devices:
             raise UsageError(
-                f"backend {self.backend} does not serve device {self.device}",
-                f"{self.backend} serves: {', '.join(known.devices)}",
+                f"backend {self.backend} does not support device {self.device}",
+                f"{self.backend} supports: {', '.join(known.devices)}",
             )
 
     def _require_possible_times(self) -> None:
@@ -161,8 +161,8 @@ class Plan:
         # Four: two placements and two timing modes.
         if 4 * prod(len(values) for values in chosen if isinstance(values, tuple)) > MOST_CASES:
             raise UsageError(
-                f"this asks for more than {MOST_CASES // 4} cases",
-                "take fewer sizes, dtypes or reduce ops; several runs can be plotted together",
+                f"these options make more than {MOST_CASES // 4} cases",
+                "choose fewer sizes, dtypes or reduce operations, or split them into several runs",
             )
 
     def cases(self) -> tuple[Case, ...]:
@@ -232,7 +232,7 @@ def _why_unsupported(case: Case, backend_name: str) -> str:
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if dtype and backend and dtype.name in backend.refused_dtypes:
-        return f"{backend.name} does not move {dtype.name}"
+        return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
         return f"{reduce_op.name} is not defined for {dtype.name}"
     if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
@@ -248,5 +248,5 @@ def require_ready_case(plan: Plan) -> None:
     reasons = dict.fromkeys(case.reason for case in cases)
     raise UnavailableError(
         f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
-        "`commbench ops` lists operations; another dtype, reduce op, placement or size may do",
+        "try another operation, dtype, reduce operation, placement or size",
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
-from statistics import fmean, stdev
-from typing import NamedTuple
+from math import exp, log
+from typing import Any, NamedTuple
 
+from commbench.analysis.columns import TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import median, student
+from commbench.compare.comparison import ComparedRow
+from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
 from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import OK
 from commbench.spec.case import Case
@@ -98,8 +99,7 @@ class SettingRank(NamedTuple):
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
     """Every case that at least one setting has a valid time for, in the order of the plan."""
-    options = {f"--{name}" for result in results for name, _ in result.setting.options}
-    varied = [dimension.field for dimension in DIMENSIONS if dimension.option in options]
+    varied = varied_fields([result.setting for result in results])
     found: dict[tuple[str, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
@@ -112,6 +112,12 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
         SweepPoint(kind, size, _make_times(settings, rows, tolerance))
         for (kind, size), rows in found.items()
     )
+
+
+def varied_fields(settings: Sequence[Setting]) -> list[str]:
+    """The dimensions of a case that differ between settings."""
+    options = {f"--{name}" for setting in settings for name, _ in setting.options}
+    return [dimension.field for dimension in DIMENSIONS if dimension.option in options]
 
 
 def _make_times(
@@ -140,38 +146,31 @@ def _median_ci(row: ResultRow) -> MedianCI:
     return MedianCI(row.time.median, row.time.low, row.time.high)
 
 
-def pooled_ratio(points: Sequence[SweepPoint], first: Setting, second: Setting) -> MedianCI:
-    """The time under the second setting over that under the first, over all these cases.
-
-    Of each round it takes the mean over the cases of the logarithm of the ratio of the medians of
-    that round: settings of one round were measured one after the other, so that what drifts between
-    rounds cancels. The ratio is the mean over the rounds, its 95 % interval that of Student's t
-    over the rounds; no interval for one round.
-    """
-    by_round: dict[int, list[float]] = {}
-    for point in points:
-        rows = {each.setting: each.row for each in point.by_time}
-        if first in rows and second in rows:
-            a, b = _round_medians(rows[first]), _round_medians(rows[second])
-            for number in a.keys() & b.keys():
-                if a[number] and b[number]:
-                    by_round.setdefault(number, []).append(log(b[number] / a[number]))
-    means = [fmean(logs) for logs in by_round.values()]
-    if not means:
-        return MedianCI(None, None, None)
-    middle = fmean(means)
-    if len(means) < 2:
-        return MedianCI(exp(middle), None, None)
-    half = student(len(means) - 1) * stdev(means) / sqrt(len(means))
-    return MedianCI(exp(middle), exp(middle - half), exp(middle + half))
+def pooled_ratios(
+    points: Sequence[SweepPoint], first: Setting, second: Setting, tolerance: float
+) -> list[PooledRatio]:
+    """The time under the second setting over that under the first, for each range of sizes in which
+    the ratio does not change, as `commbench compare` pools the rows of two runs. `points` are of
+    one kind."""
+    rows = []
+    for point in sorted(points, key=lambda each: each.size_bytes):
+        times = {each.setting: each for each in point.by_time}
+        if first in times and second in times:
+            a, b = times[first], times[second]
+            ratio = time_ratio(a.time, b.time)
+            if ratio.median:
+                verdict = decide_verdict(ratio, tolerance)
+                sides = _pooled_values(a.row), _pooled_values(b.row)
+                row = ComparedRow(point.kind, *sides, *ratio, None, "", verdict, "")
+                rows.append(PooledRow(row, a.row, b.row))
+    return pool_kind(points[0].kind, rows, tolerance)
 
 
-def _round_medians(row: ResultRow) -> dict[int, float]:
-    """The median of each round."""
-    rounds: dict[int, list[float]] = {}
-    for batch in row.measurement.batches:
-        rounds.setdefault(batch.launch, []).extend(batch.samples_s)
-    return {number: median(sorted(samples)) for number, samples in rounds.items() if samples}
+_POOLED = ("size_bytes", *TIMES, *UNDISTURBED_TIMES)
+
+
+def _pooled_values(row: ResultRow) -> Any:
+    return row_type(_POOLED)(**row_values(row, _POOLED))
 
 
 def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:

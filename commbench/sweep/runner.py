@@ -17,7 +17,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,7 +48,10 @@ FAILURE = "failure.txt"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
-MINUTES_FROM_S = 100
+STOP_S, RESEND_S = 60.0, 2.0
+"""Seconds that a run may take to end, and seconds between two signals that end it."""
+_PROGRESS = re.compile(r"\[(\d+) %\]")
+"""The beginning of a line about the progress of a run, which output/progress.py prints."""
 _NOISE = (
     re.compile(r"\[enforce fail at [^\]]*\] (?:[^.]*\. (?=\S))?"),
     re.compile(r"\[[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] "),
@@ -175,47 +179,41 @@ def run_missing_rounds(
     cannot measure at all is not tried again. Raises Interrupted.
     """
     order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
-    missing = [each for each in order if each not in {(n, s) for s, n in rounds}]
+    missing = [(number, setting) for number, setting in order if (setting, number) not in rounds]
     names = short_names(sweep.settings)
     unmeasurable: set[Setting] = set()
-    durations: list[float] = []
-    for done, (number, setting) in enumerate(missing, start=1):
+    for done, (number, setting) in enumerate(missing):
+
+        def advance(share: float, done: int = done) -> None:
+            progress.advanced((done + share) / len(missing))
+
         head = f"round {number} of {sweep.rounds}, {names[setting]}"
-        left_s = sum(durations) / len(durations) * (len(missing) - done + 1) if durations else None
-        progress.started(head + _about(left_s))
+        progress.started(head)
         if setting in unmeasurable:
+            advance(1.0)
             progress.finished(head, "skipped: this setting failed before")
             continue
         start = time.monotonic()
         first = _round_folder(folder, setting, number)
         earlier = len(_attempts(first))
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
-        code, failure = run_once(sweep, setting, attempt)
+        code, failure = run_once(sweep, setting, attempt, advanced=advance)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
-            durations.append(time.monotonic() - start)
         elif code in PERMANENT:
             unmeasurable.add(setting)
-        left_s = sum(durations) / len(durations) * (len(missing) - done) if durations else None
-        what = f"failed: {plain_reason(failure)}" if failure else f"{durations[-1]:.1f} s"
-        progress.finished(head, what + _about(left_s))
-
-
-def _about(left_s: float | None) -> str:
-    """How much time is left, as the end of a line; empty where that is not known."""
-    if not left_s:
-        return ""
-    if left_s < MINUTES_FROM_S:
-        return f"; about {left_s:.0f} s left"
-    return f"; about {left_s / 60:.0f} min left"
+        advance(1.0)
+        seconds = f"{time.monotonic() - start:.1f} s"
+        progress.finished(head, f"failed: {plain_reason(failure)}" if failure else seconds)
 
 
 def run_once(
     sweep: Sweep, setting: Setting, folder: Path, more: tuple[str, ...] = (),
     variables: tuple[tuple[str, str], ...] = (),
+    advanced: Callable[[float], None] = lambda share: None,  # noqa: ARG005
 ) -> tuple[int, str]:  # fmt: skip
     """Run a setting once in a process of its own; return its exit code and its error message, which
-    is empty if it succeeded.
+    is empty if it succeeded. `advanced` receives the part of the run that is done, 0 to 1.
 
     Raises Interrupted where this process or that one is stopped by a signal.
     """
@@ -235,21 +233,37 @@ def run_once(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True, errors="replace",
     )  # fmt: skip
+    lines: list[str] = []
     try:
-        _, stderr = process.communicate()
-    except BaseException:
-        process.terminate()
+        for line in process.stderr or ():
+            lines.append(line)
+            if match := _PROGRESS.match(line):
+                advanced(int(match[1]) / 100)
         process.wait()
+    except BaseException:
+        _stop(process)
         raise
     if process.returncode > INTERRUPTED:
         number = process.returncode - INTERRUPTED
         raise Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
     if not process.returncode:
         return 0, ""
-    failure = _error_message(stderr) or f"exit code {process.returncode}"
+    failure = _error_message(lines) or f"exit code {process.returncode}"
     if process.returncode != WRONG_RESULTS:
         (folder.parent / FAILURE).write_text(failure + "\n", encoding="utf-8")
     return process.returncode, failure
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a run and wait for it. The signal is sent again because a run that is just starting its
+    ranks can miss it."""
+    for _ in range(round(STOP_S / RESEND_S)):
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(RESEND_S)
+            return
+    process.kill()
+    process.wait()
 
 
 def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingResult, ...]:
@@ -322,8 +336,8 @@ def plain_reason(message: str) -> str:
     return " ".join(plain.split()) or message
 
 
-def _error_message(stderr: str) -> str:
+def _error_message(stderr: Sequence[str]) -> str:
     """The error that a run printed: the last line that begins with `error: `, or the last line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in stderr if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return (errors or lines or [""])[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
-from commbench.output.progress import progress_listener
+from commbench.output.progress import work_listener
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
 from commbench.runner.run_options import RunOptions
 from commbench.runner.session import raise_at_signals
@@ -187,7 +187,7 @@ def _run(
 def _run_missing(
     sweep: runner.Sweep, folder: Path, rounds: runner.Rounds, listener: SweepListener
 ) -> None:
-    progress = progress_listener(len(sweep.settings) * sweep.rounds - len(rounds))
+    progress = work_listener(launch=0, launches=1, has_cases=True)
     try:
         runner.run_missing_rounds(sweep, folder, rounds, progress)
     except Interrupted as stopped:

@@ -10,7 +10,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.compare.ratio import MedianCI, time_ratio
 from commbench.output.paragraphs import list_some, wrapped
 from commbench.output.table import BOLD, clean, style, table, width
-from commbench.report.run_notes import warnings_text
+from commbench.report.run_notes import MOST_WARNINGS, warnings_text
 from commbench.sweep.nccl_tuning import find_selection
 from commbench.sweep.ranking import SettingTime, SweepPoint, rank_settings
 from commbench.sweep.runner import plain_reason
@@ -29,14 +29,14 @@ MOST_RANKED = 12
 BEST, TIED = "*", "="
 
 
-def sweep_text(result: SweepResult) -> str:
-    """The result of a sweep in sentences and tables of at most 100 columns."""
+def sweep_text(result: SweepResult, most_warnings: int | None = MOST_WARNINGS) -> str:
+    """The result of a sweep in sentences and tables. `most_warnings` of None: all, explained."""
     parts = [
         "\n".join([_introduction_text(result), *map(wrapped, kind_sentences(result))]),
         "\n".join(_table(result)),
         "\n".join(map(wrapped, notes(result))),
         _ranking_text(result),
-        _warnings_text(result),
+        _warnings_text(result, most_warnings),
         _failures_text(result),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -268,11 +268,12 @@ def _ranking_text(result: SweepResult) -> str:
     return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
-def _warnings_text(result: SweepResult) -> str:
+def _warnings_text(result: SweepResult, most: int | None) -> str:
     """The warnings about the runs, each with the settings concerned."""
-    return warnings_text(
-        [row for each in result.settings for row in each.rows], partial(name_rows, result)
-    )
+    rows = [row for each in result.settings for row in each.rows]
+    text = warnings_text(rows, partial(name_rows, result), most, str(result.path))
+    # A sweep measures launches as rounds.
+    return text.replace("--launches 6", f"--rounds {max(6, 2 * result.sweep.rounds)}")
 
 
 def name_rows(result: SweepResult, rows: Sequence[ResultRow]) -> str:

@@ -50,7 +50,7 @@ def mark_unsupported(
         if accepted is not None:
             raise RankError(
                 f"{title} failed on rank {refused} only: {reasons[title]}",
-                "see what differs on that rank: device, driver, versions",
+                "find out what differs on that rank: device, driver, versions",
             )
     return tuple(
         case._replace(status=UNSUPPORTED, reason=reasons[case.title])

@@ -122,7 +122,7 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
     except (RuntimeError, OSError) as error:
         raise RankError(
             f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
-            "see what the other ranks say, and whether all of them called measure()",
+            "read the errors of the other ranks, and check that all of them called measure()",
         ) from error
     finally:
         del control

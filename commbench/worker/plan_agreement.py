@@ -10,8 +10,8 @@ from commbench.units import format_sizes
 from commbench.worker.communicator import Communicator
 
 SAME_COMMAND = (
-    "start every rank with the same command and the same commbench; what --resume names must be "
-    "the same on every node"
+    "start every rank with the same command and the same commbench; the run that --resume names "
+    "must be the same on every node"
 )
 MAX_VALUE = 60
 """Characters of a shortened value."""
@@ -30,8 +30,8 @@ def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
             if key == "plan":
                 return rank
             raise UnavailableError(
-                f"rank {rank['rank']} on {rank['host']} has another {key} ({other[key]}) than "
-                f"rank 0 ({parts[0][key]})",
+                f"rank {rank['rank']} on {rank['host']} has a different {key} ({other[key]}) "
+                f"from rank 0 ({parts[0][key]})",
                 SAME_COMMAND,
             )
     return None
@@ -41,7 +41,7 @@ def raise_other_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> No
     """Raise UnavailableError on every rank: how the plan of `rank` differs from that of rank 0."""
     first, other = (comm.share_value(plan.as_json(), source) for source in (0, rank))
     found = "; ".join(describe_differences(first, other))
-    raise UnavailableError(f"rank {rank} on {host} has another plan: {found}", SAME_COMMAND)
+    raise UnavailableError(f"rank {rank} on {host} has a different plan: {found}", SAME_COMMAND)
 
 
 def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -245,7 +245,7 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
         differences = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
         raise UnavailableError(
             f"the run cannot be resumed: {differences}",
-            "put that back, or begin a new run: `commbench compare` takes both",
+            "restore it, or start a new run and use `commbench compare`",
         )
 
 
@@ -253,7 +253,7 @@ def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
     reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
     return UnavailableError(
         f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
-        "another operation, dtype, reduce op, placement or backend may do"
+        "try another operation, dtype, reduce operation, placement or backend"
         if all(case.status == UNSUPPORTED for case in cases)
         else "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs",
     )

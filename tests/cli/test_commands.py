@@ -96,8 +96,9 @@ REFUSED = {
     "run --order up": (2, "error: unknown order 'up'\nhint: known: shuffled, ascending\n"),
     "run --launches 2 --launcher torchrun": (
         2,
-        "error: 2 launches need commbench to launch the ranks itself\n"
-        "hint: leave out --launches here, and give several runs to `commbench compare`\n",
+        "error: --launches 2 works only where commbench starts the ranks itself\n"
+        "hint: leave out --launches; measure several runs, and compare them with "
+        "`commbench compare`\n",
     ),
     "run --nnodes 2": (
         2,
@@ -113,15 +114,13 @@ REFUSED = {
     "run --backend smoke-signals": (3, None),
     "run --dtype int16": (
         3,
-        "error: nothing is left to measure: gloo does not move int16\n"
-        "hint: `commbench ops` lists operations; another dtype, reduce op, "
-        "placement or size may do\n",
+        "error: nothing is left to measure: gloo does not support int16\n"
+        "hint: try another operation, dtype, reduce operation, placement or size\n",
     ),
     "run --dtype int32 --reduce-op avg --op all_reduce": (
         3,
         "error: nothing is left to measure: avg is not defined for int32\n"
-        "hint: `commbench ops` lists operations; another dtype, reduce op, "
-        "placement or size may do\n",
+        "hint: try another operation, dtype, reduce operation, placement or size\n",
     ),
     "show nowhere": (
         6,

@@ -40,10 +40,10 @@ REFUSED = {
         "error: --root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n"
     ),
     f"{SLURM} -- --nnodes 2": (
-        "error: --nnodes after the -- does not go with a job\nhint: say --nodes before the --\n"
+        "error: --nnodes cannot be used after the -- of a job\nhint: write --nodes before the --\n"
     ),
     f"{SLURM} -- --launches 3": (
-        "error: --launches after the -- does not go with a job\n"
+        "error: --launches cannot be used after the -- of a job\n"
         "hint: submit the job several times\n"
     ),
     f"{SLURM} -- --siezs 1K": (
@@ -107,7 +107,9 @@ def test_what_the_backend_cannot_do_is_told_before_it_waits_in_a_queue(
 ) -> None:
     ended = commbench(*SLURM.split(), "--", "--backend", "gloo", "--dtype", "int16")
     assert (ended.code, ended.out) == (3, "")
-    assert ended.err.startswith("error: nothing is left to measure: gloo does not move int16\nhint")
+    assert ended.err.startswith(
+        "error: nothing is left to measure: gloo does not support int16\nhint"
+    )
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Jb"])

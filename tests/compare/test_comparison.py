@@ -269,7 +269,7 @@ def test_figures_of_other_tools_are_said_to_be_other_figures() -> None:
         "decided by the two times alone, because no interval is known of B"
     }
     assert found.differences == (
-        Difference("what a time is", "median over iterations, slowest rank", "mean of 20"),
+        Difference("statistic of a time", "median over iterations, slowest rank", "mean of 20"),
     )
 
 

@@ -131,7 +131,7 @@ def test_a_cut_link_ends_the_run_on_both_hosts(tmp_path: Path) -> None:
         cluster[1].cut()
         first, second = finish(processes, tmp_path)
     assert (first.code, second.code) == (4, 4)
-    assert first.err.splitlines()[-2].startswith("error: rank 1 on host1 answers no more; ")
-    assert second.err.splitlines()[-2].startswith("error: rank 0 cannot be heard of; ")
+    assert first.err.splitlines()[-2].startswith("error: rank 1 on host1 does not answer; ")
+    assert second.err.splitlines()[-2].startswith("error: rank 0 cannot be reached; ")
     assert [row["size_bytes"] for row in first.rows()] == ["1024"]
     assert first.journal()[-1]["status"] == "failed"

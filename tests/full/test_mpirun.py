@@ -85,7 +85,7 @@ def test_hosts_with_unequally_many_processes_are_counted_right(tmp_path: Path) -
         options = two_hosts(cluster, tmp_path, "host0:1,host1:2")
         ended = mpirun(cluster, tmp_path, *options, ranks=3)
     check(ended, ["host0", "host1", "host1"])
-    talk = "Hosts talk through eth0 of host0 (10.77.0.1), host1 (10.77.0.2)."
+    talk = "Network interfaces: eth0 of host0 (10.77.0.1), host1 (10.77.0.2)."
     assert ended.out.splitlines().count(talk) == 1
 
 

@@ -182,7 +182,7 @@ def test_a_gpu_is_listed_with_its_number_and_name() -> None:
     )
     text = nccl_tests_text(run)
     assert "\n#  Rank 11 Group  0 Pid 112372 on      node2 device  3 [n/a] NVIDIA H200\n" in text
-    assert "\n# ranks share a GPU: functional only, no measure of performance\n" in text
+    assert "\n# ranks share a GPU: these times do not measure performance\n" in text
 
 
 @pytest.mark.parametrize(

@@ -150,12 +150,12 @@ def header_of_hosts(*ways: tuple[str, str, str], **more: Any) -> RunHeader:
 
 def test_several_hosts_are_told_with_their_interfaces() -> None:
     alike = header_of_hosts(("n1", "eth0", "10.0.0.1"), ("n2", "eth0", "10.0.0.2"))
-    assert interfaces_text(alike) == "Hosts talk through eth0 of n1 (10.0.0.1), n2 (10.0.0.2)."
+    assert interfaces_text(alike) == "Network interfaces: eth0 of n1 (10.0.0.1), n2 (10.0.0.2)."
     differing = header_of_hosts(
         ("n1", "ib0", "10.0.0.1"), ("n2", "docker0", "172.17.0.1"), ("n3", "", "10.0.0.3")
     )
     assert interfaces_text(differing) == (
-        "Hosts talk through an unknown interface of n3 (10.0.0.3); docker0 of n2 (172.17.0.1); "
+        "Network interfaces: an unknown interface of n3 (10.0.0.3); docker0 of n2 (172.17.0.1); "
         "ib0 of n1\n  (10.0.0.1)."
     )
     many = header_of_hosts(*((f"n{i}", "eth0", f"10.0.0.{i}") for i in range(10)))

@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
     assert ended.code == 0, ended.err
     assert journal.read_bytes().startswith(interrupted)
     assert f"resuming run: {len(finished_in(interrupted))} of 6 cases are finished" in ended.err
-    assert "cpu mode quiet (as the run began)\n" in ended.err
+    assert "cpu mode quiet (as in the first part of the run)\n" in ended.err
     # Every case is finished once, with the iterations that were asked for, wherever it was cut.
     assert sorted(finished(journal)) == list(range(6))
     assert iterations(ended) == dict.fromkeys(range(3), 100)
@@ -189,7 +189,7 @@ def test_a_changed_environment_is_refused_by_name_and_nothing_is_touched(stopped
         f"error: the run cannot be resumed: kernel was 2.4.0 and is {platform.release()}; "
         f"commbench was 0.0.9 and is {__version__}; NCCL_DEBUG was not set and is WARN; UCX_TLS "
         "was not set and is tcp",
-        "hint: put that back, or begin a new run: `commbench compare` takes both",
+        "hint: restore it, or start a new run and use `commbench compare`",
     ]
     assert contents(stopped) == before
 
@@ -276,8 +276,8 @@ REFUSED = {
     "--op barrier": "--op contradicts run: barrier here, all_reduce there",
     "--label other": "--label contradicts run: other here, mine there",
     "--timeout 7": "--timeout contradicts run: 7.0 here, ",
-    "--output elsewhere": "--output does not go with --resume",
-    "--dry-run": "--dry-run does not go with --resume",
+    "--output elsewhere": "--output cannot be used with --resume",
+    "--dry-run": "--dry-run cannot be used with --resume",
 }
 
 
@@ -324,9 +324,7 @@ def test_a_rank_of_srun_whose_node_lacks_the_run_is_told_to_copy_it(
         monkeypatch.setenv(name, value)
     with pytest.raises(RecordsError) as refused:
         app(["run", "--resume", "elsewhere"], standalone_mode=False)
-    assert refused.value.hint == (
-        "every node reads the run that is resumed: copy its folder to this one"
-    )
+    assert refused.value.hint == ("every node needs the folder of the run: copy it to this node")
 
 
 def test_progress_is_that_of_the_last_launch(tmp_path: Path) -> None:

@@ -343,12 +343,16 @@ def test_the_options_of_the_plans_messages_are_those_of_the_table() -> None:
         (
             {"format": "table", "dry_run": True},
             "api",
-            "--dry-run is an option of the command line only",
+            "--dry-run is for the command line only",
         ),
-        ({"nnodes": 2}, "job", "--nnodes after the -- does not go with a job"),
-        ({"launches": 2}, "sweep", "--launches does not go with a sweep"),
-        ({"resume": "x", "output": "y"}, "", "--output does not go with --resume"),
-        ({"nproc_per_node": 2}, "measure", "--nproc-per-node does not go with commbench.measure"),
+        ({"nnodes": 2}, "job", "--nnodes cannot be used after the -- of a job"),
+        ({"launches": 2}, "sweep", "--launches cannot be used in a sweep"),
+        ({"resume": "x", "output": "y"}, "", "--output cannot be used with --resume"),
+        (
+            {"nproc_per_node": 2},
+            "measure",
+            "--nproc-per-node cannot be used with commbench.measure",
+        ),
     ],
 )
 def test_given_values_that_make_no_option_are_refused(

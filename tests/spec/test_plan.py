@@ -158,8 +158,8 @@ def test_a_plan_and_a_case_cannot_be_changed() -> None:
         ({"launches": 0}, "launches is 0"),
         ({"peak": "25"}, "peak '25' has no unit"),
         ({"seed": -1}, "seed is -1"),
-        ({"backend": "nccl"}, "backend nccl does not serve device cpu"),
-        ({"device": "cuda", "backend": "mpi"}, "backend mpi does not serve device cuda"),
+        ({"backend": "nccl"}, "backend nccl does not support device cpu"),
+        ({"device": "cuda", "backend": "mpi"}, "backend mpi does not support device cuda"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:
@@ -390,7 +390,7 @@ def test_both_ways_of_timing_are_cases_of_their_own() -> None:
 def test_more_cases_than_anybody_could_measure_are_refused() -> None:
     many = tuple(range(8, 8 + 4 * 25_000, 4))
     assert len(plan(sizes=many).cases()) == 25_000
-    with pytest.raises(UsageError, match="this asks for more than 25000 cases"):
+    with pytest.raises(UsageError, match="these options make more than 25000 cases"):
         plan(sizes=(*many, 4))
 
 
@@ -420,7 +420,7 @@ def test_a_case_is_named_by_what_it_is() -> None:
             {"operations": ("all_to_all",), "placement": "in_place"},
             "torch.distributed has no in_place all_to_all",
         ),
-        ({"dtypes": ("int16",)}, "gloo does not move int16"),
+        ({"dtypes": ("int16",)}, "gloo does not support int16"),
         (
             {"backend": "nccl", "device": "cuda", "dtypes": ("int32",), "reduce_ops": ("bxor",)},
             "nccl has no bxor",

@@ -44,6 +44,6 @@ def test_every_mode_says_in_words_what_it_is() -> None:
 def test_a_mode_of_a_file_that_is_not_known_says_no_more_than_its_name() -> None:
     unknown = describe_timing("sideways")
     assert (unknown.tag, unknown.explanation, unknown.has_entry_skew) == (
-        "sideways", "an unknown mode.", False,
+        "sideways", "An unknown timing mode.", False,
     )  # fmt: skip
     assert describe_timing("").tag == ""

@@ -63,7 +63,7 @@ def test_the_largest_plans_are_exchanged_and_their_difference_is_short() -> None
 
     first, second = on_ranks(2, message)
     assert first == second
-    assert first.startswith("rank 1 on host1 has another plan: ")
+    assert first.startswith("rank 1 on host1 has a different plan: ")
     assert "--backend" in first
     assert len(first) < 2000
 
@@ -81,7 +81,9 @@ def test_the_first_rank_with_another_plan_is_found() -> None:
 
 def test_another_version_or_journal_is_refused() -> None:
     for key in ("commbench", "journal"):
-        with pytest.raises(UnavailableError, match=f"rank 1 on host1 has another {key} \\(x\\)"):
+        with pytest.raises(
+            UnavailableError, match=f"rank 1 on host1 has a different {key} \\(x\\)"
+        ):
             find_other_plan(
                 [part(0), part(1, **{key: "x"}, plan="q" if key == "commbench" else "p")]
             )

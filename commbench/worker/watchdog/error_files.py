@@ -19,7 +19,7 @@ CONNECTION_MESSAGES = (
 )  # fmt: skip
 """What torch's backends print when another rank, or the link to it, is gone."""
 NCCL_SYSTEM_ERROR = "unhandled system error"
-LOST_RANK_HINT = "see what it says itself, its host's logs, and the link to it"
+LOST_RANK_HINT = "read its own error and the logs of its host, and check the link to it"
 LAST_LINES = 6
 
 

@@ -22,7 +22,7 @@ SLOWER_THAN_CHECKED = 3.0
 """An operation is expected to take at most so many times as long as when it was checked."""
 SLOWER_THAN_BEFORE = 10.0
 """A check is expected to be at most so many times slower, per byte, than the slowest before it."""
-STOPPED, STOPPED_ALL = "answers no more", "answer no more"
+STOPPED, STOPPED_ALL = "does not answer", "do not answer"
 
 Heartbeats = Mapping[int, Heartbeat]
 """By rank."""
@@ -78,7 +78,7 @@ def diagnose_hang(first: Heartbeats, second: Heartbeats, world_size: int) -> Han
     """
     unreachable = tuple(rank for rank in range(world_size) if rank not in second)
     if unreachable:
-        return HangDiagnosis(unreachable, "cannot be heard of")
+        return HangDiagnosis(unreachable, "cannot be reached")
     running = [rank for rank in second if second[rank].state.phase != DONE]
     silent = tuple(rank for rank in find_silent(first, second) if rank in running)
     if silent:
@@ -108,7 +108,7 @@ def make_hang_error(
     for (is_waiting, state), ranks in sorted(ranks_by_state.items()):
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
-        since = "was last seen" if is_old else f"moved last {still_s:.0f} s ago,"
+        since = "was last seen" if is_old else f"made progress {still_s:.0f} s ago,"
         clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
     stacks = [
         f"rank {rank} on {heartbeats[rank].host} is at:\n  " + "\n  ".join(heartbeats[rank].stack)
@@ -118,7 +118,7 @@ def make_hang_error(
     return RankError(
         "; ".join(clauses),
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
-        "long as in its check; look first at the host and the link of the rank that is named first",
+        "long as in its check; check first the host and the link of the rank that is named first",
         "\n".join(stacks),
     )
 

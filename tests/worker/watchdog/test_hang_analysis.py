@@ -48,13 +48,13 @@ def test_a_rank_with_less_progress_than_the_others_is_behind() -> None:
 
 def test_a_rank_whose_watchdog_has_stopped_answers_no_more_wherever_it_is() -> None:
     heartbeats = {0: beat(12), 1: beat(12), 2: beat(13)}
-    assert diagnose_hang(heartbeats, later(heartbeats, 2), 3) == ((2,), "answers no more")
-    assert diagnose_hang(heartbeats, later(heartbeats, 0, 2), 3) == ((0, 2), "answer no more")
+    assert diagnose_hang(heartbeats, later(heartbeats, 2), 3) == ((2,), "does not answer")
+    assert diagnose_hang(heartbeats, later(heartbeats, 0, 2), 3) == ((0, 2), "do not answer")
 
 
 def test_a_rank_without_heartbeats_is_named_first() -> None:
     heartbeats = {0: beat(12), 1: beat(11)}
-    assert diagnose_hang(heartbeats, later(heartbeats, 1), 4) == ((2, 3), "cannot be heard of")
+    assert diagnose_hang(heartbeats, later(heartbeats, 1), 4) == ((2, 3), "cannot be reached")
 
 
 def test_a_rank_that_does_something_else_where_others_wait_is_named_with_it() -> None:
@@ -82,8 +82,8 @@ def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() ->
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert error.message == (
         "rank 2 on b is at mine.py:3 spin; "
-        f"rank 2 on b moved last 30 s ago, {name}, iteration 12 of 50; "
-        f"ranks 0, 1 on a moved last 30 s ago, {name}, iteration 13 of 50"
+        f"rank 2 on b made progress 30 s ago, {name}, iteration 12 of 50; "
+        f"ranks 0, 1 on a made progress 30 s ago, {name}, iteration 13 of 50"
     )
     assert "--timeout (20 s)" in error.hint
     assert error.details.splitlines() == ["rank 2 on b is at:", *(f"  {c}" for c in ELSEWHERE)]

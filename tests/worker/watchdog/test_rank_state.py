@@ -59,7 +59,7 @@ def test_a_rank_between_batches_names_its_last_case(phase: int, verb: str) -> No
     state = open_state(None, 0)
     set_phase(state, PROBING)
     set_phase(state, WAITING)
-    assert read_state(state).describe(CASES) == "waiting for rank 0's word"
+    assert read_state(state).describe(CASES) == "waiting for the next command of rank 0"
     set_phase(state, phase, 1)
     set_phase(state, WAITING)
     expected = f"between batches, after {verb} all_reduce float32 sum in_place 64 MiB"
