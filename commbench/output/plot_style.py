@@ -219,7 +219,7 @@ def make_figure(head: Head, grid: Grid, **share: Any) -> tuple[Figure, list[Axes
             "bottom": grid.bottom / height,
             "top": 1 - above / height, "height_ratios": list(grid.heights),
             "hspace": grid.gap * len(grid.heights) / sum(grid.heights),
-            "wspace": 0.1,
+            "wspace": 0.14,
         },
     )  # fmt: skip
     return figure, list(axes.flat)
