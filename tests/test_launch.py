@@ -313,7 +313,9 @@ def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 4
-    assert re.match(r"error: rank [01] on \S+ does not answer: nothing for", err.splitlines()[-2])
+    assert re.match(
+        r"error: rank [01] on \S+ does not answer: no heartbeat for", err.splitlines()[-2]
+    )
     assert not any(map(is_alive, pids))
 
 

@@ -23,11 +23,11 @@ class Column(NamedTuple):
     value: Callable[[ResultRow], Any]
     """Its value for a row, in SI units; None for a number that was not measured."""
     kind: str = NUMBER
-    """TEXT, which is empty where there is none; INTEGER; or NUMBER, written with seven digits."""
+    """TEXT (empty for no value), INTEGER, or NUMBER (written with seven digits)."""
     unit: float = 1.0
-    """What a number is divided by."""
+    """The number is divided by this."""
     is_needed: bool = False
-    """Whether a file without it is not results.csv. Others may be left out, or came later."""
+    """Whether results.csv must have it. Older files may lack other columns."""
 
 
 def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
@@ -94,18 +94,18 @@ COLUMNS: dict[str, Column] = {
         _of_time("time_p5_us", "p5"),
         _of_time("time_p5_ci_low_us", "p5_low"),
         _of_time("time_p5_ci_high_us", "p5_high"),
-        *_DIMENSIONS.values(),  # the place of a dimension without one above
+        *_DIMENSIONS.values(),  # dimensions that are not above
     )
 }
-"""More columns may be appended; none is renamed without a new schema."""
+"""New columns are appended. No column is renamed without a new schema."""
 
 TEXTS = frozenset(column.name for column in COLUMNS.values() if column.kind == TEXT)
 INTEGERS = frozenset(column.name for column in COLUMNS.values() if column.kind == INTEGER)
 NEEDED = tuple(column.name for column in COLUMNS.values() if column.is_needed)
 KEY = tuple(_DIMENSIONS)
-"""The columns in which two rows of two files agree if they measure the same case."""
+"""Rows of two files measure the same case if these columns are equal."""
 DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
-"""The values of those that an older file may lack."""
+"""The values of KEY columns that an older file lacks."""
 UNDISTURBED_TIMES = ("time_p5_us", "time_p5_ci_low_us", "time_p5_ci_high_us")
 """The time of undisturbed calls, and the ends of its interval."""
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")

@@ -1,7 +1,7 @@
-"""results.csv: written by a run, read back as rows; a damaged line is refused with its number.
+"""Writes and reads results.csv. A damaged line is refused with its number.
 
-pandas would read a million rows in a third of the time. But its import takes as long as reading
-30,000 rows, and a run has hundreds.
+pandas reads a million rows in a third of the time. But its import takes as long as reading 30,000
+rows, and a run has hundreds.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from commbench.results.schema import Run
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
-"""Column names of older files, and today's."""
+"""Column names of older files, and their names now."""
 _NUMBER_CHARACTERS = b"0123456789.+-eE "
 _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
 _LINES_AT_ONCE = 128
-"""More take longer: their fields do not fit into the processor's caches."""
+"""More lines take longer: their fields do not fit into the processor's caches."""
 
 
 def read_results(path: Path, columns: Collection[str] = COLUMNS) -> list[Any]:
     """The rows of a results.csv: named tuples of these columns. Numbers that are empty are None;
     columns that an older file lacks are empty.
 
-    Raises RecordsError for a file that is no results.csv, and names the line that is damaged.
+    Raises RecordsError for a file that is not a results.csv, and for a damaged line.
     """
     if why := why_unreadable(path, _LARGEST_BYTES):
         raise _unreadable(path, why)
@@ -64,7 +64,7 @@ def read_results(path: Path, columns: Collection[str] = COLUMNS) -> list[Any]:
 
 
 def _read_names(path: Path, file: TextIO) -> list[str]:
-    """The names in the first line; each stands there once."""
+    """The names in the first line. RecordsError where a name is missing or is there twice."""
     try:
         names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
     except csv.Error as error:
@@ -84,7 +84,7 @@ def _read_rows(
     path: Path, file: TextIO, names: Sequence[str], columns: tuple[str, ...]
 ) -> Iterator[Any]:
     """The rows of the lines after the first. Many lines are parsed together, column by column,
-    which is fast; where that fails, one after the other, to find the line that is damaged."""
+    because that is fast. If that fails, each line is parsed alone to find the damaged one."""
     lines = csv.reader(file, strict=True)
     try:
         while numbered := [(lines.line_num + 1, line) for line in islice(lines, _LINES_AT_ONCE)]:
@@ -108,7 +108,7 @@ def _parse_line(path: Path, number: int, names: Sequence[str], line: Sequence[st
 def _parse_lines(
     names: Sequence[str], columns: tuple[str, ...], lines: Sequence[Sequence[str]]
 ) -> Iterable[Any]:
-    """The rows of these lines. Raises ValueError for a line that no run writes."""
+    """The rows of these lines. Raises ValueError where a value cannot come from a run."""
     for number in {len(line) for line in lines} - {len(names)}:
         raise ValueError(f"it has {number} fields, the first line {len(names)}")
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))
@@ -124,7 +124,7 @@ def _parse_lines(
 
 
 def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
-    """The values of a column. Raises ValueError for a text that no run writes."""
+    """The values of a column. Raises ValueError where a value cannot come from a run."""
     if name in _FILLED and not all(texts):
         raise ValueError(f"{name} is empty")
     if name in TEXTS:
@@ -139,7 +139,7 @@ def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
 
 def _parse_numbers(texts: Sequence[str], are_integers: bool) -> Sequence[float | None]:
     """Finite numbers, not below zero; None for an empty text."""
-    # float() takes more than these: nan, inf, 1_0, digits of other scripts.
+    # float() also accepts nan, inf, 1_0 and digits of other scripts.
     if "".join(texts).encode().translate(None, delete=_NUMBER_CHARACTERS):
         raise ValueError
     values = [float(text) if text else None for text in texts]
@@ -178,21 +178,21 @@ def write_run_folder(folder: Path, run: Run) -> None:
 
 
 class ResultsCsv:
-    """The results.csv of a run folder. The file is complete whenever it is read."""
+    """The results.csv of a run folder. Who reads it during a run finds complete lines."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESULTS_CSV
         self._lines: dict[int, str] = {}
 
     def add(self, *rows: ResultRow) -> None:
-        """Add rows, or put them in the place of those of the same cases, and replace the file."""
+        """Add rows, or replace those of the same cases, and write the file again."""
         for row in rows:
             line = make_csv([row_values(row).values()])
             self._lines[row.measurement.case.index] = line
         self.write()
 
     def write(self) -> None:
-        """Replace the file with the rows so far, in the order of the plan."""
+        """Write the rows so far, in the order of the plan, and replace the file."""
         head = ",".join(COLUMNS) + "\n"
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         new = self._path.with_suffix(".csv.new")
@@ -201,8 +201,8 @@ class ResultsCsv:
             os.replace(new, self._path)  # noqa: PTH105 - atomic, and says so
         except OSError as error:
             with suppress(OSError):
-                new.unlink()  # half of a file helps nobody
-            hint = "the folder was removed or moved while the run went on"
+                new.unlink()  # it is incomplete
+            hint = "the folder was removed or moved during the run"
             if self._path.parent.exists():
                 hint = "every finished case is in run.jsonl beside it"
             raise RecordsError(f"cannot write {self._path}: {error.strerror}", hint) from None

@@ -1,4 +1,4 @@
-"""One row per case: the measurement, its statistics, its algorithm and bus bandwidth.
+"""One row per case: the measurement, its statistics, its algorithm bandwidth and bus bandwidth.
 
     algbw = S / t        busbw = algbw x factor        t = median over iterations, slowest rank
 
@@ -19,7 +19,7 @@ from commbench.spec.operations import OPERATIONS
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A measurement and what is computed from it, once; times in seconds, bandwidths in bytes/s."""
+    """A measurement and what is computed from it: times in seconds, bandwidths in bytes/s."""
 
     header: RunHeader
     measurement: Measurement
@@ -96,7 +96,7 @@ def _samples_by_launch(measurement: Measurement) -> list[list[float]]:
 
 
 def _reported_summary(reported: ReportedTiming) -> Summary:
-    """The summary of a distribution of which another tool reported a few figures, no samples."""
+    """The summary of what another tool reported: a few figures, and no samples."""
     return Summary(
         reported.iterations, reported.time_s, minimum=reported.minimum_s, mean=reported.mean_s,
         p95=reported.p95_s, p99=reported.p99_s, maximum=reported.maximum_s,

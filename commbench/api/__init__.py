@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from commbench.gate.rules import Rule
     from commbench.jobs.kubernetes import KubernetesOptions
     from commbench.jobs.slurm import SlurmOptions
+    from commbench.runner.smoke import SmokeResult
 
 __all__ = [
     "Run",
@@ -63,6 +64,7 @@ __all__ = [
     "run",
     "run_options",
     "run_sweep",
+    "smoke",
     "sweep",
 ]
 
@@ -192,6 +194,30 @@ def doctor(
     return examine(options, start, notify)
 
 
+def smoke(
+    *,
+    backend: str | None = "gloo",
+    device: str | None = None,
+    nproc_per_node: int | None = None,
+    timeout: float = 60.0,
+    notify: Callable[[str], None] = ignore,
+) -> SmokeResult:
+    """Run every operation once with several dtypes and sizes, and check every result.
+
+    `timeout` is in seconds, for one collective. `notify` gets a line that says which ranks are
+    started. What does not work is in `operations` and `error` of the result. Raises UsageError or
+    UnavailableError where no rank can be started.
+    """
+    from commbench.runner.process_state import restored_process_state
+    from commbench.runner.smoke import plan_smoke, run_smoke
+
+    given = {"backend": backend, "device": device, "timeout": timeout}
+    with restored_process_state():
+        plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
+        notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
+        return run_smoke(plan)
+
+
 def environment() -> dict[str, Any]:
     """What this machine offers: versions, devices, backends, host facts and environment variables,
     without those that may hold secrets."""
@@ -224,13 +250,23 @@ def job_script(
 
 
 def compare(
-    a: AnyRun, b: AnyRun, *, tolerance: str | float = "5%", force: bool = False
+    a: AnyRun,
+    b: AnyRun,
+    *,
+    tolerance: str | float = "5%",
+    force: bool = False,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
 ) -> Comparison:
-    """Compare run `b` against run `a`, row by row: the ratio of times with its 95 % interval.
+    """Compare run `b` with run `a`: the ratio of times with its 95 % interval, for each row
+    (`rows`) and each range of sizes (`pooled`, in words `sentences`).
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
-    as the same. Raises UsageError for one run that is named twice, for runs that have no row in
-    common and, unless `force`, for runs that differ in what must match.
+    as the same. `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for one
+    run that is named twice, for runs that have no row in common and, unless `force`, for runs that
+    differ in what must match.
     """
     from commbench.compare.comparison import (
         COMPARED,
@@ -238,10 +274,12 @@ def compare(
         require_comparable,
         require_two_runs,
     )
+    from commbench.importers.hints import ImportHints
     from commbench.units import parse_percentage
 
     within = parse_percentage(str(tolerance), "tolerance")
-    first, second = as_results(a, COMPARED), as_results(b, COMPARED)
+    hints = ImportHints(ranks, op, dtype)
+    first, second = (as_results(run, COMPARED, notify, hints) for run in (a, b))
     require_two_runs(first, second)
     comparison = compare(first, second, within)
     require_comparable([comparison], force)
@@ -259,18 +297,24 @@ def check(
     undecided: str | None = None,
     allow_unmatched: bool = False,
     force: bool = False,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
-    rows count as: "pass", "fail", or None (docs/comparing.md). Raises UsageError where there is no
-    rule, or run and baseline cannot be compared.
+    rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
+    are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
+    compared.
     """
     from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
     from commbench.gate.gate import CHECKED, check
     from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
+    from commbench.importers.hints import ImportHints
     from commbench.validation import choose
 
     if undecided is not None:
@@ -279,8 +323,9 @@ def check(
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         rules = select_rules(texts, Path(rules) if rules else None, against is not None)
-    checked = as_results(run, CHECKED)
-    baseline = None if against is None else as_results(against, COMPARED)
+    hints = ImportHints(ranks, op, dtype)
+    checked = as_results(run, CHECKED, notify, hints)
+    baseline = None if against is None else as_results(against, COMPARED, notify, hints)
     if baseline is not None:
         require_two_runs(checked, baseline)
     result = check(checked, rules, baseline, allow_unmatched, undecided or "")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
 
     AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
@@ -217,12 +218,16 @@ def explain(
 
 
 def as_results(
-    run: AnyRun, columns: Collection[str], notify: Callable[[str], None] = ignore
+    run: AnyRun,
+    columns: Collection[str],
+    notify: Callable[[str], None] = ignore,
+    hints: ImportHints | None = None,
 ) -> schema.Run | LoadedRun:
     """A run that may be given by its path or label."""
     if not isinstance(run, (str, Path)):
         return run
     from commbench.analysis.load import load
+    from commbench.importers.hints import NO_HINTS
     from commbench.results.run_folder import find_run
 
-    return load(find_run(str(run), notify), columns)
+    return load(find_run(str(run), notify), columns, hints or NO_HINTS)

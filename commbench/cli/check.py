@@ -66,26 +66,15 @@ def check(
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
-    from commbench.analysis.load import load
-    from commbench.compare.comparison import COMPARED
-    from commbench.gate.gate import CHECKED
-    from commbench.gate.rules import select_rules
     from commbench.gate.text import gate_text
-    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.table import runs_in_actions
     from commbench.results.files import write_new
-    from commbench.results.run_folder import find_run
 
-    limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
-    selected = select_rules(limits, rules, against is not None)
-    run_path = find_run(run, print_status)
-    baseline_path = find_run(against, print_status) if against is not None else None
-    hints = ImportHints(ranks, op, dtype)
-    baseline = load(baseline_path, COMPARED, hints) if baseline_path else None
     gate = api.check(
-        load(run_path, CHECKED, hints), selected, against=baseline, undecided=undecided,
-        allow_unmatched=allow_unmatched, force=force,
+        run, rules, against=against, max_slowdown=max_slowdown or (), min_busbw=min_busbw or (),
+        max_time=max_time or (), undecided=undecided, allow_unmatched=allow_unmatched, force=force,
+        ranks=ranks, op=op, dtype=dtype, notify=print_status,
     )  # fmt: skip
     print_result(gate_text(gate, verbose))
     if junit or runs_in_actions():

@@ -1,4 +1,4 @@
-"""`commbench doctor`: finds what on this host would disturb measurements."""
+"""`commbench doctor`: finds out what disturbs measurements on this host."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typer import Option
 
 
 def doctor(
-    seconds: float = Option(60.0, metavar="S", help="Seconds for the whole check, about."),
-    rounds: int = Option(3, metavar="N", help="How often each cpu mode is tried, in turn."),
-    nproc_per_node: int = Option(2, metavar="N", help="Ranks that each launch starts."),
-    as_json: bool = Option(False, "--json", help="Print everything as JSON instead, for tickets."),
+    seconds: float = Option(60.0, metavar="S", help="About how long the whole check takes."),
+    rounds: int = Option(3, metavar="N", help="How often each cpu mode is tried."),
+    nproc_per_node: int = Option(2, metavar="N", help="Ranks of each launch."),
+    as_json: bool = Option(False, "--json", help="Print everything as JSON, for a ticket."),
 ) -> None:
-    """Look for what is in the way of measuring with CPU ranks here, and try what would help.
+    """Find out what disturbs measurements with CPU ranks on this host, and what would help.
 
     \b
     commbench doctor

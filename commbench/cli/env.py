@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def env() -> None:
-    """Print what was found: torch, backends, devices, host, and the variables that matter.
+    """Print what this machine offers: torch, backends, devices, host, environment variables.
 
     \b
     commbench env

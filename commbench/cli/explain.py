@@ -1,4 +1,4 @@
-"""`commbench explain`: what a number means, with the formulas it comes from."""
+"""`commbench explain`: what a number means, with the formulas behind it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
 
 def explain(
     what: str = Argument(
-        metavar="OP|RUN", help="An operation, or a run: folder, run.jsonl or label."
+        metavar="OP|RUN", help="An operation, or a run: folder, label, or another tool's file."
     ),
-    ranks: int | None = Option(None, "--ranks", metavar="N", help="OP: how many ranks took part."),
+    ranks: int | None = Option(None, "--ranks", metavar="N", help="OP: number of ranks."),
     size: str | None = Option(
-        None, metavar="SIZE", help="Size as printed by run and nccl-tests: 1M, 1G."
+        None, metavar="SIZE", help="Size, as printed by run and nccl-tests: 1M, 1G."
     ),
-    time: str | None = Option(None, metavar="T", help="OP: how long one call took: 120us, 4.2ms."),
+    time: str | None = Option(None, metavar="T", help="OP: time of one call: 120us, 4.2ms."),
     dtype: str | None = Option(
         None, "--dtype", "-d", metavar="DTYPE", help="OP: element type.  [default: float32]"
     ),
@@ -23,21 +23,24 @@ def explain(
         None, metavar="HOW", help=f"OP: {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"
     ),
     nodes: int | None = Option(
-        None, "--nodes", metavar="K", help="OP: nodes the ranks were on.  [default: 1]"
+        None, "--nodes", metavar="K", help="OP: number of nodes.  [default: 1]"
     ),
-    op: str | None = Option(None, "--op", metavar="OP", help="RUN: this operation's rows only."),
+    op: str | None = Option(
+        None, "--op", metavar="OP", help="RUN: only the rows of this operation."
+    ),
     peak: str | None = Option(
         None,
         metavar="SPEED",
-        help="Hold busbw against a speed, one way: 450GB/s, 400Gbit/s, 400GB/s/node, or a "
-        "link of `commbench links`.",
+        help="Compare busbw with a speed in one direction: 450GB/s, 400Gbit/s, 400GB/s/node, or "
+        "a link of `commbench links`.",
     ),
 ) -> None:
-    """Explain a number: what was moved, how each bandwidth follows, what bounds it.
+    """Explain a number: the data that is moved, the formulas of the bandwidths, and the bound.
 
     \b
     commbench explain all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4
-    commbench explain all_gather --ranks 32 --nodes 4 --size 1G --time 5ms --peak 400GB/s/node
+    commbench explain all_gather --ranks 32 --nodes 4 --size 1G --time 5ms \\
+        --peak 400GB/s/node
     commbench explain results/reference
     commbench explain results/reference --op all_reduce --size 1M
     """

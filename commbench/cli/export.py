@@ -13,7 +13,7 @@ def export(
         "csv",
         "--format",
         metavar="FORMAT",
-        help="csv, json, markdown, nccl-tests, parquet, openmetrics.",
+        help="csv, json, markdown, nccl-tests, parquet or openmetrics.",
     ),
     output: Output = None,
 ) -> None:

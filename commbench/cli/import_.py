@@ -11,13 +11,13 @@ from commbench.cli.options import Dtype, Op, Ranks
 
 def import_(
     file: Path = Argument(
-        metavar="FILE", help="Output of nccl-tests (text, JSON), OSU, IMB or PARAM."
+        metavar="FILE", help="Output of nccl-tests (text or JSON), OSU, IMB or PARAM."
     ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
     label: str | None = Option(
-        None, metavar="NAME", help="Name of the run.  [default: the file's]"
+        None, metavar="NAME", help="Name of the run.  [default: the name of the file]"
     ),
     output: Path | None = Option(
         None, metavar="DIR", help="Folder of the run, new or empty.  [default: results/TIME-LABEL]"
@@ -25,8 +25,8 @@ def import_(
 ) -> None:
     """Make a run folder of another tool's results.
 
-    What the file does not contain is asked for, never guessed. show, plot, compare and check take
-    such files as they are, too.
+    Nothing is guessed: give what the file does not contain. show, plot, explain, compare and check
+    also read such files directly.
 
     \b
     commbench import nccl-tests.log --op all_reduce

@@ -12,7 +12,7 @@ from commbench.cli.options import Output, print_or_write
 job = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Print a job that measures on several nodes, ready to submit.",
+    help="Print a batch script for Slurm, or a manifest for Kubernetes.",
 )
 
 AFTER_DASHES = {"allow_extra_args": True}
@@ -24,12 +24,14 @@ Gpus = Annotated[
     Option(
         "--gpus-per-node",
         metavar="N",
-        help="GPUs of each node.  [default: one per rank if nccl or cuda is asked for, else none]",
+        help="GPUs of each node.  [default: one per rank if it uses nccl or cuda, else 0]",
     ),
 ]
 Variables = Annotated[
     list[str] | None,
-    Option("--env", metavar="NAME=VALUE", help="Variable of every rank. May be repeated."),
+    Option(
+        "--env", metavar="NAME=VALUE", help="Environment variable of every rank. May be repeated."
+    ),
 ]
 
 
@@ -39,31 +41,32 @@ def slurm(
     nodes: Nodes,
     nproc_per_node: Ranks,
     gpus_per_node: Gpus = None,
-    partition: str | None = Option(None, metavar="NAME", help="Partition to run in."),
+    partition: str | None = Option(None, metavar="NAME", help="Partition of the cluster."),
     account: str | None = Option(None, metavar="NAME", help="Account to charge."),
     time: str = Option(
-        "30m", metavar="T", help="Longest time: 30m, 2h, 1d, or as Slurm writes it."
+        "30m", metavar="T", help="Time limit: 30m, 2h, 1d, or in the notation of Slurm."
     ),
     cpus_per_task: int | None = Option(
         None, metavar="N", help="CPUs of each rank.  [default: Slurm's]"
     ),
     exclusive: bool = Option(
-        True, "--exclusive/--shared", help="Whole nodes, or beside other jobs."
+        True, "--exclusive/--shared", help="Whole nodes, or nodes that other jobs use too."
     ),
     container: str | None = Option(
-        None, metavar="IMAGE", help="Run in this image; needs the plugin pyxis."
+        None, metavar="IMAGE", help="Image in which the ranks run; needs the plugin pyxis."
     ),
     setup: list[str] | None = Option(
         None,
         metavar="LINE",
-        help="Line of shell before the run, such as 'module load cuda'. May be repeated.",
+        help="Shell command before the run, such as 'module load cuda'. May be repeated.",
     ),
     env: Variables = None,
     output: Output = None,
 ) -> None:
-    """Print a batch script for sbatch. What follows -- is for `commbench run`.
+    """Print a batch script for sbatch. The options after -- are those of `commbench run`.
 
-    srun starts the ranks. Other options of Slurm go on the line of sbatch, and win.
+    srun starts the ranks. Other options of Slurm are given to sbatch; they replace those of the
+    script.
 
     \b
     commbench job slurm --nodes 4 --nproc-per-node 8 -- --backend nccl --sizes 1K-1G --label ring
@@ -90,19 +93,21 @@ def kubernetes(
     context: typer.Context,
     nodes: Nodes,
     nproc_per_node: Ranks,
-    image: str = Option(metavar="IMAGE", help="Image of the pods, with commbench and torch."),
+    image: str = Option(
+        metavar="IMAGE", help="Image of the pods; it contains torch and commbench."
+    ),
     gpus_per_node: Gpus = None,
     kind: str = Option(
         "trainjob",
         metavar="KIND",
-        help="trainjob: of Kubeflow Trainer; pytorchjob: of the Training Operator before it.",
+        help="trainjob, of Kubeflow Trainer; or pytorchjob, of the older Training Operator.",
     ),
     name: str | None = Option(
         None, metavar="NAME", help="Name of the job.  [default: commbench-LABEL]"
     ),
     namespace: str | None = Option(None, metavar="NAME", help="Namespace.  [default: kubectl's]"),
     claim: str | None = Option(
-        None, metavar="NAME", help="PersistentVolumeClaim to keep the results in."
+        None, metavar="NAME", help="PersistentVolumeClaim that keeps the results."
     ),
     resource: list[str] | None = Option(
         None,
@@ -115,7 +120,7 @@ def kubernetes(
     env: Variables = None,
     output: Output = None,
 ) -> None:
-    """Print a manifest for kubectl. What follows -- is for `commbench run`.
+    """Print a manifest for kubectl. The options after -- are those of `commbench run`.
 
     torchrun starts the ranks in each pod; Kubeflow's operator starts the pods.
 

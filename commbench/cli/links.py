@@ -7,13 +7,13 @@ from typer import Argument, Option
 
 def links(
     name: str | None = Argument(
-        None, metavar="[NAME]", help="A link or an accelerator: h100, ib-ndr."
+        None, metavar="[NAME]", help="A link or an accelerator, such as ib-ndr or h100."
     ),
     published: bool = Option(
-        False, "--published", help="Bus bandwidths that others published instead."
+        False, "--published", help="Print bus bandwidths that others published."
     ),
 ) -> None:
-    """Print the speed of links, one way, with sources: names that --peak understands.
+    """Print the speed of links in one direction, with sources. --peak takes their names.
 
     \b
     commbench links

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def ops() -> None:
-    """Print the operations: what each does, what its size means, how bus bandwidth follows.
+    """Print the operations: the torch call, what it does, its size and its bus bandwidth.
 
     \b
     commbench ops

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from commbench import api
 from commbench.cli.run_parameters import make_parameter, make_signature
-from commbench.output.console import print_result
+from commbench.output.console import print_result, print_workflow_command
 from commbench.output.github import add_to_summary
-from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
-from commbench.output.markdown import escape, table
 from commbench.output.table import runs_in_actions
 from commbench.results.files import require_new, write_new
-from commbench.runner.smoke import OperationResult, SmokeResult, plan_smoke, run_smoke
-
-SUITE = "commbench smoke"
+from commbench.runner.smoke_text import (
+    operation_outcome,
+    smoke_annotation,
+    smoke_junit,
+    smoke_markdown,
+    smoke_verdict,
+)
 
 
 def smoke(context: typer.Context, **_: object) -> None:
@@ -31,24 +33,20 @@ def smoke(context: typer.Context, **_: object) -> None:
     commbench smoke
     commbench smoke --nproc-per-node 4 --junit report.xml
     """
-
-    started = time.monotonic()
     given = dict(context.params)
     written = given.pop("junit")
     junit = None if written is None else Path(written)
     if junit:
         require_new(junit)  # before the measurement, which takes seconds
-    plan, target = plan_smoke(given)
-    print_result(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
-    result = run_smoke(plan)
-    seconds = time.monotonic() - started
-    print_result(_verdict(result, seconds))
+    result = api.smoke(**given, notify=print_result)
+    print_result(smoke_verdict(result))
     for operation in result.operations:
-        print_result(f"  {operation.name:<15} {_outcome(operation)}")
+        print_result(f"  {operation.name:<15} {operation_outcome(operation)}")
     if junit:
-        write_new(junit, _report(result, seconds))
+        write_new(junit, smoke_junit(result))
     if runs_in_actions():
-        add_to_summary(_markdown(result, seconds))
+        print_workflow_command(smoke_annotation(result))
+        add_to_summary(smoke_markdown(result))
     if result.error:
         raise result.error
 
@@ -70,33 +68,3 @@ smoke.__signature__ = make_signature(  # type: ignore[attr-defined]
         ],
     ),
 )
-
-
-def _verdict(result: SmokeResult, seconds: float) -> str:
-    working = sum(not operation.failure for operation in result.operations)
-    word = "FAIL" if result.error else "PASS"
-    return f"{word}: {working} of {len(result.operations)} operations work ({seconds:.1f} s)"
-
-
-def _outcome(operation: OperationResult) -> str:
-    if operation.failure:
-        return f"FAIL: {operation.failure}"
-    return f"ok, {operation.cases} case{'s' * (operation.cases != 1)}"
-
-
-def _report(result: SmokeResult, seconds: float) -> bytes:
-    cases = [
-        JUnitCase(o.name, FAILURE if o.failure else PASSED, o.failure, seconds=o.seconds)
-        for o in result.operations
-    ]
-    if result.error and not any(o.failure for o in result.operations):
-        cases.append(JUnitCase("the run", FAILURE, result.error.message))
-    return junit_xml([JUnitSuite(SUITE, cases, seconds=seconds)])
-
-
-def _markdown(result: SmokeResult, seconds: float) -> str:
-    mark = "🔴" if result.error else "🟢"
-    rows = [(operation.name, _outcome(operation)) for operation in result.operations]
-    lines = table(("operation", "outcome"), rows, left="operation,outcome")
-    verdict = escape(f"{SUITE}: {_verdict(result, seconds)}")
-    return "\n".join([f"### {mark} {verdict}", "", *lines, ""])

@@ -19,10 +19,10 @@ from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import RunHeader
+from commbench.results.schema import COMPLETE, Run, RunHeader
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import describe_timing, expand_timing
-from commbench.units import format_bytes, format_sizes
+from commbench.units import format_about, format_sizes
 
 MOST_EMBEDDED_BYTES = 450_000
 """All the journals in a report, compressed; base64 makes a third more of them."""
@@ -34,6 +34,11 @@ MOST_COLUMNS = 4
 
 NamedRuns = Mapping[str, LoadedRun]
 """The runs of a report, each by a name of its own."""
+
+
+def is_complete(run: Run) -> bool:
+    """Whether the run has measured all its cases."""
+    return run.end is not None and run.end.status == COMPLETE
 
 
 def asked_section(runs: NamedRuns) -> Section:
@@ -127,9 +132,11 @@ def reproduce_section(runs: NamedRuns) -> Section:
     """The commands that measure each run again."""
     parts: list[Block] = []
     for name, run in runs.items():
-        blocks = reproduce(run.header) if run.header else (
-            Text("Only results.csv is here, which does not hold the command."),
-        )  # fmt: skip
+        blocks: tuple[Block, ...] = (Text("A results.csv does not contain the command."),)
+        if run.header:
+            blocks = reproduce(run.header)
+        if run.run and run.header and run.header.ranks and not is_complete(run.run):
+            blocks = (Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
         parts += blocks if len(runs) == 1 else [Folded(f"How to measure {name} again", blocks)]
     return Section("How to reproduce", parts)
 
@@ -145,12 +152,12 @@ def journals_section(runs: NamedRuns) -> Section:
             continue
         content = gzip.compress(path.read_bytes(), mtime=0)
         if len(content) > room:
-            why = f"{format_bytes(len(content))} compressed is too large for it"
+            why = f"{format_about(len(content))} compressed is too large for it"
             blocks.append(Text(f"The file of {name} ({path}) is not in this report: {why}."))
             continue
         room -= len(content)
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
-        text = f"{path.name} of {name}, {format_bytes(len(content))} compressed"
+        text = f"{path.name} of {name}, {format_about(len(content))} compressed"
         blocks.append(Download(f"{stem}-{path.name}.gz", text, content))
     return Section("Recorded data", blocks)
 

@@ -90,5 +90,7 @@ class Document(NamedTuple):
     subtitle: str
     verdict: Sequence[str]
     """The answer, in sentences."""
+    is_bad: bool
+    """Whether the answer is that something failed."""
     sections: Sequence[Section]
     footer: str

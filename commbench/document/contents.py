@@ -19,6 +19,7 @@ from commbench.compare.comparison import Comparison
 from commbench.compare.plot import comparison_figures
 from commbench.compare.ratio import SLOWER
 from commbench.document import about_runs
+from commbench.document.about_runs import is_complete
 from commbench.document.blocks import (
     Block,
     Document,
@@ -40,7 +41,7 @@ from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.report.plots import run_figures
-from commbench.results.schema import COMPLETE, CUT_OFF, OK, Run
+from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
 from commbench.sweep.result import SweepResult
@@ -67,6 +68,8 @@ class Contents(NamedTuple):
     verdict: Sequence[str]
     runs: about_runs.NamedRuns
     results: Sequence[Section]
+    is_bad: bool = False
+    """Whether the verdict is that something failed."""
 
 
 def find_contents(
@@ -98,6 +101,7 @@ def make_document(contents: Contents) -> Document:
         contents.title,
         contents.subtitle,
         contents.verdict,
+        contents.is_bad,
         (
             about_runs.asked_section(contents.runs),
             *contents.results,
@@ -119,7 +123,8 @@ def run_contents(loaded: LoadedRun) -> Contents:
         results.append(Figures(run_table.curve_figures(summarise_curve(rows))))
     elif kinds:
         headings, cells, left = run_table.condensed_table(list(kinds.values()))
-        results.append(Table("One row for each kind of call", headings, cells, left))
+        title = "Summary: one row for each kind of call"
+        results.append(_without_empty_columns(Table(title, headings, cells, left)))
     results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
     columns = run_table.table_columns(parse_peak(peak) if peak else None)
@@ -132,7 +137,12 @@ def run_contents(loaded: LoadedRun) -> Contents:
     if slow := run_notes.describe_slow_links(run.header):
         sections.append(Section("Slow links", [Items(slow)]))
     return Contents(
-        run.name, run_table.describe_run(run), _run_verdict(run), {run.name: loaded}, sections
+        run.name,
+        run_table.describe_run(run),
+        _run_verdict(run),
+        {run.name: loaded},
+        sections,
+        is_bad=not is_complete(run) or any(m.wrong for m in run.measurements),
     )
 
 
@@ -195,8 +205,7 @@ def _run_verdict(run: Run) -> list[str]:
         sentence += ", and every result is correct"
     elif measured:
         sentence += ". Results were not checked"
-    complete = run.end is not None and run.end.status == COMPLETE
-    return [f"{sentence}.", *([] if complete else [run_notes.run_end_text(run)])]
+    return [f"{sentence}.", *([] if is_complete(run) else [run_notes.run_end_text(run)])]
 
 
 def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
@@ -296,6 +305,7 @@ def check_contents(gate: GateResult) -> Contents:
         verdict=[gate_text.verdict(gate)],
         runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
         results=sections,
+        is_bad=gate.outcome != PASS,
     )
 
 

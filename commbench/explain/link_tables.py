@@ -20,19 +20,20 @@ def links_text() -> str:
             f"{link.bytes_per_second / GB:g}",
             link.per,
             link.what,
-            ", ".join(link.aliases),
             str(sources.setdefault(link.source, len(sources) + 1)),
         )
         for link in load_links()
     ]
-    headings = ("link", "GB/s\none way", "per", "what it is", "or say", "source")
+    headings = ("link", "GB/s", "per", "what it is", "source")
     return "\n".join(
         (
-            *table(headings, rows, left="link,per,what it is,or say"),
+            *table(headings, rows, left="link,per,what it is"),
             "",
-            "Specified speeds, which no program reaches in full. Vendors often print both ways",
-            "together, which is twice as much. Where a node has several ports, --peak 400GB/s/node",
-            "says what they carry together. `commbench links --published`: what others measured.",
+            "Specified speeds in one direction. No program reaches them completely. Vendors",
+            "often print the sum of both directions, which is twice as much. If a node has",
+            "several ports, give their sum: --peak 400GB/s/node. Names of accelerators mean",
+            "their links: --peak h100. `commbench links --published` prints what others",
+            "measured.",
             "",
             *_list_sources(sources),
         )
@@ -48,7 +49,7 @@ def link_text(link: Link) -> str:
         f"  source       {link.source}",
     ]
     if link.aliases:
-        lines.insert(2, f"  or say       {', '.join(link.aliases)}")
+        lines.insert(2, f"  or           {', '.join(link.aliases)}")
     found = [figure for figure in load_published() if figure.link == link.name]
     return "\n".join([*lines, "", published_text(found)] if found else lines)
 
@@ -74,8 +75,8 @@ def published_text(figures: Sequence[Published]) -> str:
         (
             *table(headings, rows, left="machine,operation,how,of"),
             "",
-            "Measured by others, calls back to back. Above 100 %: the switch reduced (NVLS,",
-            "SHARP), and fewer bytes crossed the links than busbw counts.",
+            "Measured by others, calls back to back. If the switch reduces (NVLS, SHARP),",
+            "fewer bytes cross the links than busbw counts, so more than 100 % is possible.",
             "",
             *_list_sources(sources),
         )

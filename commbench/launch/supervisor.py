@@ -73,9 +73,9 @@ class RankSupervisor:
 
     def _end(self, rank: int, state: RankState, silent_s: float) -> None:
         error = RankError(
-            f"rank {rank} on {socket.gethostname()} {STOPPED}: nothing for {silent_s:.0f} s, "
+            f"rank {rank} on {socket.gethostname()} {STOPPED}: no heartbeat for {silent_s:.0f} s, "
             f"last seen {state.describe(self._plan.cases())}",
-            "it is stopped, or its host is: see what else happened there at that time",
+            "the process or its host is stopped: check what happened there at that time",
         )
         record_error(self._scratch_dir, rank, error)
         rank_state.kill_process(state.pid)

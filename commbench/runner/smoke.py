@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +39,8 @@ class SmokeResult(NamedTuple):
     operations: tuple[OperationResult, ...]
     error: CommbenchError | None
     """What ended the run, or the most important failure; None where everything works."""
+    seconds: float
+    """How long it took."""
 
 
 def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
@@ -59,6 +62,7 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
 
 def run_smoke(plan: Plan) -> SmokeResult:
     """Measure every operation once; an error that ends the run becomes part of the result."""
+    started = time.monotonic()
     measurements: Sequence[Measurement] = ()
     error: CommbenchError | None = None
     try:
@@ -68,7 +72,8 @@ def run_smoke(plan: Plan) -> SmokeResult:
         measurements = ended.run.measurements if ended.run else ()
     planned = Counter(case.operation for case in plan.cases())
     operations = tuple(_summarise(name, planned[name], measurements) for name in OPERATIONS)
-    return SmokeResult(operations, error or _find_error(operations, measurements))
+    error = error or _find_error(operations, measurements)
+    return SmokeResult(operations, error, time.monotonic() - started)
 
 
 def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> OperationResult:

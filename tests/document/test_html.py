@@ -107,7 +107,7 @@ def test_a_journal_too_large_for_the_page_is_left_out_and_named(
 def test_blocks_within_blocks_have_ids_of_their_own() -> None:
     table = Table("rows", ("name", "value\nus"), [("a", "1"), ("b", "2")])
     inner = Section("Same", [Folded("more", [table, table._replace()])])
-    document = Document("t", "s", ["Yes."], [inner, Section("Same", [Text("x")])], "f")
+    document = Document("t", "s", ["Yes."], False, [inner, Section("Same", [Text("x")])], "f")
     page = checked(html_text(document))
     assert len(page.named("caption")) == 2
 

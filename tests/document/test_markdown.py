@@ -15,7 +15,7 @@ def test_every_kind_of_block_has_its_markdown() -> None:
         Folded("more", [Table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
         Code("Type:", "commbench run `x`"),
     ]  # fmt: skip
-    text = markdown_text(Document("T", "now", ["It is so."], [Section("S", blocks)], "end"))
+    text = markdown_text(Document("T", "now", ["It is so."], False, [Section("S", blocks)], "end"))
     lines = text.splitlines()
     assert lines[:5] == ["# T", "", "now", "", "**It is so.**"]
     assert "a &#60; b" in lines

@@ -112,8 +112,8 @@ def test_a_peak_that_could_be_read_in_two_ways_is_refused(
 def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
     ended = commbench("links")
     assert (ended.code, ended.err) == (0, "")
-    assert max(map(len, ended.out.splitlines())) <= 100
-    rows = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[3:34]}
+    assert max(len(line) for line in ended.out.splitlines() if "http" not in line) <= 80
+    rows = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[2:33]}
     assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in load_links()}
     assert all(link.source in ended.out for link in load_links())
 
@@ -126,7 +126,7 @@ def test_links_prints_one_link_with_what_was_published(commbench: Commbench) -> 
 MI300X = """\
 xgmi-mi300x
   what it is   xGMI: MI300X, MI325X, 7 links
-  or say       mi300x, mi325x
+  or           mi300x, mi325x
   one way      448 GB/s per accelerator
   source       https://github.com/stas00/ml-engineering/blob/master/network/README.md
 
@@ -135,8 +135,8 @@ xgmi-mi300x
   ────────────────────────────────────────────────────────────────────────
   8 x MI300X  all_reduce       4 GiB  312.912  69.8 %  xgmi-mi300x       1
 
-Measured by others, calls back to back. Above 100 %: the switch reduced (NVLS,
-SHARP), and fewer bytes crossed the links than busbw counts.
+Measured by others, calls back to back. If the switch reduces (NVLS, SHARP),
+fewer bytes cross the links than busbw counts, so more than 100 % is possible.
 
   1  https://github.com/stas00/ml-engineering/blob/master/network/README.md
 """
