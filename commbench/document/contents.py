@@ -43,6 +43,7 @@ from commbench.report.plots import run_figures
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
+from commbench.sweep.plot import sweep_figures
 from commbench.sweep.result import SweepResult
 from commbench.sweep.sentences import kind_sentences
 
@@ -50,8 +51,8 @@ MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
 MOST_TABLES = 12
 """More tables are folded below their summary."""
-MOST_DRAWN = 8
-"""Settings of a sweep whose curves share a picture."""
+MOST_DRAWN = 10
+"""Pictures of a sweep; `commbench sweep` draws all of them."""
 MOST_SENTENCES = 6
 """Sentences of a comparison at the top of a report; of more, a summary."""
 
@@ -330,9 +331,7 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
-    measured = [each.run for each in result.settings if each.run]
-    pictures = run_figures(measured) if len(measured) <= MOST_DRAWN else []
-    results = make_drawings(pictures)
+    results = make_drawings(sweep_figures(result)[:MOST_DRAWN])
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(Table(kind, headings, rows))
     results.append(Items(sweep_text.notes(result)))
