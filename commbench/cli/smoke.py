@@ -10,12 +10,13 @@ import typer
 
 from commbench import api
 from commbench.cli.run_parameters import make_parameter, make_signature
-from commbench.output.console import print_result
+from commbench.output.console import print_result, print_workflow_command
 from commbench.output.github import add_to_summary
 from commbench.output.table import runs_in_actions
 from commbench.results.files import require_new, write_new
 from commbench.runner.smoke_text import (
     operation_outcome,
+    smoke_annotation,
     smoke_junit,
     smoke_markdown,
     smoke_verdict,
@@ -44,6 +45,7 @@ def smoke(context: typer.Context, **_: object) -> None:
     if junit:
         write_new(junit, smoke_junit(result))
     if runs_in_actions():
+        print_workflow_command(smoke_annotation(result))
         add_to_summary(smoke_markdown(result))
     if result.error:
         raise result.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commbench.output.github import ERROR, NOTICE, annotation
 from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
 from commbench.output.markdown import escape, table
 from commbench.runner.smoke import OperationResult, SmokeResult
@@ -32,6 +33,13 @@ def smoke_junit(result: SmokeResult) -> bytes:
     if result.error and not any(o.failure for o in result.operations):
         cases.append(JUnitCase("the run", FAILURE, result.error.message))
     return junit_xml([JUnitSuite(SUITE, cases, seconds=result.seconds)])
+
+
+def smoke_annotation(result: SmokeResult) -> str:
+    """The command that makes an annotation of GitHub: the outcome, and the operations that fail."""
+    failed = [f"{o.name}: {o.failure}" for o in result.operations if o.failure]
+    level = ERROR if result.error else NOTICE
+    return annotation(level, SUITE, "\n".join([smoke_verdict(result), *failed]))
 
 
 def smoke_markdown(result: SmokeResult) -> str:

@@ -54,6 +54,9 @@ def test_wrong_results_are_printed_and_reported(tmp_path: Path) -> None:
     (failed,) = [case for case in suite if len(case)]
     assert failed.get("name") == "all_gather"
     assert "expected" in (failed[0].get("message") or "")
+    command = ended.out.splitlines()[-1]
+    assert command.startswith("::error title=commbench smoke::FAIL: 9 of 10 operations work (")
+    assert "%0Aall_gather: all_gather float32 out_of_place 1000 B: wrong, " in command
     first, _, *lines = (tmp_path / "summary.md").read_text().splitlines()
     assert first.startswith("### 🔴 commbench smoke: FAIL: 9 of 10 operations work (")
     assert lines[:3] == ["| operation | outcome |", "| :-- | :-- |", "| all_reduce | ok, 9 cases |"]
