@@ -40,7 +40,7 @@ from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.report.plots import run_figures
-from commbench.results.schema import CUT_OFF, OK, Run
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
 from commbench.sweep.plot import sweep_figures
@@ -146,7 +146,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
         _run_verdict(run),
         {run.name: loaded},
         sections,
-        is_bad=not is_complete(run) or any(m.wrong for m in run.measurements),
+        is_bad=not is_complete(run) or _has_wrong(run),
     )
 
 
@@ -173,6 +173,10 @@ def _describe(runs: Sequence[LoadedRun]) -> str:
     """How the runs were measured, each way once."""
     texts = dict.fromkeys(run_table.describe_run(run.run) for run in runs if run.run)
     return " | ".join(texts)
+
+
+def _has_wrong(run: Run) -> bool:
+    return any(m.wrong or m.status == WRONG for m in run.measurements)
 
 
 def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
@@ -206,10 +210,10 @@ def _run_verdict(run: Run) -> list[str]:
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     parts += [f"{number} {status}" for status, number in others.items()]
     sentence = ", ".join(parts)
-    if any(m.wrong for m in found):
-        sentence += ". Results are wrong"
+    if _has_wrong(run):
+        sentence += ". Some results are wrong"
     elif measured and all(m.wrong == 0 for m in measured):
-        sentence += ", and every result is correct"
+        sentence += f"; {'all' if len(measured) > 1 else 'its'} results are correct"
     elif measured:
         sentence += ". Results were not checked"
     return [f"{sentence}.", *([] if is_complete(run) else [run_notes.run_end_text(run)])]
@@ -307,12 +311,13 @@ def check_contents(gate: GateResult) -> Contents:
         sections.append(Section("Pictures", make_drawings(pictures)))
     if hints := gate_text.advice(gate):
         sections.append(Section("What to do", [Items(hints)]))
+    named = dict(zip(summary.distinct_names(runs), runs, strict=True))
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
         subtitle=_describe(runs),
         verdict=[gate_text.verdict(gate)],
-        runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
-        results=sections,
+        runs=named,
+        results=[*sections, *_warnings_of_runs(named)],
         is_bad=gate.outcome != PASS,
     )
 
