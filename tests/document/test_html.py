@@ -8,6 +8,7 @@ from pathlib import Path
 
 from page import Page
 from synthetic import plan, steady, synthetic_run
+from synthetic_sweep import synthetic_sweep
 
 import commbench
 from commbench.document.blocks import Document, Folded, Section, Table, Text
@@ -78,6 +79,15 @@ def test_a_check_says_whether_limits_are_kept(tmp_path: Path) -> None:
     gate = commbench.check(folder, max_time="1ns")
     page = checked(commbench.report(gate))
     assert "fail" in " ".join(page.texts["p"]).lower()
+
+
+def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: (1, 1.9)[setting])
+    page = checked(commbench.report(tmp_path))
+    assert "plain takes 1.90 times as long as quiet" in " ".join(page.texts["p"])
+    headings = [text.strip("\u2007") for text in page.texts["th"]]
+    assert {"quiet", "plain"} <= set(headings)
+    assert page.drawings
 
 
 def test_a_run_that_was_cut_off_is_told_from_a_complete_one(tmp_path: Path) -> None:
