@@ -88,6 +88,12 @@ def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
     headings = [text.strip("\u2007") for text in page.texts["th"]]
     assert {"quiet", "plain"} <= set(headings)
     assert page.drawings
+    assert len([a for a in page.named("a") if "download" in a]) == 6
+    (command, *_) = [text for text in page.texts["code"] if text.startswith("commbench sweep")]
+    assert "--vary=cpu-mode=quiet,plain --rounds=3 --op=all_reduce" in " ".join(
+        command.replace("\\\n", " ").split()
+    )
+    assert "--cpu-mode" not in command
 
 
 def test_a_run_that_was_cut_off_is_told_from_a_complete_one(tmp_path: Path) -> None:
@@ -117,7 +123,9 @@ def test_a_journal_too_large_for_the_page_is_left_out_and_named(
     )  # fmt: skip
     page = checked(commbench.report(folder))
     assert [a for a in page.named("a") if "download" in a] == []
-    assert any("is not in this report" in text and "run.jsonl" in text for text in page.texts["p"])
+    assert any(
+        "Too large for this report" in text and "run.jsonl" in text for text in page.texts["p"]
+    )
 
 
 def test_blocks_within_blocks_have_ids_of_their_own() -> None:
