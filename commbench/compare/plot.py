@@ -191,7 +191,7 @@ def _paint(
     middles, lows, highs = zip(*values, strict=True)
     if has_band:
         axes.fill_between(line.sizes, lows, highs, color=line.style.colour, alpha=0.18, linewidth=0)
-    axes.plot(line.sizes, middles, label=line.name, **line.style.line)
+    axes.plot(line.sizes, middles, label=plot_style.tag(line.name), **line.style.line)
 
 
 def _paint_pooled(axes: Axes, pooled: PooledRatio) -> None:
