@@ -37,6 +37,8 @@ class Fake(NamedTuple):
     fill_s: float = 0.0
     """How long it takes to fill a buffer for a check."""
     spins: bool = True
+    captures: bool = True
+    """Whether it has graphs."""
     failing_ranks: tuple[int, ...] = ()
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
@@ -136,6 +138,16 @@ class FakeDevice:
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return lambda: self._stream.put(lambda: self._run(call))
+
+    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
+        if not self._fake.captures:
+            raise RuntimeError("this device has no graphs")
+
+        def replay() -> None:
+            for _ in range(calls):
+                self._run(call)
+
+        return lambda: self._stream.put(replay)
 
     def release_cached_memory(self) -> None:
         pass

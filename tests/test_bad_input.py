@@ -70,7 +70,7 @@ OTHERS = {
     ("check", "a", "--rules", "dir"): (2, "cannot read dir: Is a directory"),
     ("check", "a", "--rules", "deep.toml"): (2, "deep.toml is not valid TOML"),
     ("check", "a", "--rules", "bad.toml"): (2, "bad.toml, rule 1: max_time is "),
-    ("show", "latin.csv"): (6, "latin.csv is not the output of a tool that commbench knows"),
+    ("show", "latin.csv"): (6, "latin.csv has the rows of a run, but not its samples"),
     ("export", "latin.csv"): (6, "latin.csv is not text"),
     ("export", "a", "--output", "fifo"): (6, "fifo exists"),
     ("export", "a", "--output", "x" * 300): (6, "File name too long"),

@@ -155,7 +155,7 @@ def block(folder: Path) -> None:
 def test_a_folder_that_is_lost_in_mid_run_ends_it(
     tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
-    asked = ["--sizes", "1K-64K", "--iters", "200", "--no-plots", "--output", "run"]
+    asked = ["--sizes", "1K-64K", "--iters", "100", "--no-plots", "--output", "run"]
     process = start_command(tmp_path, "run", *asked)
     await_lines(tmp_path / "run" / "run.jsonl", process)
     harm(tmp_path / "run")
@@ -175,7 +175,7 @@ def test_too_few_files_end_it_with_two_lines(tmp_path: Path, files: int) -> None
     ended = start_command(tmp_path, *SHORT, limits=limits).finish()
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.splitlines()[1:] == [
-        f"error: 2 ranks need 42 open files, and {files} are allowed",
+        f"error: 2 ranks need 42 open files, but only {files} are allowed",
         "hint: allow more open files: ulimit -n 4096",
     ]
     assert not ended.folder.exists()

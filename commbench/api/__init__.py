@@ -157,14 +157,23 @@ def job_script(
 
 
 def compare(
-    a: AnyRun, b: AnyRun, *, tolerance: str | float = "5%", force: bool = False
+    a: AnyRun,
+    b: AnyRun,
+    *,
+    tolerance: str | float = "5%",
+    force: bool = False,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
 ) -> Comparison:
     """Compare run `b` with run `a`: the ratio of times with its 95 % interval, for each row
     (`rows`) and each range of sizes (`pooled`, in words `sentences`).
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
-    as the same. Raises UsageError for one run that is named twice, for runs that have no row in
-    common and, unless `force`, for runs that differ in what must match.
+    as the same. `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for one
+    run that is named twice, for runs that have no row in common and, unless `force`, for runs that
+    differ in what must match.
     """
     from commbench.compare.comparison import (
         COMPARED,
@@ -172,10 +181,12 @@ def compare(
         require_comparable,
         require_two_runs,
     )
+    from commbench.importers.hints import ImportHints
     from commbench.units import parse_percentage
 
     within = parse_percentage(str(tolerance), "tolerance")
-    first, second = as_results(a, COMPARED), as_results(b, COMPARED)
+    hints = ImportHints(ranks, op, dtype)
+    first, second = (as_results(run, COMPARED, notify, hints) for run in (a, b))
     require_two_runs(first, second)
     comparison = compare(first, second, within)
     require_comparable([comparison], force)

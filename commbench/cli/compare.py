@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Op, Ranks
+
+if TYPE_CHECKING:
+    from commbench.compare.comparison import Comparison
 
 
 def compare(
@@ -51,21 +55,22 @@ def compare(
     import gc
 
     from commbench import api
-    from commbench.analysis.load import load
-    from commbench.compare.comparison import COMPARED
     from commbench.compare.formats import FORMATS
-    from commbench.importers.hints import ImportHints
     from commbench.output.console import print_result, print_status
-    from commbench.results.run_folder import find_run
     from commbench.units import parse_percentage
     from commbench.validation import choose
 
-    hints = ImportHints(ranks, op, dtype)
-    within = parse_percentage(tolerance, "--tolerance")
+    parse_percentage(tolerance, "--tolerance")  # names the option if it is wrong
     write = choose("format", format_, FORMATS)
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
-    runs = [load(find_run(t, print_status), COMPARED, hints) for t in (first, *others)]
-    comparisons = [api.compare(runs[0], other, tolerance=within, force=force) for other in runs[1:]]
+    comparisons: list[Comparison] = []
+    for other in others:
+        baseline = comparisons[0].a if comparisons else first  # it is read once
+        found = api.compare(
+            baseline, other, tolerance=tolerance, force=force, ranks=ranks, op=op, dtype=dtype,
+            notify=print_status,
+        )  # fmt: skip
+        comparisons.append(found)
     print_result(write(comparisons, verbose), end="")
     if plot or output:
         from commbench.compare.plot import draw_all, draw_one
@@ -78,5 +83,5 @@ def compare(
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
         slower = sum(comparison.counts["slower"] for comparison in comparisons)
         rows = f"{slower} {'row is' if slower == 1 else 'rows are'}"
-        print_status(f"{rows} slower than in {runs[0].name}")
+        print_status(f"{rows} slower than in {comparisons[0].a.name}")
         raise typer.Exit(1)

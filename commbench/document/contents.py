@@ -49,6 +49,8 @@ from commbench.sweep.sentences import kind_sentences
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
+MOST_TABLES = 12
+"""More tables are folded below their summary."""
 MOST_DRAWN = 8
 """Settings of a sweep whose curves share a picture."""
 MOST_SENTENCES = 6
@@ -128,7 +130,9 @@ def run_contents(loaded: LoadedRun) -> Contents:
     results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
     columns = run_table.table_columns(parse_peak(peak) if peak else None)
-    results += [_kind_table(title, columns, found) for title, found in kinds.items()]
+    tables = [_kind_table(title, columns, found[:MOST_ROWS]) for title, found in kinds.items()]
+    many = len(tables) > MOST_TABLES
+    results += [Folded(f"The {len(tables)} tables with every size", tables)] if many else tables
     if lines := run_notes.compare_timing_modes(rows):
         results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]

@@ -101,6 +101,10 @@ class RunOptions:
         "16 bytes.", plan="rounding",
     )  # fmt: skip
     timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
+    launch: str = _what(
+        "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
+        "captured before; both.", plan="launch_mode", is_varied=True,
+    )  # fmt: skip
     check: bool = _what(
         "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",
         passed_on=ALWAYS,

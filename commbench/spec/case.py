@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
+from commbench.spec.timing_modes import EAGER
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
@@ -49,6 +50,8 @@ class Case(NamedTuple):
     """Why the case is unsupported or skipped."""
     ranks: int = 0
     """How many ranks take part in its group; 0 where that is not known."""
+    launch_mode: str = EAGER
+    """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
 
     @property
     def block_bytes(self) -> int:

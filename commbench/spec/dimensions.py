@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
-from commbench.spec.timing_modes import TIMING_CHOICES, describe_timing, expand_timing
+from commbench.spec.timing_modes import (
+    EAGER,
+    LAUNCH_CHOICES,
+    TIMING_CHOICES,
+    describe_timing,
+    expand_launch,
+    expand_timing,
+)
 
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation
@@ -83,6 +90,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "timing", "timing", "--timing",
         values=lambda plan, _: expand_timing(plan.timing), choices=TIMING_CHOICES,
         title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
+    ),
+    Dimension(
+        "launch_mode", "launch_mode", "--launch",
+        values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
+        title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

@@ -19,7 +19,7 @@ from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import NATURAL, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
-from commbench.spec.timing_modes import DEFAULT_TIMING
+from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
@@ -84,6 +84,8 @@ class Plan:
     """Seconds of measuring after which the sampling of a case stops in any event."""
     timing: str = DEFAULT_TIMING
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
+    launch_mode: str = EAGER
+    """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -157,11 +159,13 @@ class Plan:
             )
 
     def _require_few_cases(self) -> None:
-        chosen = [getattr(self, dimension.plan_field) for dimension in DIMENSIONS]
-        # Four: two placements and two timing modes.
-        if 4 * prod(len(values) for values in chosen if isinstance(values, tuple)) > MOST_CASES:
+        number = sum(
+            prod(len(dimension.values(self, OPERATIONS[name])) for dimension in DIMENSIONS)
+            for name in self.operations
+        )
+        if number > MOST_CASES:
             raise UsageError(
-                f"these options make more than {MOST_CASES // 4} cases",
+                f"these options make {number} cases, more than {MOST_CASES}",
                 "choose fewer sizes, dtypes or reduce operations, or split them into several runs",
             )
 
@@ -175,7 +179,7 @@ class Plan:
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
                 case = _round_size(case, self.rounding)
-                if reason := _why_unsupported(case, self.backend):
+                if reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
@@ -223,7 +227,7 @@ def _round_size(case: Case, rounding: str) -> Case:
     return case._replace(status=SKIPPED, reason=reason)
 
 
-def _why_unsupported(case: Case, backend_name: str) -> str:
+def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     """Why a case cannot be measured, as far as the tables tell; empty where it may."""
     operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
     backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
@@ -231,6 +235,8 @@ def _why_unsupported(case: Case, backend_name: str) -> str:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
+    if case.launch_mode == GRAPH and device == "cpu":
+        return "a CPU has no CUDA graphs"
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:

@@ -81,6 +81,19 @@ TIMING_CHOICES = (*TIMING_MODES, BOTH)
 TIMING_HELP = "; ".join(f"{mode.name}: {mode.help}" for mode in TIMING_MODES.values())
 
 
+EAGER = "eager"
+GRAPH = "graph"
+LAUNCH_MODES = (EAGER, GRAPH)
+"""How the calls of an iteration reach a device: each queued by itself, or all as one CUDA graph,
+which was captured before and costs the host one launch."""
+LAUNCH_CHOICES = (*LAUNCH_MODES, BOTH)
+
+
+def expand_launch(choice: str) -> tuple[str, ...]:
+    """The launch modes that a choice of LAUNCH_CHOICES stands for."""
+    return LAUNCH_MODES if choice == BOTH else (choice,)
+
+
 def expand_timing(choice: str) -> tuple[str, ...]:
     """The modes that a choice of TIMING_CHOICES stands for, in the order of the table."""
     if choice == BOTH:

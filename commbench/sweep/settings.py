@@ -54,11 +54,18 @@ def make_settings(
 ) -> tuple[Setting, ...]:
     """Every combination of the values of variables and of run options.
 
-    Raises UsageError for an option that cannot be varied, for fewer than two settings, and for too
+    Raises UsageError for what is no variable or cannot be varied, for fewer than two settings and
+    for too
     many.
     """
     from commbench.runner.run_options import VARIED_OPTIONS
 
+    for name, values in variables.items():
+        if not NAME.fullmatch(name) or any("\0" in value for value in values):
+            raise UsageError(
+                f"{name!r} cannot be an environment variable",
+                "a name has letters, digits and '_', and a value has no NUL byte",
+            )
     for name in options:
         if name not in VARIED_OPTIONS:
             raise UsageError(

@@ -13,10 +13,11 @@ from commbench.host.cpu_counters import CpuCounters
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
 from commbench.spec.plan import Plan
+from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
-from commbench.worker.measure import back_to_back, time_batch
+from commbench.worker.measure import make_iteration, time_batch
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import Timer
@@ -248,24 +249,35 @@ class _CaseRunner:
         """How long the checked call of each case took on the slowest rank."""
         self._slowest_bps = 0.0
         """The lowest rate of a check so far, in bytes per second; 0 before the first."""
+        self._graphs: dict[tuple[int, int], Callable[[], object]] = {}
+        """What replays the graphs of a case with so many calls: its buffers never move."""
 
     def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         buffers = self._arena.buffers(case)
-        call = self._comm.device.in_stream(make_call(case, buffers))
         run = self._check if command.what == CHECK else self._time
-        result = run(command, case, buffers, call)
+        result = run(command, case, buffers)
         self._arena.mark_used(case)
         return result
 
-    def _check(
-        self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
-    ) -> CheckResult:
+    def _iteration(self, case: Case, buffers: Buffers, calls: int = 1) -> Callable[[], object]:
+        """The function that runs so many calls of a case; a graph is captured once."""
+        key = case.index, calls
+        if key not in self._graphs:
+            call = make_call(case, buffers)
+            iteration = make_iteration(self._comm.device, case, call, calls)
+            if case.launch_mode != GRAPH:
+                return iteration
+            self._graphs[key] = iteration
+        return self._graphs[key]
+
+    def _check(self, command: Command, case: Case, buffers: Buffers) -> CheckResult:
         expected_s = longest_check_s(case.size_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
         try:
+            call = self._iteration(case, buffers)
             found = verify(case, buffers, seed_offset(self._plan, case), call, device)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
@@ -293,20 +305,22 @@ class _CaseRunner:
         spent = torch.tensor([time.perf_counter_ns() - began])
         return float(self._comm.all_reduce_max(spent)) * 1e-9
 
-    def _time(
-        self, command: Command, case: Case, buffers: Buffers, call: Callable[[], object]
-    ) -> tuple[float, ...] | Batch:
+    def _time(self, command: Command, case: Case, buffers: Buffers) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
             fill_inputs(case, buffers, seed_offset(self._plan, case))
         expected_s = longest_iteration_s(
             case.size_bytes, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
-        for _ in range(command.untimed):
-            self._timer.align()
-            call()
-        calls = back_to_back(call, command.calls)
-        samples = time_batch(self._timer, self._counters, calls, command.iterations, self._state)
+        iteration = self._iteration(case, buffers, command.calls)
+        if command.untimed:
+            call = self._iteration(case, buffers)
+            for _ in range(command.untimed):
+                self._timer.align()
+                call()
+        samples = time_batch(
+            self._timer, self._counters, iteration, command.iterations, self._state
+        )
         set_phase(self._state, rank_state.HANDING_IN, command.case)
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)

@@ -10,6 +10,9 @@ from typing import NamedTuple
 import torch
 
 from commbench.host.cpu_counters import CpuCounters
+from commbench.spec.case import Case
+from commbench.spec.timing_modes import GRAPH
+from commbench.worker.device import Device
 from commbench.worker.timers import Timer
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
@@ -48,6 +51,16 @@ def timed_loop(
         start(index)
         call()
         stop(index)
+
+
+def make_iteration(
+    device: Device, case: Case, call: Callable[[], object], calls: int
+) -> Callable[[], object]:
+    """The function that runs an iteration of so many calls of a case: each queued by itself, or all
+    as one graph. Raises RuntimeError where they cannot be captured."""
+    if case.launch_mode == GRAPH:
+        return device.capture(call, calls)
+    return back_to_back(device.in_stream(call), calls)
 
 
 def back_to_back(call: Callable[[], object], calls: int) -> Callable[[], object]:

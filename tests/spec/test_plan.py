@@ -98,6 +98,7 @@ DIFFERENCES: dict[str, Any] = {
     "precision": 0.01,
     "budget_s": 1.0,
     "timing": "pipelined",
+    "launch_mode": "both",
     "order": "ascending",
     "launches": 2,
     "check": False,
@@ -388,10 +389,12 @@ def test_both_ways_of_timing_are_cases_of_their_own() -> None:
 
 
 def test_more_cases_than_anybody_could_measure_are_refused() -> None:
-    many = tuple(range(8, 8 + 4 * 25_000, 4))
-    assert len(plan(sizes=many).cases()) == 25_000
-    with pytest.raises(UsageError, match="these options make more than 25000 cases"):
+    many = tuple(range(8, 8 + 4 * 100_000, 4))
+    assert plan(sizes=many)
+    with pytest.raises(UsageError, match="these options make 100001 cases"):
         plan(sizes=(*many, 4))
+    with pytest.raises(UsageError, match="these options make 200000 cases"):
+        plan(sizes=many, timing="both")
 
 
 def test_a_plan_without_the_later_options_has_their_defaults() -> None:

@@ -111,6 +111,29 @@ def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
     assert second["calls"] > 4
 
 
+def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
+    options = ("--sizes", "1K", "--iters", "8", "--launch", "both", "--timing", "pipelined")
+    ended = run(program, Fake(enqueue_s=1e-3), *options)
+    assert ended.code == 0, ended.err
+    eager, graph = ended.rows()
+    assert [row["launch_mode"] for row in (eager, graph)] == ["eager", "graph"]
+    assert [row["wrong"] for row in (eager, graph)] == ["0", "0"]
+    # The host queues 2 or more calls by themselves, but a graph with one launch.
+    enqueue = [
+        min(batch["enqueue_s"] for batch in ended.batches(case["case"]["index"]))
+        for case in ended.cases()
+    ]
+    assert enqueue[1] < enqueue[0]
+    assert [case["case"]["launch_mode"] for case in ended.cases()] == ["eager", "graph"]
+
+
+def test_a_device_without_graphs_says_so_and_measures_the_rest(program: Commbench) -> None:
+    ended = run(program, Fake(captures=False), "--sizes", "1K", "--iters", "4", "--launch", "both")
+    assert ended.code == 0, ended.err
+    assert [row["status"] for row in ended.rows()] == ["ok", "unsupported"]
+    assert ended.cases()[1]["reason"] == "this device has no graphs"
+
+
 def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench) -> None:
     ended = run(program, Fake(corrupts_after=12), "--sizes", "1K", "--iters", "30")
     assert ended.code == 5
