@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from commbench.api import measure as measure
     from commbench.api import plot as plot
     from commbench.api import report as report
+    from commbench.api import resume_sweep as resume_sweep
     from commbench.api import run as run
     from commbench.api import smoke as smoke
     from commbench.api import sweep as sweep
@@ -42,6 +43,7 @@ _MODULES = {
     "check": "commbench.api",
     "sweep": "commbench.api",
     "load_sweep": "commbench.api",
+    "resume_sweep": "commbench.api",
     "report": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",

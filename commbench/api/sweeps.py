@@ -38,12 +38,15 @@ def sweep(
     from commbench.sweep.settings import make_settings
     from commbench.units import parse_percentage
 
-    varied = {name.replace("_", "-"): tuple(map(str, v)) for name, v in (vary or {}).items()}
-    settings = make_settings({name: tuple(v) for name, v in (env or {}).items()}, varied)
+    varied = {name.replace("_", "-"): _texts(values) for name, values in (vary or {}).items()}
+    settings = make_settings({n: _texts(values) for n, values in (env or {}).items()}, varied)
 
     def parse(setting: Setting) -> RunOptions:
-        names = {name.replace("-", "_"): value for name, value in setting.options}
-        values = {n: int(v) if RUN_OPTIONS[n].type == int | None else v for n, v in names.items()}
+        values: dict[str, Any] = {}
+        for name, text in setting.options:
+            option = RUN_OPTIONS[name.replace("-", "_")]
+            is_number = option.type == int | None and text.isdecimal()
+            values[option.name] = int(text) if is_number else text
         return parse_options({"plots": False, **options, **values}, "api", "sweep")
 
     return run_sweep(
@@ -59,6 +62,11 @@ def sweep(
         ),
         _SilentListener(),
     )
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """One value, or several, as text."""
+    return (values,) if isinstance(values, str) else tuple(map(str, values))
 
 
 class _SilentListener:

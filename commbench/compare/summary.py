@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
+from commbench.analysis.diagnostics import unread_variables
 from commbench.analysis.load import LoadedRun, make_case
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
 from commbench.compare.pooling import PooledRatio
@@ -24,6 +25,7 @@ from commbench.compare.ratio import (
     time_ratio,
     undisturbed_times,
 )
+from commbench.output.paragraphs import list_some
 from commbench.spec.case import Case
 from commbench.spec.dimensions import IN_TITLE
 from commbench.units import GB, MICRO
@@ -77,15 +79,19 @@ def sides(found: Comparison) -> list[SideSummary]:
     ]
 
 
-def pooled_sentences(found: Comparison) -> list[str]:
+def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     """For each range of sizes what the pooled ratio is, and what it means; ranges where B is slower
-    or faster first."""
+    or faster first. `kind` limits them to one kind of case."""
     ranked = sorted(found.pooled, key=lambda pooled: pooled.verdict not in CHANGED)
     short = _short_kinds(found)
     names = found.a.name, found.b.name
     if names[0] == names[1] or max(map(len, names)) > _LONGEST_NAME:
         names = "A", "B"
-    return [pooled_sentence(pooled, short[pooled.kind], *names) for pooled in ranked]
+    return [
+        pooled_sentence(pooled, short[pooled.kind], *names)
+        for pooled in ranked
+        if kind in (None, pooled.kind)
+    ]
 
 
 def pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
@@ -347,7 +353,7 @@ def crossover_text(crossover: Crossover) -> str:
 
 def notes(found: Comparison) -> list[str]:
     """What limits the verdicts, and an option that would help and was not used."""
-    texts = []
+    texts = _unread_notes(found)
     weak = [
         row.p_value
         for row in found.rows
@@ -361,6 +367,19 @@ def notes(found: Comparison) -> list[str]:
     if not single and any(pooled.verdict == UNDECIDED for pooled in found.pooled):
         texts.append(f"for a clearer answer {_advice(found)}")
     return texts
+
+
+def _unread_notes(found: Comparison) -> list[str]:
+    """Which variables have no effect because the backend does not read them."""
+    unread: dict[str, set[str]] = {}
+    for header in (found.a.header, found.b.header):
+        if header and (names := unread_variables(header)):
+            unread.setdefault(header.plan.backend, set()).update(names)
+    return [
+        f"the backend {backend} does not read {list_some(sorted(names), 3)}: no effect on these "
+        "times"
+        for backend, names in unread.items()
+    ]
 
 
 def _advice(found: Comparison) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from commbench.document.blocks import (
     Block,
@@ -23,40 +24,53 @@ from commbench.output.table import clean
 
 MOST_CHARACTERS = 65_536
 """What GitHub takes in a comment or the text of an issue."""
-MOST_ROWS = (1000, 100, 30, 10, 3, 1)
-"""Rows of one table: the first with which the text is short enough."""
+DETAILS = ((1000, True), (100, True), (30, True), (1000, False), (100, False), (30, False))
+"""Rows of one table, and whether what is folded is there: the first with which the text is short
+enough, else the last."""
+
+
+class Detail(NamedTuple):
+    """How much of a report is written."""
+
+    most_rows: int
+    """Of one table."""
+    has_folded: bool
+    """Whether what is folded is there; else only its title."""
 
 
 def markdown_text(document: Document) -> str:
     """The report as Markdown; of a long one, the tables have fewer rows."""
-    texts = (_text(document, most_rows) for most_rows in MOST_ROWS)
-    text = next(texts)
-    while len(text) > MOST_CHARACTERS and (shorter := next(texts, "")):
-        text = shorter
+    text = ""
+    for most_rows, has_folded in DETAILS:
+        text = _text(document, Detail(most_rows, has_folded))
+        if len(text) <= MOST_CHARACTERS:
+            break
     return text
 
 
-def _text(document: Document, most_rows: int) -> str:
+def _text(document: Document, detail: Detail) -> str:
     lines = [f"# {escape(document.title)}", "", escape(document.subtitle), ""]
     for sentence in document.verdict:
         lines += [f"**{_prose(sentence)}**", ""]
     for section in document.sections:
-        lines += _lines(section, 2, most_rows)
+        lines += _lines(section, 2, detail)
     return "\n".join([*lines, escape(document.footer)]) + "\n"
 
 
-def _lines(block: Block, level: int, most_rows: int) -> Iterator[str]:
+def _lines(block: Block, level: int, detail: Detail) -> Iterator[str]:
     """The lines of a block, with an empty one at the end; none for what Markdown leaves out."""
-    yield from (*found, "") if (found := list(_block(block, level, most_rows))) else ()
+    yield from (*found, "") if (found := list(_block(block, level, detail))) else ()
 
 
-def _block(block: Block, level: int, most_rows: int) -> Iterable[str]:
+def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
     match block:
         case Section(title, blocks):
-            inner = [line for each in blocks for line in _lines(each, level + 1, most_rows)]
+            inner = [line for each in blocks for line in _lines(each, level + 1, detail)]
             return [f"{'#' * level} {escape(title)}", "", *inner[:-1]] if inner else []
+        case Folded(title, blocks) if not detail.has_folded:
+            return [f"* {_prose(title)}"]
         case Folded(title, blocks):
-            inner = [line for each in blocks for line in _lines(each, level, most_rows)]
+            inner = [line for each in blocks for line in _lines(each, level, detail)]
             return details(title, inner[:-1]) if inner else []
         case Text(text):
             return [_prose(text)]
@@ -71,9 +85,9 @@ def _block(block: Block, level: int, most_rows: int) -> Iterable[str]:
             ]
         case Table(title, headings, rows, left):
             texts = ",".join([headings[0], *left])
-            lines = [f"**{escape(title)}**", "", *table(headings, rows[:most_rows], texts)]
-            if len(rows) > most_rows:
-                lines += ["", f"{len(rows) - most_rows} more rows are in the HTML report."]
+            lines = [f"**{escape(title)}**", "", *table(headings, rows[: detail.most_rows], texts)]
+            if len(rows) > detail.most_rows:
+                lines += ["", f"{len(rows) - detail.most_rows} more rows are in the HTML report."]
             return lines
         case Code(text, lines):
             return [escape(text), "", *_indented(lines)]

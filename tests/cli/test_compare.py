@@ -39,6 +39,7 @@ all_reduce float32 sum in_place
 Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the
   crossover lies between.
 
+The backend gloo does not read NCCL_ALGO: no effect on these times.
 A and B are one launch each: another launch may differ by more than these intervals say; \
 `commbench
   run --launches 6` measures that.
@@ -86,6 +87,7 @@ crossover lies between.
 B/A is the time of B over the time of A: above 1, B is slower. p5 B/A is the same of \
 undisturbed calls (5th percentile). Intervals are 95 %.
 
+* The backend gloo does not read NCCL_ALGO: no effect on these times.
 * A and B are one launch each: another launch may differ by more than these intervals say; \
 &#96;commbench run --launches 6&#96; measures that.
 
@@ -283,7 +285,8 @@ REFUSED = {
     "compare ring small": (
         2,
         "error: ring and small have no row in common\n"
-        "hint: rows match by operation, dtype, reduce op, root, placement, timing and size\n",
+        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode "
+        "and size\n",
     ),
 }
 

@@ -15,6 +15,7 @@ from commbench.analysis.environment_diff import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.compare.comparison import COMPARED, Crossover, compare, row_kind
 from commbench.errors import RecordsError
+from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement, ReportedTiming, Run
 from commbench.spec.case import Case
 
@@ -290,3 +291,18 @@ def test_runs_compare_as_they_are_and_become_a_frame() -> None:
     assert frame["ratio"].to_list()[0] == 2.0
     assert frame["ratio"].isna().to_list() == [False, True, True]
     assert (str(frame["size_bytes"].dtype), str(frame["ratio"].dtype)) == ("Int64", "Float64")
+
+
+def test_variables_that_the_backend_does_not_read_are_named(tmp_path: Path) -> None:
+    from commbench.compare.summary import notes
+
+    def run(name: str, **variables: str) -> Run:
+        more = {"environment": {"variables": variables}}
+        return read_run(synthetic_run(tmp_path / name, name, **more))
+
+    plain = run("plain", GLOO_SOCKET_IFNAME="lo")
+    ring, tree = run("ring", NCCL_ALGO="RING"), run("tree", NCCL_ALGO="TREE", NCCL_PROTO="LL")
+    idle = "the backend gloo does not read NCCL_ALGO, NCCL_PROTO: no effect on these times"
+    assert idle in notes(compare(ring, tree))
+    assert idle in notes(compare(plain, tree))
+    assert not any("does not read" in note for note in notes(compare(plain, plain)))

@@ -6,7 +6,7 @@ from synthetic import synthetic_run
 
 import commbench
 from commbench.document.blocks import Code, Document, Facts, Folded, Items, Section, Table, Text
-from commbench.document.markdown import markdown_text
+from commbench.document.markdown import MOST_CHARACTERS, markdown_text
 
 
 def test_every_kind_of_block_has_its_markdown() -> None:
@@ -39,3 +39,13 @@ def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
     page, ticket = run.report(tmp_path / "a.html"), run.report(tmp_path / "a.md")
     assert page.read_text().startswith("<!doctype html>")
     assert ticket.read_text().startswith("# mine\n")
+
+
+def test_a_long_report_is_shortened_until_it_fits_a_comment() -> None:
+    rows = [(str(number), "x" * 50) for number in range(1000)]
+    folded = Folded("a warning", [Table("why", ("row", "text"), rows)])
+    document = Document("T", "", [], False, [Section("S", [Table("a", ("row", "text"), rows)])], "")
+    text = markdown_text(document._replace(sections=[Section("S", [*document.sections, folded])]))
+    assert len(text) <= MOST_CHARACTERS
+    assert "more rows are in the HTML report" in text
+    assert "a warning" in text
