@@ -4,7 +4,6 @@ sampling is asked for."""
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
