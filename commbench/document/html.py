@@ -1,8 +1,8 @@
 """A report as one HTML file, which needs no script and no network.
 
-Jinja escapes every value in `page.html` with markupsafe. Two texts are not escaped, because commbench makes them:
-the style, and drawings, which `drawings.py` writes with an XML serializer. The page's
-Content-Security-Policy forbids scripts, requests, and any other style.
+Jinja escapes every value in `page.html` with markupsafe. Two texts are not escaped, because
+commbench makes them: the style, and drawings, which `drawings.py` writes with an XML serializer.
+The page's Content-Security-Policy forbids scripts, requests, and any other style.
 """
 
 from __future__ import annotations
