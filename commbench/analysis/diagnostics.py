@@ -156,7 +156,7 @@ def _bimodality(row: ResultRow) -> float | None:
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
     small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
     """
-    logs = list(map(log, sorted(s for s in row.measurement.samples_s if s > 0)))
+    logs = [log(s) for s in row.ordered_s if s > 0]
     number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
     if number < FEWEST_FOR_SHAPE:
         return None

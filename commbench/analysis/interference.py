@@ -33,8 +33,13 @@ class Interference(NamedTuple):
     """For each rank the share of the iterations in which it was the last to enter."""
 
 
-def find_interference(batches: Sequence[Batch]) -> Interference:
-    """What disturbed the batches of one case."""
+def find_interference(
+    batches: Sequence[Batch], ordered_s: Sequence[float] | None = None
+) -> Interference:
+    """What disturbed the batches of one case. `ordered_s` are all their samples, where the caller
+    has sorted them already."""
+    if ordered_s is None:
+        ordered_s = sorted(chain.from_iterable(batch.samples_s for batch in batches))
     elapsed = sum(batch.elapsed_s for batch in batches)
     iterations = sum(len(batch.samples_s) for batch in batches)
     switches = sum(batch.switches for batch in batches)
@@ -42,7 +47,7 @@ def find_interference(batches: Sequence[Batch]) -> Interference:
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
     return Interference(
         calls=batches[0].calls if batches else None,
-        stalled_share=_stalled_share(batches),
+        stalled_share=_stalled_share(batches, ordered_s),
         queued_share=_share([batch.queued_s for batch in batches], elapsed),
         switches_per_iteration=switches / iterations if iterations and elapsed else None,
         throttled_share=_share([batch.throttled_s for batch in batches], elapsed),
@@ -64,9 +69,8 @@ def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
     return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
 
 
-def _stalled_share(batches: Sequence[Batch]) -> float | None:
+def _stalled_share(batches: Sequence[Batch], ordered: Sequence[float]) -> float | None:
     calls = {batch.calls for batch in batches}
-    ordered = sorted(chain.from_iterable(batch.samples_s for batch in batches))
     if not ordered or len(calls) > 1:
         return None
     usual = percentile(ordered, 0.1)

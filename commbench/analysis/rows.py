@@ -50,9 +50,14 @@ class ResultRow:
         return case.size_bytes / seconds if seconds and case.dtype else None
 
     @cached_property
+    def ordered_s(self) -> list[float]:
+        """The samples in seconds, sorted."""
+        return sorted(self.measurement.samples_s)
+
+    @cached_property
     def interference(self) -> Interference:
         """What disturbed the measurement."""
-        return find_interference(self.measurement.batches)
+        return find_interference(self.measurement.batches, self.ordered_s)
 
     @cached_property
     def slowest_rank(self) -> int | None:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from math import nan
+from math import inf, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.compare.comparison import ComparedRow, Comparison
+from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
-from commbench.compare.summary import distinct_names
+from commbench.compare.summary import distinct_names, pooled_sentences
 from commbench.errors import UnavailableError, UsageError
 from commbench.output import plot_axes, plot_style
-from commbench.output.plot_style import GREY, Grid, Head, Picture, Style, plain
+from commbench.output.plot_style import GREY, INK, Grid, Head, Picture, Style, plain
 from commbench.results.files import write_new
 from commbench.units import MICRO, format_bytes, format_ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BAND = "#8a8a8a"
 
@@ -78,7 +80,7 @@ def _require_any(found: Sequence[object]) -> None:
         )
 
 
-def _as_file_name(kind: str) -> str:
+def as_file_name(kind: str) -> str:
     """A kind as part of a file's name, of letters, digits and dashes, and not too long for one."""
     return re.sub(r"[^A-Za-z0-9]+", "-", kind).strip("-")[:100]
 
@@ -127,36 +129,60 @@ def _known(values: MedianCI, unit: float = 1.0) -> tuple[float, float, float]:
 
 def _picture(comparisons: Sequence[Comparison], kind: str) -> Picture:
     lines = _lines(comparisons, kind)
-    tolerance = comparisons[0].tolerance
-    has_bands = len(lines) <= plot_style.MOST_BANDS
     first, others = lines[0], lines[1:]
-    if len(others) == 1:
-        title = f"{plain(others[0].name, 40)} compared with {plain(first.name, 40)}: {plain(kind)}"
-    else:
-        title = f"{len(others)} runs compared with {plain(first.name, 40)}: {plain(kind)}"
+    what = others[0].name if len(others) == 1 else f"{len(others)} runs"
+    title = f"{plain(what, 40)} compared with {plain(first.name, 40)}: {plain(kind)}"
+    texts = pooled_sentences(comparisons[0], kind) if len(others) == 1 else []
+    found = comparisons[0].pooled if len(others) == 1 else ()
+    pooled = [each for each in found if each.kind == kind]
+    figure = draw_lines(title, texts[:2], lines, comparisons[0].tolerance, pooled)
+    description = " ".join(texts) or _describe(first, others, comparisons[0].tolerance)
+    return Picture(f"compare-{as_file_name(kind)}", title, description, figure)
+
+
+def draw_lines(
+    title: str, notes: Sequence[str], lines: Sequence[Line], tolerance: float,
+    pooled: Sequence[PooledRatio] = (),
+) -> Figure:  # fmt: skip
+    """A figure of times, and of their ratios to those of the first line. `pooled` are ratios over
+    ranges of sizes, where there is only one other line."""
+    has_bands = len(lines) <= plot_style.MOST_BANDS
     has_intervals = any(low == low for line in lines for _, low, _ in line.times)
     note = "Median time of a call" + ("; band: 95 % interval" * (has_bands and has_intervals))
-    sizes = sorted({size for line in lines for size in line.sizes})
+    name = plain(lines[0].name, 40)
     with plot_style.styled():
         legend = [(plot_style.tag(line.name), line.style.line) for line in lines]
-        band = {"facecolor": BAND, "alpha": 0.25}
-        legend.append((f"no difference: within {tolerance * 100:g} %", band))
-        figure, (times, ratios) = plot_style.make_figure(
-            Head(title, [note], [legend]), Grid(2, 1, (3.0, 2.2))
-        )
+        below = [(f"no difference: within {tolerance * 100:g} %", NO_DIFFERENCE)]
+        if pooled:
+            below.append(("several sizes taken together, and their 95 % interval", POOLED))
+        head = Head(title, [*map(plain_sentence, notes), note], [legend, below])
+        figure, (times, ratios) = plot_style.make_figure(head, Grid(2, 1, (2.8, 2.2)))
         for line in lines:
             _paint(times, line, line.times, has_bands)
-        for line in others:
+        for line in lines[1:]:
             _paint(ratios, line, line.ratios, has_bands)
+        for each in pooled:
+            _paint_pooled(ratios, each)
         _set_times(times, [value for line in lines for each in line.times for value in each])
-        low, high = _ratio_limits([line.ratios for line in others], tolerance, has_bands)
-        _set_ratios(ratios, low, high, tolerance, plain(first.name, 40))
+        low, high = _ratio_limits([line.ratios for line in lines[1:]], tolerance, has_bands)
+        _set_ratios(ratios, low, high, tolerance)
+        text = f"Time over that of {name}; above 1: slower, below 1: faster"
+        plot_axes.set_heading(ratios, text, plot_style.MARGIN)
+        sizes = sorted({size for line in lines for size in line.sizes})
+        width = plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT
         for axes in (times, ratios):
-            width = plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT
             plot_axes.set_size_axis(axes, sizes, width, has_labels=axes is ratios)
         plot_axes.name_size_axis(figure)
-    name = f"compare-{_as_file_name(kind)}"
-    return Picture(name, title, _describe(first, others, tolerance), figure)
+    return figure
+
+
+NO_DIFFERENCE: dict[str, Any] = {"facecolor": BAND, "alpha": 0.3}
+POOLED: dict[str, Any] = {"color": INK, "linewidth": 1.6, "solid_capstyle": "butt"}
+
+
+def plain_sentence(text: str) -> str:
+    """A sentence for a subtitle."""
+    return plain(text, 400)
 
 
 def _paint(
@@ -165,13 +191,24 @@ def _paint(
     middles, lows, highs = zip(*values, strict=True)
     if has_band:
         axes.fill_between(line.sizes, lows, highs, color=line.style.colour, alpha=0.18, linewidth=0)
-    axes.plot(line.sizes, middles, label=line.name, **line.style.line)
+    axes.plot(line.sizes, middles, label=plot_style.tag(line.name), **line.style.line)
+
+
+def _paint_pooled(axes: Axes, pooled: PooledRatio) -> None:
+    """The ratio of several sizes, and the ends of its interval."""
+    sizes = (pooled.low_bytes, pooled.high_bytes)
+    if pooled.ratio is None or pooled.rows < 2:
+        return
+    axes.plot(sizes, (pooled.ratio,) * 2, gid="pooled", zorder=1.9, **POOLED)
+    for end in (pooled.ratio_ci_low, pooled.ratio_ci_high):
+        if end is not None:
+            axes.plot(sizes, (end, end), color=INK, linewidth=0.7, linestyle=(0, (4, 2)),
+                      gid="pooled", zorder=1.9)  # fmt: skip
 
 
 def _set_times(axes: Axes, values: Sequence[float]) -> None:
     known = [value for value in values if value > 0]
-    low, high = min(known) / 1.25, max(known) * 1.25
-    plot_axes.set_log_times(axes, low, high)
+    plot_axes.set_log_times(axes, min(known) / 1.25, max(known) * 1.25)
     plot_axes.set_heading(axes, "Time of a call", plot_style.MARGIN)
 
 
@@ -183,26 +220,26 @@ def _ratio_limits(
         for line in ratios
         for each in line
         for value in (each if has_bands else each[:1])
-        if 0 < value < float("inf")
+        if 0 < value < inf
     ]
     low, high = min([1 / (1 + tolerance), *known]), max([1 + tolerance, *known])
-    pad = max(1.03, (high / low) ** 0.08)
+    pad = max(1.02, (high / low) ** 0.08)
     return low / pad, high * pad
 
 
-def _set_ratios(axes: Axes, low: float, high: float, tolerance: float, name: str) -> None:
+def _set_ratios(axes: Axes, low: float, high: float, tolerance: float) -> None:
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    ticks = plot_axes.log_ticks(low, high, 6)
+    ticks = plot_axes.log_ticks(low, high)
     if not any(abs(tick - 1) < 1e-9 for tick in ticks):
-        ticks = sorted([*(tick for tick in ticks if abs(tick - 1) > 0.1), 1.0])
+        apart = (high / low) ** 0.06
+        ticks = sorted([*(t for t in ticks if not 1 / apart < t < apart), 1.0])
     plot_axes.set_ticks(axes, ticks, [plot_axes.number(round(tick, 6)) for tick in ticks])
     axes.axhspan(
-        1 / (1 + tolerance), 1 + tolerance, color=BAND, alpha=0.25, linewidth=0, gid="no-difference"
-    )
-    axes.axhline(1, color=GREY, linewidth=1)
-    text = f"Time over that of {name}; above 1: slower, below 1: faster"
-    plot_axes.set_heading(axes, text, plot_style.MARGIN)
+        1 / (1 + tolerance), 1 + tolerance, gid="no-difference", linewidth=0, zorder=0.8,
+        **NO_DIFFERENCE,
+    )  # fmt: skip
+    axes.axhline(1, color=GREY, linewidth=1, zorder=0.9)
 
 
 def _describe(first: Line, others: Sequence[Line], tolerance: float) -> str:

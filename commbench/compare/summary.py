@@ -79,15 +79,19 @@ def sides(found: Comparison) -> list[SideSummary]:
     ]
 
 
-def pooled_sentences(found: Comparison) -> list[str]:
+def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     """For each range of sizes what the pooled ratio is, and what it means; ranges where B is slower
-    or faster first."""
+    or faster first. `kind` limits them to one kind of case."""
     ranked = sorted(found.pooled, key=lambda pooled: pooled.verdict not in CHANGED)
     short = _short_kinds(found)
     names = found.a.name, found.b.name
     if names[0] == names[1] or max(map(len, names)) > _LONGEST_NAME:
         names = "A", "B"
-    return [pooled_sentence(pooled, short[pooled.kind], *names) for pooled in ranked]
+    return [
+        pooled_sentence(pooled, short[pooled.kind], *names)
+        for pooled in ranked
+        if kind in (None, pooled.kind)
+    ]
 
 
 def pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:

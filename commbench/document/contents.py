@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
@@ -41,9 +40,10 @@ from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.report.plots import run_figures
-from commbench.results.schema import CUT_OFF, OK, Run
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
+from commbench.sweep.plot import sweep_figures
 from commbench.sweep.result import SweepResult
 from commbench.sweep.sentences import kind_sentences
 
@@ -51,8 +51,8 @@ MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
 MOST_TABLES = 12
 """More tables are folded below their summary."""
-MOST_DRAWN = 8
-"""Settings of a sweep whose curves share a picture."""
+MOST_DRAWN = 10
+"""Pictures of a sweep; `commbench sweep` draws all of them."""
 MOST_SENTENCES = 6
 """Sentences of a comparison at the top of a report; of more, a summary."""
 
@@ -146,7 +146,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
         _run_verdict(run),
         {run.name: loaded},
         sections,
-        is_bad=not is_complete(run) or any(m.wrong for m in run.measurements),
+        is_bad=not is_complete(run) or _has_wrong(run),
     )
 
 
@@ -175,9 +175,16 @@ def _describe(runs: Sequence[LoadedRun]) -> str:
     return " | ".join(texts)
 
 
+def _has_wrong(run: Run) -> bool:
+    return any(m.wrong or m.status == WRONG for m in run.measurements)
+
+
 def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
-    """The pictures as blocks. Pictures of one report have different names."""
-    return [Drawing(p.title, make_svg(p, re.sub("[^a-z0-9]+", "-", p.name))) for p in pictures]
+    """The pictures of a report as blocks, each with ids of its own."""
+    return [
+        Drawing(picture.title, make_svg(picture, f"picture-{number}"))
+        for number, picture in enumerate(pictures, start=1)
+    ]
 
 
 def require_run(loaded: LoadedRun) -> Run:
@@ -203,10 +210,10 @@ def _run_verdict(run: Run) -> list[str]:
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     parts += [f"{number} {status}" for status, number in others.items()]
     sentence = ", ".join(parts)
-    if any(m.wrong for m in found):
-        sentence += ". Results are wrong"
+    if _has_wrong(run):
+        sentence += ". Some results are wrong"
     elif measured and all(m.wrong == 0 for m in measured):
-        sentence += ", and every result is correct"
+        sentence += f"; {'all' if len(measured) > 1 else 'its'} results are correct"
     elif measured:
         sentence += ". Results were not checked"
     return [f"{sentence}.", *([] if is_complete(run) else [run_notes.run_end_text(run)])]
@@ -264,8 +271,9 @@ def _comparison_tables(comparisons: Sequence[Comparison], titles: Sequence[str])
     sections: dict[str, list[Block]] = {}
     size, *times = summary.HEADINGS[:3]
     headings = (size, *times, "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
-    for kind, picture in comparison_figures(comparisons).items():
-        sections[kind] = make_drawings([picture])
+    pictures = comparison_figures(comparisons)
+    for kind, drawing in zip(pictures, make_drawings(pictures.values()), strict=True):
+        sections[kind] = [drawing]
     for found, title in zip(comparisons, titles, strict=True):
         for kind, rows in summary.by_kind(found.rows):
             lines = summary.make_lines(rows[:MOST_ROWS])
@@ -303,12 +311,13 @@ def check_contents(gate: GateResult) -> Contents:
         sections.append(Section("Pictures", make_drawings(pictures)))
     if hints := gate_text.advice(gate):
         sections.append(Section("What to do", [Items(hints)]))
+    named = dict(zip(summary.distinct_names(runs), runs, strict=True))
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
         subtitle=_describe(runs),
         verdict=[gate_text.verdict(gate)],
-        runs=dict(zip(summary.distinct_names(runs), runs, strict=True)),
-        results=sections,
+        runs=named,
+        results=[*sections, *_warnings_of_runs(named)],
         is_bad=gate.outcome != PASS,
     )
 
@@ -327,9 +336,7 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
-    measured = [each.run for each in result.settings if each.run]
-    pictures = run_figures(measured) if len(measured) <= MOST_DRAWN else []
-    results = make_drawings(pictures)
+    results = make_drawings(sweep_figures(result)[:MOST_DRAWN])
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(Table(kind, headings, rows))
     results.append(Items(sweep_text.notes(result)))

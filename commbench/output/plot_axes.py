@@ -22,7 +22,7 @@ def set_size_axis(axes: Axes, sizes: Iterable[int], width: float, has_labels: bo
     ordered = sorted(set(sizes))
     low, high = ordered[0] / 1.12, ordered[-1] * 1.12
     if len(ordered) > 1:
-        part = (ordered[-1] / ordered[0]) ** 0.03
+        part = (ordered[-1] / ordered[0]) ** (0.03 if width > 4 else 0.07)
         low, high = ordered[0] / part, ordered[-1] * part
     axes.set_xscale("log", base=2)
     axes.set_xlim(low, high)
@@ -36,7 +36,8 @@ def set_size_axis(axes: Axes, sizes: Iterable[int], width: float, has_labels: bo
 
 def thin_sizes(sizes: Sequence[int], low: float, high: float, width: float) -> dict[int, str]:
     """The sizes that get a label, each with its label, on a logarithmic axis from `low` to `high`
-    that is `width` inches wide. Every n-th size has one where that leaves enough room."""
+    that is `width` inches wide: every n-th size where each is a multiple of the one before, else
+    those with the shortest labels."""
     inches = width / log10(high / low)
     texts = {size: size_label(size) for size in sizes}
     widths = {size: text_width(text, TEXT) for size, text in texts.items()}
@@ -46,12 +47,12 @@ def thin_sizes(sizes: Sequence[int], low: float, high: float, width: float) -> d
             log10(b / a) * inches > (widths[a] + widths[b]) / 2 + 0.1 for a, b in pairwise(chosen)
         )
 
-    for step in range(1, len(sizes)):
-        chosen = sizes[::step]
-        if fit(chosen) and len(chosen) > 2:
-            return {size: texts[size] for size in chosen}
+    steps = [b / a for a, b in pairwise(sizes)]
+    if steps and max(steps) < 1.01 * min(steps):
+        chosen = next((sizes[::n] for n in range(1, len(sizes)) if fit(sizes[::n])), sizes[:1])
+        return {size: texts[size] for size in chosen}
     kept: list[int] = []
-    for size in sorted(sizes, key=lambda size: (len(texts[size]), size)):
+    for size in sorted(sizes, key=lambda size: (size & (size - 1) > 0, len(texts[size]), size)):
         if fit(sorted([*kept, size])):
             kept.append(size)
     return {size: texts[size] for size in sorted(kept)}
@@ -80,10 +81,10 @@ _FEW = ((1, 2, 5), (1, 3), (1,))
 
 
 def linear_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round numbers within a range, with a step of 1, 2, 2.5 or 5 times a power of ten."""
+    """Round numbers within a range, with a step of 1, 2 or 5 times a power of ten."""
     span = high - low
     power = 10.0 ** floor(log10(span / most)) if span > 0 else 1.0
-    steps = (m * power for m in (1, 2, 2.5, 5, 10, 20))
+    steps = (m * power for m in (1, 2, 5, 10, 20))
     step = next(s for s in steps if span / s <= most)
     return [
         round(i * step, 12) for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)

@@ -182,6 +182,7 @@ class Grid(NamedTuple):
     """Between rows, with room for the heading of a panel."""
     bottom: float = 0.55
     left: float = LEFT
+    right: float = RIGHT
 
 
 def make_figure(head: Head, grid: Grid, **share: Any) -> tuple[Figure, list[Axes]]:
@@ -214,10 +215,11 @@ def make_figure(head: Head, grid: Grid, **share: Any) -> tuple[Figure, list[Axes
     axes = figure.subplots(
         grid.rows, grid.columns, squeeze=False, **share,
         gridspec_kw={
-            "left": grid.left / WIDTH, "right": 1 - RIGHT / WIDTH, "bottom": grid.bottom / height,
+            "left": grid.left / WIDTH, "right": 1 - grid.right / WIDTH,
+            "bottom": grid.bottom / height,
             "top": 1 - above / height, "height_ratios": list(grid.heights),
             "hspace": grid.gap * len(grid.heights) / sum(grid.heights),
-            "wspace": 0.1,
+            "wspace": 0.14,
         },
     )  # fmt: skip
     return figure, list(axes.flat)

@@ -104,8 +104,8 @@ class Curves(NamedTuple):
         """The properties of its line; that of an operation without sizes has no markers."""
         look = self.style(curve).line
         if not curve.has_size:
-            number = self.others.index(curve.other)
-            look |= {"marker": "", "linestyle": (0, (6, 2, *(1, 2) * number))}
+            same = [each for each in self.curves if each.operation == curve.operation]
+            look |= {"marker": "", "linestyle": (0, (6, 2, *(1, 2) * same.index(curve)))}
         return look
 
     @property

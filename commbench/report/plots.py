@@ -31,6 +31,8 @@ MOST_OTHERS = 12
 """Runs and variants of one operation that are drawn; more could not be told apart."""
 PEAK_NEARBY = 3.0
 """The linear axis reaches up to the peak if that is at most so many times the highest value."""
+FAR_APART = 4.0
+"""A logarithmic axis is drawn, too, where the highest bandwidth is more times the lowest."""
 BUSBW, TIME = "busbw", "time"
 
 
@@ -74,7 +76,7 @@ def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
         return []
     found = []
     if any(curve.peak for curve in curves.curves):
-        found.append(_picture(BUSBW, runs, curves, (LINEAR_BUSBW, LOG_BUSBW), peak))
+        found.append(_picture(BUSBW, runs, curves, _busbw_kinds(curves, runs, peak), peak))
     found.append(_picture(TIME, runs, curves, (LOG_TIME,), peak))
     return found
 
@@ -85,7 +87,7 @@ def whole_figure(runs: Sequence[Run], peak: Peak | None = None) -> Picture | Non
     if not curves.with_sizes:
         return None
     has_busbw = any(curve.peak for curve in curves.curves)
-    kinds = (LINEAR_BUSBW, LOG_BUSBW, LOG_TIME) if has_busbw else (LOG_TIME,)
+    kinds = (*_busbw_kinds(curves, runs, peak), LOG_TIME) if has_busbw else (LOG_TIME,)
     return _picture("plot", runs, curves, kinds, peak)
 
 
@@ -133,7 +135,7 @@ def _picture(
         figure, axes = plot_style.make_figure(head, grid)
         for unused in axes[len(panels) :]:
             unused.set_visible(False)
-        width = (plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT) / columns * 0.93
+        width = (plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT) / columns * 0.9
         for place, (panel, each) in enumerate(zip(panels, axes, strict=False)):
             same = [p for p in panels if p.kind == panel.kind]
             is_last = place + columns >= len(panels)
@@ -145,10 +147,18 @@ def _picture(
             plot_axes.set_size_axis(each, sizes, width, has_labels=is_last)
             if place % columns:
                 each.tick_params(axis="y", labelleft=False)
-            if panel.kind == LINEAR_BUSBW:
+            if panel.kind.quantity == BUSBW and not panel.kind.is_log:
                 _label_peaks(each, panel, curves, is_single=columns > 1)
         plot_axes.name_size_axis(figure)
     return Picture(name, title, _describe(kinds, curves, lines), figure)
+
+
+def _busbw_kinds(curves: Curves, runs: Sequence[Run], peak: Peak | None) -> tuple[PanelKind, ...]:
+    """A linear axis, and a logarithmic one where the values are far apart."""
+    values = [point.busbw for curve in curves.curves for point in curve.timed if point.busbw > 0]
+    values += [line.busbw for line in _peak_lines(curves, runs, peak)]
+    is_wide = max(values) > FAR_APART * min(values)
+    return (LINEAR_BUSBW, LOG_BUSBW) if is_wide else (LINEAR_BUSBW,)
 
 
 def _title(kinds: Sequence[PanelKind], operations: Sequence[str]) -> str:
@@ -210,7 +220,7 @@ def _legends(curves: Curves, has_titles: bool) -> Iterator[list[tuple[str, dict[
             first = {c.operation: curves.style(c).colour for c in drawn}
             yield [(name, {"color": first[name], "linewidth": 4}) for name in curves.operations]
     if len(others) > 1:
-        styles = {c.other: curves.style(c) for c in drawn}
+        styles = {c.other: curves.style(c) for c in drawn if c.has_size}
         if len(curves.operations) > 1 and not curves.is_colour_free:
             styles = {other: style._replace(colour=INK) for other, style in styles.items()}
         yield [(_other_text(other, others), style.line) for other, style in styles.items()]
@@ -223,7 +233,7 @@ BAD: dict[str, Any] = {"marker": "x", "linestyle": "", "markersize": 6, "markere
 
 def _other_text(other: tuple[str, str], others: Sequence[tuple[str, str]]) -> str:
     parts = [part for place, part in enumerate(other) if len({each[place] for each in others}) > 1]
-    return plot_style.tag(", ".join(filter(None, parts)) or "barrier")
+    return plot_style.tag(", ".join(filter(None, parts)))
 
 
 def _draw_panel(axes: Axes, panel: Panel, curves: Curves, has_bands: bool) -> None:
@@ -303,8 +313,8 @@ def _set_axis(
     bands = [p.busbw_high / GB for c in curves for p in c.timed if has_bands and p.busbw_high > 0]
     peaks = [line.busbw / GB for line in lines]
     if panel.kind.is_log:
-        low, high = min(values), max([*values, *bands, *peaks])
-        pad = (high / low) ** 0.08
+        low, high = min([*values, *peaks]), max([*values, *bands, *peaks])
+        pad = max(1.1, (high / low) ** 0.08)
         low, high = low / pad, high * pad
         ticks = plot_axes.log_ticks(low, high)
         axes.set_yscale("log")

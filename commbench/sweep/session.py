@@ -203,11 +203,10 @@ def _run_missing(
 
 
 def _draw(result: SweepResult, print_status: Callable[[str], None]) -> None:
-    from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+    from commbench.sweep.plot import draw
 
-    runs = [each.run for each in result.settings if each.run]
-    for line in draw(runs, result.path) if has_curve(runs) else [MORE_SIZES_NEEDED]:
-        print_status(str(line))
+    for path in draw(result, result.path):
+        print_status(str(path))
 
 
 def export_tuner(result: SweepResult) -> Path:

@@ -90,6 +90,12 @@ def test_a_run_that_was_cut_off_is_told_from_a_complete_one(tmp_path: Path) -> N
     assert "has not ended" in page.texts["p"][2]
 
 
+def test_wrong_results_are_never_called_correct(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine", statuses={1024: "wrong"})
+    verdict = checked(commbench.report(folder)).texts["p"][1]
+    assert verdict == "3 of 4 cases were measured, 1 wrong. Some results are wrong."
+
+
 def test_a_journal_too_large_for_the_page_is_left_out_and_named(
     tmp_path: Path,
 ) -> None:

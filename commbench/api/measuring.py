@@ -1,0 +1,118 @@
+"""Measuring from Python. Imported when one of its functions is used: the table of options of a run
+takes longer to import than all that `show` needs."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+from commbench.api.runs import Run
+from commbench.errors import CommbenchError, UsageError
+from commbench.results import schema
+from commbench.runner.planning import PlannedRun, RunListener
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+
+
+class _Recorder:
+    """Keeps the run that a session reports."""
+
+    run: Run | None = None
+
+    def status(self, line: str) -> None:
+        pass
+
+    def ended(self, run: schema.Run, error: CommbenchError | None) -> None:  # noqa: ARG002
+        self.run = Run(*run)
+
+    def hung(self, error: CommbenchError) -> None:
+        from commbench.output.console import print_error
+
+        print_error(error.message, error.hint, error.details)
+
+
+def run(**options: Any) -> Run:
+    """Measure collectives on ranks that are launched from here, and return the recorded run.
+
+    The keywords are the options of `commbench run`: `op` and `dtype` take a name or a list of
+    names, `sizes` an expression such as "1K-1G", a number of bytes or a list of them. No plots are
+    drawn without `plots=True`. Raises CommbenchError; its `run` is what was recorded until then.
+    """
+    parsed = parse_options({"plots": False, **options}, "api")
+    from commbench.runner.planning import find_rank_context
+
+    if context := find_rank_context(parsed):
+        raise UsageError(
+            f"{context.launcher} started this process as one of {context.world_size} ranks",
+            "commbench.measure measures on the process group of such ranks",
+        )
+    recorder = _Recorder()
+    try:
+        run_options(parsed, recorder)
+    except CommbenchError as error:
+        error.run = recorder.run
+        raise
+    assert recorder.run is not None
+    return recorder.run
+
+
+def run_options(options: RunOptions, listener: RunListener) -> Run | None:
+    """Carry out a run and return what was recorded; None where another process reports it.
+
+    Raises CommbenchError for whatever ended it, and for wrong results.
+    """
+    from commbench.runner import session
+    from commbench.runner.process_state import restored_process_state
+
+    with restored_process_state():
+        recorded = session.run(options, listener)
+    return Run(*recorded) if recorded else None
+
+
+def measure(*, group: Any = None, **options: Any) -> Run:
+    """Measure on a process group of the job that calls this, as started by torchrun.
+
+    Every rank of `group` (of the default group for None) calls this with the same options and gets
+    the same Run. The group may be one of `new_group` or of a DeviceMesh dimension. Nothing is
+    initialised, and nothing remains. The options are those of `commbench run` without those that
+    start ranks; with `output` rank 0 of the group also writes the run into that folder.
+
+    Raises CommbenchError on every rank alike, WrongResultError for wrong results.
+    """
+    parsed = replace(parse_options(options, "api", "measure"), cpu_mode="plain")
+    from commbench.runner.session import require_correct
+    from commbench.worker.in_process import measure_on_group
+
+    recorded = Run(*measure_on_group(parsed.plan, group, label=parsed.name, output=parsed.output))
+    require_correct(recorded)
+    return recorded
+
+
+def _make_signature(*users: str, **others: Any) -> inspect.Signature:
+    """The options that these users take, as keywords; `others` are further ones."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(
+            option.name,
+            kind,
+            annotation=option.type,
+            default=False if option.name == "plots" else option.default,
+        )
+        for option in RUN_OPTIONS.values()
+        if not option.sets and option.refused_by.keys().isdisjoint(users)
+    ]
+    parameters += [inspect.Parameter(name, kind, default=other) for name, other in others.items()]
+    return inspect.Signature(parameters, return_annotation=Run)
+
+
+run.__signature__ = _make_signature("api")  # type: ignore[attr-defined]
+measure.__signature__ = _make_signature(  # type: ignore[attr-defined]
+    "api", "measure", group=None
+)
+
+
+def plan_options(options: RunOptions) -> PlannedRun:
+    """What a run with these options would measure, and on which ranks. Starts nothing."""
+    from commbench.runner.planning import plan_run
+
+    return plan_run(options)

@@ -1,0 +1,89 @@
+"""What every picture has to fulfil: nothing is drawn over something else, or outside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+SLACK = 1.0
+"""Pixels by which the boxes of two texts may overlap: boxes are larger than the letters."""
+
+
+def require_readable(figure: Figure) -> None:
+    """Fail unless all text is within the figure, no text covers another, legends cover no panel,
+    and no two curves of a panel look alike."""
+    canvas = FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    renderer: Any = canvas.get_renderer()
+    boxes = [(text, text.get_window_extent(renderer)) for text in texts(figure)]
+    whole = figure.bbox
+    outside = [
+        text.get_text()
+        for text, box in boxes
+        if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > whole.x1 + SLACK
+        or box.y1 > whole.y1 + SLACK
+    ]  # fmt: skip
+    assert outside == [], outside
+    upright = [(text, box) for text, box in boxes if not text.get_rotation()]
+    covered = [
+        (first.get_text(), second.get_text())
+        for (first, a), (second, b) in combinations(upright, 2)
+        if overlap(a, b)
+    ]
+    assert covered == [], covered
+    panels = [axes.get_window_extent(renderer) for axes in panels_of(figure)]
+    for legend in figure.legends:
+        box = legend.get_window_extent(renderer)
+        assert not any(overlap(box, panel) for panel in panels)
+    for axes in panels_of(figure):
+        looks = Counter(map(look, curves(axes)))
+        assert [found for found, number in looks.items() if number > 1] == []
+
+
+def overlap(a: Bbox, b: Bbox) -> bool:
+    return min(a.x1, b.x1) - max(a.x0, b.x0) > SLACK and min(a.y1, b.y1) - max(a.y0, b.y0) > SLACK
+
+
+def panels_of(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def texts(figure: Figure) -> list[Text]:
+    """All text that can be seen: titles, legends, tick labels, and text in panels."""
+    found = [*figure.texts, *(t for legend in figure.legends for t in legend.get_texts())]
+    for axes in panels_of(figure):
+        found += [*axes.texts, axes.title, *tick_labels(axes)]
+    return [text for text in found if text.get_visible() and text.get_text().strip()]
+
+
+def tick_labels(axes: Axes) -> list[Text]:
+    """The labels of ticks that can be seen; each tick must be within the limits."""
+    found = []
+    for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        low, high = sorted(limits)
+        for tick in axis.get_major_ticks():
+            if low <= tick.get_loc() <= high and tick.label1.get_visible():
+                found.append(tick.label1)
+    return found
+
+
+def curves(axes: Axes) -> list[Any]:
+    """The curves of a panel, without lines that mark something."""
+    return [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+
+
+def look(line: Any) -> tuple[Any, ...]:
+    # `get_linestyle` says `--` of every pattern of dashes.
+    return line.get_color(), line.get_marker(), str(line._unscaled_dash_pattern)
+
+
+def bands(axes: Axes) -> int:
+    """How many bands a panel has."""
+    return len([found for found in axes.collections if found.get_alpha() == 0.18])
