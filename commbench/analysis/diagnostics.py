@@ -46,9 +46,10 @@ class Diagnostic(NamedTuple):
     """The diagnostic applies where the figure is above it."""
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
-    the same in percent; `{precision}` and `{target}` say how well that row's median is known;
-    `{variables}` and `{backend}` are unread_variables() and the backend of its run, `{different}`
-    is different_variables(), `{reasons}` is throttle_reasons()."""
+    the same in percent, `{capped}` the same up to 100 %. `{precision}` and `{target}` say how well
+    the median of that row is known; `{variables}`, `{different}`, `{reasons}` and
+    `{backend}` are unread_variables(), different_variables(), throttle_reasons() and the backend of
+    its run."""
     advice: Callable[[Plan], str]
     """What to do about it, in a few words; it names an option that the plan has not used yet."""
     explanation: str
@@ -63,6 +64,7 @@ class Diagnostic(NamedTuple):
         message = self.message.format(
             worst,
             percent=format_share(worst),
+            capped=format_share(min(worst, 1.0)),
             precision=format_share((row.time and row.time.precision) or 0),
             target=f"{100 * plan.precision:.2g} %",
             variables=list_some(unread_variables(row.header), 1),
@@ -353,7 +355,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "queued", lambda row: row.interference.queued_share, 0.5,
-        "waited for a core {percent} of the time", _other_cpu_mode,
+        "waited for a core {capped} of the time", _other_cpu_mode,
         "Threads of a rank were ready to run and had no core, because other work ran there. In the"
         " mode quiet each rank stays on one core; in the mode plain it may move. `commbench doctor`"
         " measures which mode helps on this host.",

@@ -31,9 +31,9 @@ class LoadedRun(NamedTuple):
     columns: tuple[str, ...]
     """Those of COLUMNS that were loaded."""
     rows: Sequence[Any]
-    """A named tuple of the columns for each case; None stands for a number that is not known."""
+    """A named tuple of the columns for each case; None: the number is not known."""
     header: RunHeader | None = None
-    """None where the file tells nothing of the environment, as results.csv."""
+    """None where the file does not describe the environment, as results.csv."""
     run: Run | None = None
     """With every sample; None where the file holds none. Its measurements are in the order of
     `rows`."""

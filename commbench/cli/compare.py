@@ -30,7 +30,7 @@ def compare(
         False, "--verbose", help="Print all rows, not only those that matter most."
     ),
     plot: Path | None = Option(
-        None, metavar="FILE.png", help="Draw one picture; for runs of one kind of case."
+        None, metavar="FILE", help="Draw a picture (.png, .svg, .pdf) of the only kind of case."
     ),
     output: Path | None = Option(
         None, metavar="DIR", help="Draw a picture of each kind of case into this folder."

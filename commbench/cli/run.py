@@ -40,7 +40,7 @@ run.__signature__ = make_signature(*map(make_parameter, RUN_OPTIONS))  # type: i
 
 
 class RunPrinter:
-    """Prints what a run tells: the table on standard output, everything else on standard error."""
+    """Prints the messages of a run: the table on standard output, the rest on standard error."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options

@@ -41,7 +41,7 @@ def make_signature(*parameters: inspect.Parameter) -> inspect.Signature:
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
-    """The run options that stand on the command line, by their Python names."""
+    """The run options that are given on the command line, by their Python names."""
     given = {
         name: value
         for name, value in context.params.items()

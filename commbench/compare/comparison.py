@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -115,21 +115,28 @@ class Comparison:
     differences: tuple[Difference, ...]
     crossovers: tuple[Crossover, ...]
     places: Sequence[tuple[int, int]]
-    """Of each of `rows`, where it is among the rows of A and of B."""
+    """Of each of `rows`, where it is among the measurements of A and of B; empty where a run has no
+    samples."""
 
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""
-        kinds: dict[str, list[PooledRow]] = {}
-        a, b = self.a.run, self.b.run
-        for row, (in_a, in_b) in zip(self.rows, self.places, strict=True):
-            if row.verdict != ratio.NOT_COMPARED:
-                samples_a = _result_row(a, in_a) if a else None
-                samples_b = _result_row(b, in_b) if b else None
-                kinds.setdefault(row.kind, []).append(PooledRow(row, samples_a, samples_b))
         return tuple(
-            found for kind, rows in kinds.items() for found in pool_kind(kind, rows, self.tolerance)
+            found
+            for kind, rows in groupby(self._pooled_rows(), _kind_of)
+            for found in pool_kind(kind, list(rows), self.tolerance)
         )
+
+    def _pooled_rows(self) -> Iterator[PooledRow]:
+        """The rows that are compared, with their samples where both runs have some."""
+        a, b = self.a.run, self.b.run
+        for row, place in zip_longest(self.rows, self.places):
+            if row.verdict == ratio.NOT_COMPARED:
+                continue
+            if a and b:
+                yield PooledRow(row, _result_row(a, place[0]), _result_row(b, place[1]))
+            else:
+                yield PooledRow(row)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -171,10 +178,17 @@ def compare(
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     first, second = index_rows(a), index_rows(b)
     both = [(index, second[key]) for key, index in first.items() if key in second]
-    found = [(_compare_rows(a, b, *place, tolerance), place) for place in both]
-    order = {kind: number for number, kind in enumerate(dict.fromkeys(r.kind for r, _ in found))}
-    found.sort(key=lambda item: (order[item[0].kind], item[0].a.size_bytes))
-    rows = [row for row, _ in found]
+    rows = [_compare_rows(a, b, *place, tolerance) for place in both]
+    order = {kind: number for number, kind in enumerate(dict.fromkeys(row.kind for row in rows))}
+
+    def place_in_output(row: ComparedRow) -> tuple[int, int]:
+        return order[row.kind], row.a.size_bytes
+
+    places: Sequence[tuple[int, int]] = ()
+    if a.run and b.run:
+        paired = sorted(zip(rows, both, strict=True), key=lambda pair: place_in_output(pair[0]))
+        places = [place for _, place in paired]
+    rows.sort(key=place_in_output)
     return Comparison(
         a=a,
         b=b,
@@ -185,7 +199,7 @@ def compare(
         mismatches=mismatches(a, b),
         differences=differences(a, b),
         crossovers=find_crossovers(rows),
-        places=[place for _, place in found],
+        places=places,
     )
 
 
@@ -212,6 +226,11 @@ def _result_row(run: Run, index: int) -> ResultRow:
 
 _KIND = tuple(name for name in KEY if name != "size_bytes")
 _kind_values = attrgetter(*_KIND)
+
+
+def _kind_of(pooled: PooledRow) -> str:
+    kind: str = pooled.row.kind
+    return kind
 
 
 def row_kind(row: Any) -> str:

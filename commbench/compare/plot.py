@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAND = "#8a8a8a"
+MOST_SENTENCES = 4
 
 
 class Line(NamedTuple):
@@ -135,7 +136,7 @@ def _picture(comparisons: Sequence[Comparison], kind: str) -> Picture:
     texts = pooled_sentences(comparisons[0], kind) if len(others) == 1 else []
     found = comparisons[0].pooled if len(others) == 1 else ()
     pooled = [each for each in found if each.kind == kind]
-    figure = draw_lines(title, texts[:2], lines, comparisons[0].tolerance, pooled)
+    figure = draw_lines(title, texts[:MOST_SENTENCES], lines, comparisons[0].tolerance, pooled)
     description = " ".join(texts) or _describe(first, others, comparisons[0].tolerance)
     return Picture(f"compare-{as_file_name(kind)}", title, description, figure)
 

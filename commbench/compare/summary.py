@@ -171,7 +171,10 @@ def _decimals(ratio: MedianCI) -> int:
 
 def format_sizes(low_bytes: int, high_bytes: int) -> str:
     """A range of sizes: `1K-64M`; one size: `1K`; empty for an operation without data."""
-    low, high = units.format_size(low_bytes), units.format_size(high_bytes)
+    low, high = (
+        f"{text}B" if (text := units.format_size(size)).isdigit() else text
+        for size in (low_bytes, high_bytes)
+    )
     return ("" if not low_bytes else low) if low == high else f"{low}-{high}"
 
 
@@ -256,9 +259,14 @@ def interesting_rows(found: Comparison) -> list[ComparedRow]:
         and not any(low <= row.a.size_bytes <= high for low, high in by_kind.get(row.kind, ()))
     ]
     return [
-        *sorted(changed, key=lambda row: -max(row.ratio or 1, 1 / (row.ratio or 1))),
+        *sorted(changed, key=lambda row: -_rank(row.ratio or 1.0)),
         *open_,
     ]
+
+
+def _rank(ratio: float) -> float:
+    """How far a ratio is from 1, with two digits: rows that hardly differ keep their order."""
+    return float(f"{max(ratio, 1 / ratio):.2g}")
 
 
 def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from commbench.analysis.environment_diff import (
@@ -28,7 +28,7 @@ MOST_EMBEDDED_BYTES = 450_000
 """All the journals in a report, compressed; base64 makes a third more of them."""
 MOST_READ_BYTES = 64 << 20
 """A larger file is not even compressed: it would not fit."""
-MOST_HOSTS = 8
+MOST_HOSTS, MOST_LEFT_OUT = 8, 5
 MOST_COLUMNS = 4
 """A table with a column for each run has up to this many; of more runs each has a row."""
 
@@ -128,9 +128,9 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> tuple[B
     return (*blocks, Facts(same)) if same else tuple(blocks)
 
 
-def reproduce_section(runs: NamedRuns) -> Section:
-    """The commands that measure each run again."""
-    parts: list[Block] = []
+def reproduce_section(runs: NamedRuns, whole: Sequence[Block] = ()) -> Section:
+    """The commands that measure each run again, after those that measure all of them."""
+    parts: list[Block] = [*whole]
     for name, run in runs.items():
         blocks: tuple[Block, ...] = (Text("A results.csv does not contain the command."),)
         if run.header:
@@ -141,29 +141,33 @@ def reproduce_section(runs: NamedRuns) -> Section:
     return Section("How to reproduce", parts)
 
 
-def journals_section(runs: NamedRuns) -> Section:
-    """The files of the runs for download, as many as fit."""
+def journals_section(files: Mapping[str, Path]) -> Section:
+    """Files for download, each with what it is called, as many as fit."""
     blocks: list[Block] = []
+    left_out: list[str] = []
     room = MOST_EMBEDDED_BYTES
-    for name, run in runs.items():
-        path = _file_of(Path(run.path))
-        if why := why_unreadable(path, MOST_READ_BYTES):
-            blocks.append(Text(f"The file of {name} ({path}) is not in this report: {why}."))
-            continue
-        content = gzip.compress(path.read_bytes(), mtime=0)
-        if len(content) > room:
-            why = f"{format_about(len(content))} compressed is too large for it"
-            blocks.append(Text(f"The file of {name} ({path}) is not in this report: {why}."))
+    for name, path in files.items():
+        why = why_unreadable(path, MOST_READ_BYTES)
+        content = b"" if why else gzip.compress(path.read_bytes(), mtime=0)
+        if why or len(content) > room:
+            left_out.append(f"{path} ({why or f'{format_about(len(content))} compressed'})")
             continue
         room -= len(content)
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
         text = f"{path.name} of {name}, {format_about(len(content))} compressed"
         blocks.append(Download(f"{stem}-{path.name}.gz", text, content))
+    if left_out:
+        listed = list_some(left_out, MOST_LEFT_OUT)
+        blocks.append(Text(f"Too large for this report, or not readable: {listed}."))
     return Section("Recorded data", blocks)
 
 
+def find_files(runs: NamedRuns) -> dict[str, Path]:
+    """The file that each run was read from."""
+    return {name: _file_of(Path(run.path)) for name, run in runs.items()}
+
+
 def _file_of(path: Path) -> Path:
-    """The file that a run was read from."""
     if not is_folder(path):
         return path
     return next((f for f in (path / JOURNAL, path / RESULTS_CSV) if f.is_file()), path / JOURNAL)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from commbench import __version__
@@ -31,6 +32,7 @@ from commbench.document.blocks import (
     Text,
 )
 from commbench.document.drawings import make_svg
+from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
@@ -40,6 +42,7 @@ from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.report.plots import run_figures
+from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
@@ -72,6 +75,10 @@ class Contents(NamedTuple):
     results: Sequence[Section]
     is_bad: bool = False
     """Whether the verdict is that something failed."""
+    commands: Sequence[Block] = ()
+    """What measures all the runs again, if one command does."""
+    files: Mapping[str, Path] | None = None
+    """The files to embed, by what they are called; None for those of the runs."""
 
 
 def find_contents(
@@ -108,8 +115,8 @@ def make_document(contents: Contents) -> Document:
             about_runs.asked_section(contents.runs),
             *contents.results,
             about_runs.environment_section(contents.runs),
-            about_runs.reproduce_section(contents.runs),
-            about_runs.journals_section(contents.runs),
+            about_runs.reproduce_section(contents.runs, contents.commands),
+            about_runs.journals_section(contents.files or about_runs.find_files(contents.runs)),
         ),
         written,
     )
@@ -336,6 +343,7 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
+    measured = [each.run for each in result.settings if each.run]
     results = make_drawings(sweep_figures(result)[:MOST_DRAWN])
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(Table(kind, headings, rows))
@@ -359,4 +367,10 @@ def sweep_contents(result: SweepResult) -> Contents:
             if each.run
         },
         results=sections,
+        is_bad=bool(failures),
+        commands=reproduce_sweep(result.sweep, measured[0].header) if measured else (),
+        files={
+            f"{path.parent.parent.name} {path.parent.name}": path
+            for path in sorted(result.path.glob(f"*/round-*/{JOURNAL}"))
+        },
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from commbench.analysis.environment_diff import environment_variables
@@ -13,6 +14,7 @@ from commbench.launch.torchrun_command import NodeConfig, torchrun_line
 from commbench.results.schema import RunHeader
 from commbench.runner.resume import with_recorded_plan
 from commbench.runner.run_options import RunOptions
+from commbench.sweep.runner import Sweep
 
 _WIDTH = 76
 """Columns of a line of a command, so that it fits a page and a ticket."""
@@ -34,8 +36,7 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
     each = ""
     if options.nnodes > 1:
         each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
-    variables = [f"{name}={value}" for name, value in environment_variables(header).items()]
-    before = ["env", *variables] if variables else []
+    before = _with_variables(environment_variables(header))
     return (
         Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
         Code(
@@ -45,9 +46,43 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
     )
 
 
+def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[Block, ...]:
+    """How to measure a sweep again, of which the header begins a run."""
+    try:
+        options = _recorded_options(header)
+    except UsageError:
+        return ()
+    words = ["commbench", "sweep"]
+    swept: list[str] = []
+    for flag, each in (("env", [s.variables for s in sweep.settings]),
+                       ("vary", [s.options for s in sweep.settings])):  # fmt: skip
+        values: dict[str, dict[str, None]] = {}
+        for pairs in each:
+            for name, value in pairs:
+                values.setdefault(name, {})[value] = None
+        for name, found in values.items():
+            swept.append(name)
+            if any("," in value for value in found):
+                words += [f"--{flag}={name}:={value}" for value in found]
+            else:
+                words.append(f"--{flag}={name}={','.join(found)}")
+    left_out = tuple(f"--{name}=" for name in (*swept, "label"))
+    words += [f"--rounds={sweep.rounds}"]
+    words += [word for word in options.command()[2:] if not word.startswith(left_out)]
+    others = {k: v for k, v in environment_variables(header).items() if k not in swept}
+    return (Code("Measure the sweep again:", shell_lines([*_with_variables(others), *words])),)
+
+
+def _with_variables(variables: Mapping[str, str]) -> list[str]:
+    """The words before a command that is to have these variables."""
+    return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+
+
 def _recorded_options(header: RunHeader) -> RunOptions:
     """The options of the run that the header begins. Raises UsageError for what is refused now."""
-    options = with_recorded_plan(RunOptions(), header)
+    # The runs of a sweep are called by their settings, which no --label may hold.
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", header.label).strip("-._")[:64] or "again"
+    options = with_recorded_plan(RunOptions(), header._replace(label=label))
     options = replace(options, peak=header.plan.peak or None)
     if header.num_nodes == 1:
         return options

@@ -32,8 +32,8 @@ def read_cpu_limit(host: Path = procfs.HOST) -> CgroupLimit:
 
 
 def read_free_bytes(host: Path = procfs.HOST) -> int | None:
-    """Memory that this process can still take: the host's, or the less that its control groups
-    leave; None where it is not known. Cached files that the kernel can drop count as free."""
+    """Memory that this process can still use: that of the host, or less if its control groups limit
+    it; None if it is not known. Cached files that the kernel can drop count as free."""
     free = [procfs.read_available_bytes(host)]
     for group in find_groups("memory", host):
         droppable = procfs.read_statistics(group / "memory.stat").get("inactive_file", 0)
@@ -45,7 +45,7 @@ def read_free_bytes(host: Path = procfs.HOST) -> int | None:
 
 
 def find_cpu_statistics(host: Path = procfs.HOST) -> Path | None:
-    """The cpu.stat of the innermost group that counts throttled time; None where none does."""
+    """The cpu.stat of the innermost group that counts throttled time; None if there is none."""
     files = (group / "cpu.stat" for group in find_groups("cpu", host))
     return next((file for file in files if read_throttled_ns(file) is not None), None)
 

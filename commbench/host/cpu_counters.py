@@ -43,7 +43,8 @@ class CpuCounters:
 
 
 def _queued_ns(tasks: Path) -> int:
-    """Time for which all threads of this process together were ready to run and did not run."""
+    """Time for which threads of this process were ready to run but did not run, summed over
+    threads."""
     total = 0
     try:
         for task in os.listdir(tasks):  # noqa: PTH208 - a Path each costs more than the reading

@@ -38,8 +38,8 @@ def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...
 
 
 def _is_gpu(device: Path) -> bool:
-    """Whether a device is a GPU with a driver. Not those of servers' consoles, which have other
-    vendors, nor those built into the processor, which are on the first bus."""
+    """Whether a device is a GPU with a driver. Graphics chips of server consoles do not count: they
+    are of other vendors; nor GPUs inside the processor: they are on the first bus."""
     kind, vendor = procfs.read_text(device / "class") or "", procfs.read_text(device / "vendor")
     is_built_in = vendor == "0x8086" and device.name.startswith("0000:00:")
     has_driver = (device / "driver").exists()
@@ -61,7 +61,7 @@ def _read_gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
 
 
 def _read_model(device: Path, host: Path) -> str | None:
-    """The model, where NVIDIA's driver names it."""
+    """The name of the model, if NVIDIA's driver gives it."""
     path = host / "proc/driver/nvidia/gpus" / device.name / "information"
     found = re.search(r"^Model:\s*(\S.*)$", procfs.read_text(path) or "", re.M)
     return found[1].strip() if found else None

@@ -60,8 +60,7 @@ class BandwidthCheck:
         rows = join_numbers("row", self._wrong)
         if hinted and self._precise.count(False) * 2 > len(self._precise):
             raise UsageError(
-                f"{collector.source.path} prints other bus bandwidths than {hinted} would have "
-                f"({rows})",
+                f"the bus bandwidths in {collector.source.path} are not those of {hinted} ({rows})",
                 "check --op and --ranks",
             )
         if self._wrong:

@@ -85,7 +85,7 @@ def make_job(
 
 
 def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Names and values of texts `NAME=VALUE`; of several values of a name the last one counts."""
+    """Names and values of texts `NAME=VALUE`. The last value of a name counts."""
     found: dict[str, str] = {}
     for text in texts:
         match = _VARIABLE.fullmatch(text)

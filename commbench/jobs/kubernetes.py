@@ -182,7 +182,8 @@ def _torchrun(
 
 
 def _literally(text: str) -> str:
-    """The text as Kubernetes does not change it, which reads `$(NAME)` as a variable."""
+    """The text in a form that Kubernetes does not change: it would replace `$(NAME)` by a
+    variable."""
     return text.replace("$", "$$")
 
 
@@ -210,8 +211,8 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
-    """Trainer tells torchrun nodes, ranks and address in variables PET_…, which are its defaults.
-    The runtime's container that is replaced, `node`, is that of the replicated job `node`."""
+    """The operator sets variables PET_…, from which torchrun takes nodes, ranks and address. The
+    container `node` of the runtime, in the replicated job `node`, is replaced."""
     trainer = {
         **_torchrun(job, options, name),
         "numNodes": job.nodes,
@@ -232,8 +233,9 @@ def _train_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any
 
 
 def _pytorch_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, Any]:
-    """The operator gives each pod RANK, its node's, MASTER_ADDR and MASTER_PORT in all versions,
-    and torchrun's own PET_… only in some, so torchrun gets options made of the former."""
+    """In all versions the operator sets RANK (of the node), MASTER_ADDR and MASTER_PORT in each
+    pod, but torchrun's own variables PET_… only in some. So torchrun gets options made of the
+    former."""
     torchrun_options = (
         f"--nnodes={job.nodes}",
         f"--nproc-per-node={job.ranks_per_node}",
@@ -248,12 +250,12 @@ def _pytorch_job(job: Job, options: KubernetesOptions, name: str) -> dict[str, A
             **_torchrun(job, options, name, torchrun_options),
             "resources": _resources(job, options),
         }
-        # A proxy that Istio adds would stand between the ranks, and never end.
+        # A proxy that Istio adds would be between the ranks, and would never end.
         metadata = {"annotations": {"sidecar.istio.io/inject": "false"}}
         template = {"metadata": metadata, "spec": _pod(container, claim)}
         return {"replicas": number, "restartPolicy": "Never", "template": template}
 
-    roles = {"Master": replicas(1, options.claim)}  # rank 0 is there, and alone writes
+    roles = {"Master": replicas(1, options.claim)}  # only rank 0 writes, in this pod
     if job.nodes > 1:
         roles["Worker"] = replicas(job.nodes - 1, None)
     return {

@@ -89,21 +89,21 @@ def _directives(job: Job, options: SlurmOptions) -> list[str]:
         "nodes": job.nodes,
         "ntasks-per-node": job.ranks_per_node,
         "cpus-per-task": options.cpus_per_task,
-        # Not per task: a rank that sees one GPU alone may lose its direct ways to the others.
+        # Not per task: a rank that sees only one GPU may lose the direct links to the others.
         "gpus-per-node": job.gpus_per_node or None,
         "partition": options.partition,
         "account": options.account,
         "time": slurm_time(options.time),
     }
     lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
-    # A second start of the same job would find its folder in use.
+    # If Slurm restarted the job, its folder would be in use.
     lines += ["--no-requeue", *(["--exclusive"] if options.exclusive else [])]
     return [f"#SBATCH {line}" for line in lines]
 
 
 def _setup(job: Job, options: SlurmOptions) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
-    # Environment modules and conda read variables that are not set.
+    # Environment modules and conda read variables that may not be set.
     until = ["set -e", *options.setup, "set -u"] if options.setup else ["set -eu"]
     return [*until, *exports]
 

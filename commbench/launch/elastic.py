@@ -75,8 +75,8 @@ def launch(task: LaunchTask, nodes: NodeConfig, method: str) -> None:
 
 @contextmanager
 def open_scratch_dir() -> Iterator[Path]:
-    """A private folder for one launch, in memory where that is possible. It is removed at the end,
-    or by a later launch where this process is killed."""
+    """A private folder for one launch, in memory if possible. It is removed at the end; if this
+    process is killed, a later launch removes it."""
     memory = Path("/dev/shm")
     parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     for scratch_dir in parent.glob(f"{SCRATCH_DIR}-*"):
@@ -94,7 +94,8 @@ def open_scratch_dir() -> Iterator[Path]:
 
 
 def _remove_if_unused(scratch_dir: Path) -> None:
-    """Remove the folder of a launcher that has ended: the kernel has released its lock."""
+    """Remove the folder of a launcher that has ended, which shows by its lock: the kernel has
+    released it."""
     with suppress(OSError), (scratch_dir / LOCK).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(scratch_dir, ignore_errors=True)

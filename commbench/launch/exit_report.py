@@ -33,8 +33,8 @@ class LaunchOutcome(NamedTuple):
 
 
 def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan) -> LaunchOutcome:
-    """How a launch ended whose ranks `failures` failed on this node: with the error that a rank
-    recorded, or one that says how a rank died."""
+    """How a launch ended in which the ranks `failures` failed on this node. The error is the one
+    that a rank recorded, or one that says how a rank died."""
     if not failures:
         return LaunchOutcome()
     if error := error_files.read_error(scratch_dir):

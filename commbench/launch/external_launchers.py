@@ -132,7 +132,7 @@ def _first_host(launcher: ExternalLauncher, environment: Mapping[str, str]) -> s
 
 
 def _find_local_world_size(environment: Mapping[str, str], launcher: ExternalLauncher) -> int:
-    """Ranks on this node; Slurm writes all nodes' as `2(x3),1`."""
+    """The number of ranks on this node. Slurm gives the numbers of all nodes, such as `2(x3),1`."""
     text = environment.get(launcher.local_world_size, "1")
     node = _parse_number(environment, "SLURM_NODEID", default=0) if launcher.hosts else 0
     if not re.fullmatch(r"\d+(\(x\d+\))?(,\d+(\(x\d+\))?)*", text):

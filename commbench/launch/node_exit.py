@@ -104,7 +104,8 @@ class NodeExitProtocol:
                     return
 
     def _find_lost_node(self, store: Any) -> None:
-        """Count the other nodes' heartbeats, and note the first node that has none any more."""
+        """Count the heartbeats of the other nodes, and record the first node that sends none any
+        more."""
         now = time.monotonic()
         lost = None
         for node in range(1, self._nodes):
@@ -172,7 +173,7 @@ def _wait_until(condition: Callable[[], object], limit_s: float) -> None:
 
 
 def _for_other_nodes(error: CommbenchError, node: int) -> CommbenchError:
-    """An error as other nodes print it; for them, the interruption of this node is a RankError."""
+    """The error as other nodes print it. For them an interruption of this node is a RankError."""
     if not isinstance(error, Interrupted):
         return error
     return RankError(f"node {node} on {socket.gethostname()} was {error.message}", error.hint)

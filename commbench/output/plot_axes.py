@@ -86,9 +86,8 @@ def linear_ticks(low: float, high: float, most: int = 7) -> list[float]:
     power = 10.0 ** floor(log10(span / most)) if span > 0 else 1.0
     steps = (m * power for m in (1, 2, 5, 10, 20))
     step = next(s for s in steps if span / s <= most)
-    return [
-        round(i * step, 12) for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
-    ]
+    numbers = range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+    return [tick for n in numbers if low * (1 - 1e-9) <= (tick := round(n * step, 12))]
 
 
 def set_ticks(axes: Axes, ticks: Sequence[float], labels: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def fill_columns(
     """The columns that are not empty, each with its cells."""
     filled = [(column, [column.cell(thing) for thing in things]) for column in columns]
     filled = [(column, cells) for column, cells in filled if any(cells)]
-    return [(c, _align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
+    return [(c, align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
 
 
 def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list[str]:
@@ -84,7 +84,7 @@ def _widest(column: TableColumn, cells: Sequence[str]) -> int:
     return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
 
 
-def _align_decimals(cells: Sequence[str]) -> list[str]:
+def align_decimals(cells: Sequence[str]) -> list[str]:
     """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
     places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
     most = max(places)

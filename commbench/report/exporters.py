@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -46,31 +46,29 @@ def json_text(source: LoadedRun) -> str:
 
 def markdown_text(source: LoadedRun) -> str:
     """A table with a row per case, for an issue or a page."""
-    bandwidths = ([row.algbw_GBps for row in source.rows], [row.busbw_GBps for row in source.rows])
-    decimals = [units.choose_decimals(b * GB for b in column if b) for column in bandwidths]
-    rows = [_markdown_row(row, decimals) for row in source.rows]
+    rows = [_markdown_row(row) for row in source.rows]
     headings = ("case", "size", "time", "95 % interval", "n", "algbw GB/s", "busbw GB/s", "status")
     lines = table(headings, rows, left="case,status")
     return "\n".join([f"### {escape(source.name)}", "", *lines]) + "\n"
 
 
-def _markdown_row(row: Any, decimals: Sequence[int]) -> tuple[str, ...]:
-    case, time = make_case(row), None if row.time_us is None else row.time_us * MICRO
-    interval = ""
-    if row.time_ci_low_us is not None:
-        interval = units.format_interval(
-            row.time_ci_low_us * MICRO, row.time_ci_high_us * MICRO, like=time
-        )
+def _markdown_row(row: Any) -> tuple[str, ...]:
+    case = make_case(row)
+    us = (row.time_us, row.time_ci_low_us, row.time_ci_high_us)
+    seconds, low, high = (None if value is None else value * MICRO for value in us)
+    time, interval = ("", "") if seconds is None else units.format_known_time(seconds, low, high)
+    bandwidths = []
+    for value in (row.algbw_GBps, row.busbw_GBps):
+        exact = None if value is None else value * GB
+        ends = (exact * seconds / t if exact and seconds and t else None for t in (high, low))
+        bandwidths.append(units.format_known_GBps(exact, *ends))
     return (
         case.title,
         units.format_bytes(case.size_bytes) if case.dtype else "",
-        "" if time is None else units.format_time(time),
+        time,
         interval,
-        "" if time is None or row.iterations is None else str(row.iterations),
-        *(
-            "" if b is None else units.format_GBps(b * GB, each)
-            for b, each in zip((row.algbw_GBps, row.busbw_GBps), decimals, strict=True)
-        ),
+        "" if seconds is None or row.iterations is None else str(row.iterations),
+        *bandwidths,
         row.status,
     )
 

@@ -1,8 +1,8 @@
 """Rows as OpenMetrics text, for Prometheus and other readers of its format.
 
-Source: OpenMetrics 1.0 (prometheus/OpenMetrics, specification/OpenMetrics.md): a family's lines
-stand together, names end in their unit, labels escape backslash, quotation mark and line feed, and
-the text ends with `# EOF`.
+Source: OpenMetrics 1.0 (prometheus/OpenMetrics, specification/OpenMetrics.md). The lines of a
+family are together. Names end in their unit. Labels escape backslash, quotation mark and line feed.
+The text ends with `# EOF`.
 """
 
 from __future__ import annotations

@@ -369,10 +369,11 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
         at = axes.transAxes.inverted().transform(
             axes.transData.transform((point.size, point.busbw / GB))
         )
+        name = f"{curve.operation} " if len(curves.operations) > 1 and not is_single else ""
         side = "right" if at[0] > 0.85 else "left" if at[0] < 0.1 else "center"
         for above in (6, -15):
             label = axes.annotate(
-                f"{format_GBps(point.busbw)} GB/s", (point.size, point.busbw / GB),
+                f"{name}{format_GBps(point.busbw)} GB/s", (point.size, point.busbw / GB),
                 xytext=(0, above), textcoords="offset points", ha=side, color=INK,
                 size=plot_style.TEXT, weight="bold", zorder=6, gid="peak-label",
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],

@@ -10,7 +10,16 @@ from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import fill, wrapped
-from commbench.output.table import BOLD, RED, TableColumn, clean, fitting_table, style, table
+from commbench.output.table import (
+    BOLD,
+    RED,
+    TableColumn,
+    align_decimals,
+    clean,
+    fitting_table,
+    style,
+    table,
+)
 from commbench.report import run_notes
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
 from commbench.results.run_folder import RESULTS
@@ -161,7 +170,7 @@ def condensed_table(
     """A table with a row for each kind: latency, peak bus bandwidth, half-bandwidth size. Returns
     its headings, its rows, and the headings of its columns of text."""
     firsts = [rows[0].measurement.case for rows in kinds]
-    # A dimension in which the kinds of no operation differ tells nothing here.
+    # A dimension that has one value per operation is left out.
     shown = [
         dimension
         for dimension in IN_TITLE
@@ -186,6 +195,11 @@ def condensed_table(
                 str(sum(wrong)) if wrong else "",
             )
         )
+    busbw = len(shown) + 1
+    aligned = align_decimals([row[busbw] for row in cells])
+    cells = [
+        (*row[:busbw], text, *row[busbw + 1 :]) for row, text in zip(cells, aligned, strict=True)
+    ]
     return headings, cells, headings[: len(shown)]
 
 

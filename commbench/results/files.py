@@ -95,7 +95,7 @@ def write_new(path: Path, content: str | bytes) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Raise RecordsError now where write_new would raise it later; makes the folders."""
+    """Raise the RecordsError now that write_new would raise later. Makes the folders."""
     write_new(path, b"")
     with suppress(OSError):
         path.unlink()

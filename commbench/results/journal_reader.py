@@ -24,7 +24,7 @@ LONGEST_LINE = 1 << 28
 
 
 class RunProgress(NamedTuple):
-    """A run as far as it has come."""
+    """A run, and how much of it was measured."""
 
     run: Run
     launch: int
@@ -56,7 +56,7 @@ def decode_run(lines: Iterable[dict[str, Any]]) -> Run:
 
 
 def read_progress(path: Path) -> RunProgress:
-    """The run whose folder or journal is `path`, and how far it has come; as read_run."""
+    """The run whose folder or journal is `path`, and how much of it was measured. As read_run."""
     journal = path / JOURNAL if is_folder(path) else path
     reader = JournalReader()
     version: int | None = None

@@ -76,7 +76,7 @@ class RunOption(NamedTuple):
 
     @property
     def is_switch(self) -> bool:
-        """Whether its flag stands alone and means the opposite of its default."""
+        """Whether its flag takes no value and means the opposite of its default."""
         return self.type is bool and "/" not in self.flags[0]
 
     def help_text(self, value_text: Callable[[Any], str]) -> str:

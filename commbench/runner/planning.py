@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunListener(Protocol):
-    """Receives what a run tells. Its progress is not among it: rank 0 shows that by itself."""
+    """Receives the messages of a run, but not its progress: rank 0 shows that."""
 
     def status(self, line: str) -> None:
         """One line about what happens now."""

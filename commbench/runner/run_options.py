@@ -358,7 +358,7 @@ VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.
 
 
 def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
-    """The options with these values, by their Python names; None stands for an option not given.
+    """The options with these values, by their Python names; None: not given.
 
     `users`, such as "job", may refuse options. Raises UsageError for an unknown name, a refused
     option and a bad value.

@@ -45,7 +45,7 @@ class Dimension(NamedTuple):
     title: Callable[[Any], str] | None = str
     """How a value reads in the title of a case; None: it is no part of the title."""
     is_qualifier: bool = False
-    """Whether it stands at the end of the title, after the names."""
+    """Whether it is at the end of the title, after the names."""
     is_integer: bool = False
     """Whether its values are whole numbers; otherwise they are text."""
 

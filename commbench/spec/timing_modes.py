@@ -95,7 +95,7 @@ def expand_launch(choice: str) -> tuple[str, ...]:
 
 
 def expand_timing(choice: str) -> tuple[str, ...]:
-    """The modes that a choice of TIMING_CHOICES stands for, in the order of the table."""
+    """The modes of a choice of TIMING_CHOICES, in the order of the table."""
     if choice == BOTH:
         return tuple(mode.name for mode in TIMING_MODES.values() if mode.in_both)
     return (choice,)

@@ -105,7 +105,7 @@ def read_selections(settings: Sequence[Setting], folder: Path) -> Selections:
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             except OSError as error:
                 why = f"cannot read {path}: {error.strerror}"
-                raise RecordsError(why, "run it again") from None
+                raise RecordsError(why, "check its permissions") from None
             known.update({(each.function, each.size_bytes): each for each in parse_log(lines)})
     return found
 
@@ -174,17 +174,20 @@ def export_tuner(
     points: Sequence[SweepPoint], selections: Selections, folder: Path, nodes: int, ranks: int
 ) -> Path:
     """Write the best selections for NCCL's example tuner plugin; UnavailableError where NCCL logged
-    none: without the number of channels the plugin would use one channel."""
+    none, for without a number of channels the plugin would use one channel."""
     ranges = make_tuner_ranges(points, selections)
     if not ranges:
         raise UnavailableError(
-            "there is nothing to export: NCCL told of no choice",
-            "a tuner configuration needs a sweep over NCCL, 2.24 or newer",
+            "there is nothing to export: NCCL logged no selection",
+            "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise",
         )
     path = folder / TUNER_FILE
     try:
         with new_file(path) as file:
             file.write("".join(f"{line}\n" for line in tuner_lines(ranges, nodes, ranks)).encode())
     except OSError as error:
-        raise RecordsError(f"cannot write {path}: {error.strerror}", "move it away") from None
+        raise RecordsError(
+            f"cannot write {path}: {error.strerror}",
+            "remove it, or give the sweep another --output",
+        ) from None
     return path

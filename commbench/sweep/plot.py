@@ -15,10 +15,9 @@ from commbench.compare.plot import Line, as_file_name, draw_lines
 from commbench.compare.ratio import MedianCI
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import GREY, INK, Grid, Head, Picture, plain
-from commbench.output.table import clean
 from commbench.results.files import unused_path, write_new
 from commbench.sweep.ranking import SweepPoint, rank_settings
-from commbench.sweep.sentences import kind_sentences
+from commbench.sweep.sentences import sentences_by_kind
 from commbench.sweep.settings import UNSET, Setting, make_axes
 
 if TYPE_CHECKING:
@@ -69,12 +68,13 @@ def sweep_figures(result: SweepResult) -> list[Picture]:
     for point in result.points:
         kinds.setdefault(point.kind, []).append(point)
     pictures = []
-    for (kind, points), text in zip(kinds.items(), kind_sentences(result), strict=False):
+    sentences = sentences_by_kind(result)
+    for kind, points in kinds.items():
         ordered = sorted(
             (point for point in points if point.is_compared), key=lambda point: point.size_bytes
         )
         if ordered:
-            pictures += _kind_pictures(result, kind, ordered, text)
+            pictures += _kind_pictures(result, kind, ordered, sentences[kind][0])
     return pictures
 
 
@@ -100,7 +100,7 @@ def _kind_pictures(
         lines = _lines(result, settings, sized)
         if len(lines) > 1:
             title = f"{plain(kind)} under {len(lines)} settings"
-            figure = draw_lines(title, [_without_kind(text, kind)], lines, result.sweep.tolerance)
+            figure = draw_lines(title, [text], lines, result.sweep.tolerance)
             found.append(Picture(name, title, text, figure))
     fits = len(axes) == 2 and len(axes[0][1]) <= MOST_ROWS and len(axes[1][1]) <= MOST_COLUMNS
     if fits:
@@ -170,7 +170,7 @@ def _value_maps(
             )
         )
     where = f"Rows: {plain(row_name)}. Columns: {plain(column_name)}."
-    notes = [_without_kind(text, kind), f"{where} Number: {READING}."]
+    notes = [text, f"{where} Number: {READING}."]
     if len(chosen) < len(points):
         notes.append(f"{len(chosen)} of {len(points)} sizes are shown.")
     title = f"{plain(kind)}: {plain(row_name)} and {plain(column_name)}"
@@ -184,12 +184,6 @@ def _value(value: str) -> str:
     return "unset" if value == UNSET else plain(value, 24)
 
 
-def _without_kind(text: str, kind: str) -> str:
-    """A sentence about a kind of case without its name, which is in the title."""
-    shown = text.removeprefix(f"{clean(kind)}: ")
-    return shown[:1].upper() + shown[1:]
-
-
 def _setting_map(
     name: str, kind: str, points: Sequence[SweepPoint], settings: Sequence[Setting],
     result: SweepResult, text: str,
@@ -197,7 +191,7 @@ def _setting_map(
     """One heat map with a row for each setting, or for the best ones, and a column for each size,
     or for some sizes."""
     chosen = _spread(points, MOST_COLUMNS)
-    notes = [_without_kind(text, kind)]
+    notes = [text]
     kept = list(settings)
     if len(settings) > MOST_ROWS:
         best = {rank.setting for rank in rank_settings(points)[:MOST_ROWS]}

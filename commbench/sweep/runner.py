@@ -96,7 +96,7 @@ Rounds = dict[tuple[Setting, int], Run]
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Describe a sweep in its folder, before the first round."""
+    """Write the description of a sweep into its folder, before the first round."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
     try:
@@ -113,7 +113,7 @@ def read_sweep(folder: Path) -> Sweep:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("format") != FORMAT:
-            raise ValueError("it is of another format")
+            raise ValueError("its format is unknown")
         sweep = Sweep(
             settings=tuple(
                 Setting(_pairs(s["variables"]), _pairs(s["options"])) for s in values["settings"]
@@ -135,7 +135,7 @@ def read_sweep(folder: Path) -> Sweep:
     except (
         LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
     ) as error:  # fmt: skip
-        raise RecordsError(f"{path} describes no sweep: {error}", "begin a new one") from None
+        raise RecordsError(f"{path} describes no sweep: {error}", "start a new sweep") from None
 
 
 def _require_valid(sweep: Sweep) -> None:
@@ -147,7 +147,7 @@ def _require_valid(sweep: Sweep) -> None:
     if not 1 <= len(sweep.settings) <= MOST_SETTINGS:
         raise ValueError(f"it has {len(sweep.settings)} settings")
     if not len(sweep.settings) == len(sweep.arguments) == len(sweep.environments):
-        raise ValueError("it has not one line of arguments and variables for each setting")
+        raise ValueError("it lacks the arguments or variables of a setting")
     for name, value in (pair for each in sweep.environments for pair in each):
         if not NAME.fullmatch(name) or "\0" in value:
             raise ValueError(f"{brief(name)} is no variable")

@@ -28,18 +28,18 @@ MOST_RANGES = 4
 
 def kind_sentences(result: SweepResult) -> list[str]:
     """What was found, in one or a few sentences for each kind of case."""
+    found = sentences_by_kind(result)
+    return [sentence for kind in found.values() for sentence in kind] or ["Nothing was timed."]
+
+
+def sentences_by_kind(result: SweepResult) -> dict[str, list[str]]:
+    """The sentences about each kind of case, the most important one first."""
     kinds: dict[str, list[SweepPoint]] = {}
     for point in result.points:
         kinds.setdefault(point.kind, []).append(point)
-    if not kinds:
-        return ["Nothing was timed."]
     cases = {kind: points[0].case for kind, points in kinds.items()}
     short = short_kinds(cases, varied_fields(result.sweep.settings))
-    return [
-        sentence
-        for kind, points in kinds.items()
-        for sentence in _sentences(result, short[kind], points)
-    ]
+    return {kind: _sentences(result, short[kind], points) for kind, points in kinds.items()}
 
 
 def _sentences(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> list[str]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
+from commbench.errors import (
+    CommbenchError,
+    Interrupted,
+    UnavailableError,
+    UsageError,
+    ignore_interruptions,
+)
 from commbench.output.progress import work_listener
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
 from commbench.runner.run_options import RunOptions
@@ -98,7 +105,7 @@ def _require_exportable(export: str | None, backends: tuple[str, ...]) -> None:
             f"--export {TUNER} needs the backend nccl, and this sweep uses {', '.join(others)}",
             "leave --export out, or sweep --backend nccl on GPUs",
         )
-    if export == TUNER and _nccl_version() < nccl_tuning.FUNCTIONS_SINCE:
+    if export == TUNER and backends and _nccl_version() < nccl_tuning.FUNCTIONS_SINCE:
         raise UnavailableError(
             f"--export {TUNER} needs NCCL 2.24 or newer: older versions do not log their choices",
             "leave --export out, or use a torch with a newer NCCL",
@@ -162,17 +169,22 @@ def _run(
         f"{len(sweep.settings)} settings x {sweep.rounds} rounds = {total} runs{done}; in {folder}"
     )
     raise_at_signals()
-    _run_missing(sweep, folder, rounds, listener)
+    with _resumable(sweep, folder, rounds, listener):
+        progress = work_listener(launch=0, launches=1, has_cases=True)
+        try:
+            runner.run_missing_rounds(sweep, folder, rounds, progress)
+        finally:
+            progress.close()
+        if "nccl" in sweep.backends and rounds:
+            listener.status("running each setting once more, untimed, to log what NCCL selects")
+            nccl_tuning.log_selections(sweep, folder)
     result = make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))
         raise UnavailableError(
             f"no setting could be measured; {name}: {runner.plain_reason(why)}",
-            f"what was tried is in {folder}",
+            f"the whole error messages are in {folder}",
         )
-    if result.selections is not None:
-        nccl_tuning.log_selections(sweep, folder)
-        result = make_result(sweep, folder, rounds)
     write_csv(result)
     listener.ended(result, None)
     if plots and (len(rounds) > before or not list(folder.glob("*.png"))):
@@ -184,22 +196,21 @@ def _run(
     return result
 
 
-def _run_missing(
+@contextmanager
+def _resumable(
     sweep: runner.Sweep, folder: Path, rounds: runner.Rounds, listener: SweepListener
-) -> None:
-    progress = work_listener(launch=0, launches=1, has_cases=True)
+) -> Iterator[None]:
+    """Report what was measured when a signal ends the sweep, and name the command that resumes."""
     try:
-        runner.run_missing_rounds(sweep, folder, rounds, progress)
+        yield
     except Interrupted as stopped:
-        progress.close()
+        ignore_interruptions()
         hint = f"`commbench sweep --resume {folder}` continues it"
         error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
         if rounds:
             error.run = make_result(sweep, folder, rounds)
             listener.ended(error.run, error)
         raise error from None
-    finally:
-        progress.close()
 
 
 def _draw(result: SweepResult, print_status: Callable[[str], None]) -> None:

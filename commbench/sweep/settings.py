@@ -69,8 +69,8 @@ def make_settings(
     for name in options:
         if name not in VARIED_OPTIONS:
             raise UsageError(
-                f"--vary {name} is not an option that can be varied",
-                f"known: {', '.join(VARIED_OPTIONS)}; variables go with --env",
+                f"--vary {name}: this option cannot be varied",
+                f"choose from {', '.join(VARIED_OPTIONS)}; --env varies environment variables",
             )
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:
@@ -80,7 +80,7 @@ def make_settings(
         )
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"
-        raise UsageError(why, "sweep fewer at a time")
+        raise UsageError(why, "use fewer values")
     return tuple(
         Setting(
             tuple(zip(variables, of_variables, strict=True)),
@@ -105,12 +105,14 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
         word = name.replace("-", "_") if option == "vary" else name
         if not equals or not NAME.fullmatch(word) or not values:
             raise UsageError(
-                f"--{option} {text!r} does not say which values to try",
-                "write NAME=VALUE,VALUE; '-' leaves a variable unset; NAME:=VALUE keeps its commas",
+                f"--{option} {text!r} is not NAME=VALUE,VALUE",
+                "'-' as a value leaves a variable unset; NAME:=VALUE keeps the commas of a value",
             )
         several = [values] if keeps_commas else [value.strip() for value in values.split(",")]
         if not all(several):
-            raise UsageError(f"--{option} {text!r} has an empty value", "'-' leaves it unset")
+            raise UsageError(
+                f"--{option} {text!r} has an empty value", "'-' leaves a variable unset"
+            )
         known = found.setdefault(name, [])
         known += [value for value in several if value not in known]
     return {name: tuple(values) for name, values in found.items()}

@@ -132,7 +132,7 @@ def _first_of_each(values: Sequence[str]) -> list[int]:
 def _own_part(
     task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: Sequence[int]
 ) -> dict[str, Any]:
-    """What this rank tells rank 0 about itself."""
+    """What this rank sends to rank 0 about itself."""
     info = RankInfo(
         rank=comm.rank,
         host=socket.gethostname(),

@@ -207,7 +207,7 @@ class CaseOrder:
         self._round: deque[int] = deque()
 
     def next(self, unfinished: Collection[int], progress: Callable[[int], float]) -> int | None:
-        """The case to measure next; None where none is unfinished. `progress` tells which part of
+        """The case to measure next; None where none is unfinished. `progress` gives the part of
         what a case needs has been measured."""
         while unfinished:
             if not self._round:

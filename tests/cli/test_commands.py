@@ -279,24 +279,25 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
 
 DRY_RUN = """\
 measuring with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU)
-operations  gather, barrier
-dtypes      float32
-reduce ops  sum
-root        0
-placement   natural
-backend     gloo
-device      cpu
-world size  3
-cpu mode    quiet
-precision   0.05
-budget s    0.2
-timing      isolated
-order       shuffled
-launches    1
-check       True
-timeout s   120.0
-seed        0
-rounding    exact
+operations   gather, barrier
+dtypes       float32
+reduce ops   sum
+root         0
+placement    natural
+backend      gloo
+device       cpu
+world size   3
+cpu mode     quiet
+precision    0.05
+budget s     0.2
+timing       isolated
+launch mode  eager
+order        shuffled
+launches     1
+check        True
+timeout s    120.0
+seed         0
+rounding     exact
 
                                                        bytes    not at
   case                                 size  count  per rank  the root

@@ -59,13 +59,13 @@ MARKDOWN = """\
 
 | case | size | time | 95 % interval | n | algbw GB/s | busbw GB/s | status |
 | :-- | --: | --: | --: | --: | --: | --: | :-- |
-| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.010 | 0.010 \
+| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.01024 | 0.01024 \
 | ok |
-| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.486 | 10.486 \
+| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.49 | 10.49 \
 | wrong |
-| broadcast float32 in_place root 0 | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.010 | 0.010 \
+| broadcast float32 in_place root 0 | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.01024 | 0.01024 \
 | ok |
-| broadcast float32 in_place root 0 | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.486 | 10.486 \
+| broadcast float32 in_place root 0 | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.49 | 10.49 \
 | wrong |
 | barrier |  | 100.0 us | 99.7 … 100.3 us | 400 |  |  | ok |
 """
@@ -111,8 +111,9 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
     assert (dict(next(iter(families["commbench_busbw_bytes_per_second"]))), "") == (
         {
             "label": "mine", "operation": "all_reduce", "dtype": "float32", "reduce_op": "sum",
-            "placement": "in_place", "timing": "isolated", "cpu_mode": "quiet", "backend": "gloo",
-            "device": "cpu", "world_size": "2", "num_nodes": "1", "size_bytes": "1024",
+            "placement": "in_place", "timing": "isolated", "launch_mode": "eager",
+            "cpu_mode": "quiet", "backend": "gloo", "device": "cpu", "world_size": "2",
+            "num_nodes": "1", "size_bytes": "1024",
         }, "",
     )  # fmt: skip
 

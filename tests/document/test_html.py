@@ -8,6 +8,7 @@ from pathlib import Path
 
 from page import Page
 from synthetic import plan, steady, synthetic_run
+from synthetic_sweep import synthetic_sweep
 
 import commbench
 from commbench.document.blocks import Document, Folded, Section, Table, Text
@@ -80,6 +81,21 @@ def test_a_check_says_whether_limits_are_kept(tmp_path: Path) -> None:
     assert "fail" in " ".join(page.texts["p"]).lower()
 
 
+def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: (1, 1.9)[setting])
+    page = checked(commbench.report(tmp_path))
+    assert "plain takes 1.90 times as long as quiet" in " ".join(page.texts["p"])
+    headings = [text.strip("\u2007") for text in page.texts["th"]]
+    assert {"quiet", "plain"} <= set(headings)
+    assert page.drawings
+    assert len([a for a in page.named("a") if "download" in a]) == 6
+    (command, *_) = [text for text in page.texts["code"] if text.startswith("commbench sweep")]
+    assert "--vary=cpu-mode=quiet,plain --rounds=3 --op=all_reduce" in " ".join(
+        command.replace("\\\n", " ").split()
+    )
+    assert "--cpu-mode" not in command
+
+
 def test_a_run_that_was_cut_off_is_told_from_a_complete_one(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "run", "mine")
     journal = folder / "run.jsonl"
@@ -107,7 +123,9 @@ def test_a_journal_too_large_for_the_page_is_left_out_and_named(
     )  # fmt: skip
     page = checked(commbench.report(folder))
     assert [a for a in page.named("a") if "download" in a] == []
-    assert any("is not in this report" in text and "run.jsonl" in text for text in page.texts["p"])
+    assert any(
+        "Too large for this report" in text and "run.jsonl" in text for text in page.texts["p"]
+    )
 
 
 def test_blocks_within_blocks_have_ids_of_their_own() -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,6 +91,16 @@ class Browser:
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def click_download(self, selector: str, folder: Path) -> Path:
+        """Click a link that saves a file; the file."""
+        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        self.evaluate(f"document.querySelector({selector!r}).click()")
+        end = time.monotonic() + TIMEOUT_S
+        while not (saved := [f for f in folder.iterdir() if f.suffix != ".crdownload"]):
+            assert time.monotonic() < end, "nothing was saved"
+            time.sleep(0.05)
+        return saved[0]
 
     def accessibility(self) -> list[dict[str, str]]:
         """What a screen reader is given: role, name and description of each part."""

@@ -38,6 +38,7 @@ def start(
 def finish(process: subprocess.Popen[str], where: Path) -> Ended:
     out, err = process.communicate(timeout=START_TIMEOUT_S)
     assert process.returncode == 0, err or out
+    assert "\x1b" not in out + err, "mpirun gives ranks a terminal, but this is a pipe"
     return Ended(0, out, err, where / "run")
 
 

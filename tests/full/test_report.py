@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import Browser, open_browser
 from synthetic import noisy, plan, synthetic_run
+from synthetic_sweep import synthetic_sweep
 
 import commbench
 
@@ -43,12 +45,16 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "check": commbench.report(commbench.check(runs[1], against=runs[0], max_slowdown="10%")),
         "hostile": commbench.report(runs[3]),
     }
+    synthetic_sweep(
+        folder / "sweep", vary=["cpu-mode=quiet,plain,batch", "timing=isolated,pipelined"]
+    )
+    found["sweep"] = commbench.report(folder / "sweep")
     for name, text in found.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in found}
 
 
-KINDS = ("run", "two", "four", "check", "hostile")
+KINDS = ("run", "two", "four", "check", "sweep", "hostile")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,6 +108,15 @@ def test_paper_shows_what_is_folded_away_on_screens(
         ".filter(e => e.getBoundingClientRect().height === 0).length"
     )
     assert hidden == 0
+
+
+def test_the_link_saves_the_journal(
+    browser: Browser, reports: dict[str, Path], tmp_path: Path
+) -> None:
+    page = browser.open(reports["run"], 800)
+    saved = page.click_download("a[download]", tmp_path)
+    assert saved.name == "reference-run.jsonl.gz"
+    assert gzip.decompress(saved.read_bytes()) == (REFERENCE / "run.jsonl").read_bytes()
 
 
 LEAST_CONTRAST = """

@@ -64,7 +64,7 @@ def test_a_case_without_a_valid_time_has_a_row_with_its_status(tmp_path: Path) -
     ("options", "error", "message"),
     [
         ({"vary": {"cpu_mode": "quiet"}}, UsageError, "there is only one setting"),
-        ({"vary": {"iters": [1, 2]}}, UsageError, "--vary iters is not an option that can be"),
+        ({"vary": {"iters": [1, 2]}}, UsageError, "--vary iters: this option cannot be"),
         ({"vary": {"nproc_per_node": ["two", 2]}}, UsageError, "--nproc-per-node cannot be 'two'"),
         ({"env": {"A B": ["1", "2"]}}, UsageError, "'A B' cannot be an environment variable"),
         ({"env": {"OMP_NUM_THREADS": [1, 2]}, "launches": 2}, UsageError, "--launches cannot be"),

@@ -42,11 +42,11 @@ def test_a_name_given_again_adds_values_and_a_whole_value_keeps_its_commas() -> 
     [
         (["A=1"], [], "there is only one setting: nothing to compare"),
         ([], [], "there is only one setting: nothing to compare"),
-        (["A"], [], "--env 'A' does not say which values to try"),
-        (["A="], [], "--env 'A=' does not say which values to try"),
+        (["A"], [], "--env 'A' is not NAME=VALUE,VALUE"),
+        (["A="], [], "--env 'A=' is not NAME=VALUE,VALUE"),
         (["A=1,,2"], [], "--env 'A=1,,2' has an empty value"),
-        (["1A=1,2"], [], "--env '1A=1,2' does not say which values to try"),
-        ([], ["iters=1,2"], "--vary iters is not an option that can be varied"),
+        (["1A=1,2"], [], "--env '1A=1,2' is not NAME=VALUE,VALUE"),
+        ([], ["iters=1,2"], "--vary iters: this option cannot be varied"),
         (["A=" + ",".join(map(str, range(257)))], [], "these make 257 settings, more than 256"),
     ],
 )

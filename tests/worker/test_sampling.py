@@ -483,7 +483,7 @@ def test_the_interval_at_the_end_of_a_schedule_covers_the_true_median_in_95_perc
     middle_s: float, sigma: float
 ) -> None:
     chance = numpy.random.default_rng(1)
-    held, cases = 0, 500
+    held, cases = 0, 1000
     for _ in range(cases):
         low, high = median_ci(simulated(chance, middle_s, sigma).batches)
         assert low is not None and high is not None
