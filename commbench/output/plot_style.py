@@ -47,7 +47,7 @@ MARGIN = LEFT - EDGE
 """How far text begins to the left of the axes."""
 TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
 """Sizes of text in points."""
-INK, GREY, PALE = "#222222", "#6e6e6e", "#d9d9d9"
+INK, GREY = "#222222", "#6e6e6e"
 
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8700F0", "#693C1E",
@@ -154,7 +154,8 @@ def styled() -> Iterator[None]:
             "ytick.labelsize": TEXT, "legend.fontsize": TEXT, "axes.edgecolor": GREY,
             "axes.labelcolor": INK, "text.color": INK, "xtick.color": GREY, "ytick.color": GREY,
             "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
-            "axes.spines.right": False, "axes.axisbelow": True, "grid.color": PALE,
+            "axes.spines.right": False, "axes.axisbelow": True, "grid.color": GREY,
+            "grid.alpha": 0.25,
             "grid.linewidth": 0.7, "axes.linewidth": 0.7, "xtick.major.width": 0.7,
             "ytick.major.width": 0.7, "xtick.minor.width": 0.5, "ytick.minor.width": 0.5,
             "hatch.linewidth": 0.6,

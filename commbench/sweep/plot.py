@@ -30,8 +30,10 @@ MOST_MAPS = 9
 MOST_ROWS, MOST_COLUMNS = 24, 18
 LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
-BEST: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.8, "linestyle": "-"}
-TIED: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.1, "linestyle": (0, (2, 1.5))}
+DARK, LIGHT = "#1c1c24", "#fcfcff"
+"""Text on cells. Not black and white, which a report exchanges on a dark page."""
+BEST: dict[str, Any] = {"edgecolor": DARK, "linewidth": 1.8, "linestyle": "-"}
+TIED: dict[str, Any] = {"edgecolor": DARK, "linewidth": 1.1, "linestyle": (0, (2, 1.5))}
 
 
 class Cell(NamedTuple):
@@ -234,9 +236,9 @@ def _map_picture(
         widest = max(plot_style.text_width(c, small) for each in maps for c in each.columns)
         below = 0.3 if widest < cell - 0.06 else 0.25 + 0.75 * widest
         every = [each for one in maps for line in one.cells for each in line]
-        legend = [("fastest", {"facecolor": "none", **BEST})]
+        legend = [("fastest", {"facecolor": "none", **BEST, "edgecolor": INK})]
         if any(each.is_tied and not each.is_best for each in every):
-            legend.append(("tied with it", {"facecolor": "none", **TIED}))
+            legend.append(("tied with it", {"facecolor": "none", **TIED, "edgecolor": INK}))
         if any(isnan(each.ratio) for each in every):
             legend.append(("no time", {"facecolor": "white", "edgecolor": GREY, "hatch": "////"}))
         head = Head(title, [plain(note, 600) for note in notes], [legend])
@@ -286,7 +288,7 @@ def _paint_map(axes: Axes, one: Map, highest: float, width: float) -> None:
             text = f"{cell.ratio:.2f}" if cell.ratio < 9.995 else f"{cell.ratio:.3g}"
             axes.text(
                 column + 0.5, row + 0.5, text, ha="center", va="center", size=size,
-                color=INK if light else "white", weight="bold" if cell.is_best else "normal",
+                color=DARK if light else LIGHT, weight="bold" if cell.is_best else "normal",
             )  # fmt: skip
             if cell.is_best or cell.is_tied:
                 marked.append((at, BEST if cell.is_best else TIED))
