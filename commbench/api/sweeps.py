@@ -65,8 +65,8 @@ def sweep(
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    """One value, or several, as text."""
-    return (values,) if isinstance(values, str) else tuple(map(str, values))
+    """One value, or several, as text, each once."""
+    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
 
 
 class _SilentListener:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from commbench.output.paragraphs import list_some
-from commbench.output.table import table
+from commbench.output.table import WIDTH, table
 from commbench.results.run_folder import StoredRun
 from commbench.spec.operations import OPERATIONS
 from commbench.units import format_sizes
 
-_LONGEST_LABEL = 24
+_SHORTEST_LABEL = 12
+"""Characters of a label that are shown in any event."""
 
 
 def run_list_text(runs: Sequence[StoredRun]) -> str:
-    """A table with a row for each run, in the given order."""
-    rows = [
+    """A table with a row for each run, in the given order. Labels are shortened to fit WIDTH."""
+    headings = ("label", "started", "what", "ranks", "status")
+    facts = [
         (
-            _shortened(run.label),
             _local_time(run.started),
             _what(run),
             f"{run.ranks} {run.backend}" if run.ranks else "",
@@ -26,13 +26,19 @@ def run_list_text(runs: Sequence[StoredRun]) -> str:
         )
         for run in runs
     ]
-    headings = ("label", "started", "what", "ranks", "status")
+    others = zip(headings[1:], *facts, strict=True)
+    left = WIDTH - sum(2 + max(map(len, column)) for column in others) - 2
+    rows = [
+        (_shortened(run.label, max(_SHORTEST_LABEL, left)), *fact)
+        for run, fact in zip(runs, facts, strict=True)
+    ]
     return "\n".join(table(headings, rows, left=",".join(headings)))
 
 
 def _what(run: StoredRun) -> str:
-    """The operations and sizes: `all_reduce, all_gather and 2 more 1K-64M`."""
-    operations = list_some(run.operations, 1)
+    """The operations and sizes: `all_reduce +2 1K-64M`."""
+    more = len(run.operations) - 1
+    operations = "".join(run.operations[:1]) + (f" +{more}" if more > 0 else "")
     known = [OPERATIONS[name] for name in run.operations if name in OPERATIONS]
     if not run.sizes or not any(operation.has_data for operation in known):
         return operations
@@ -42,8 +48,8 @@ def _what(run: StoredRun) -> str:
     return f"{operations} {sizes}"
 
 
-def _shortened(label: str) -> str:
-    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+def _shortened(label: str, longest: int) -> str:
+    return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
 def _local_time(started: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from os import SEEK_END
 from pathlib import Path
@@ -29,6 +30,7 @@ RESULTS = Path("results")
 """The folder in which `commbench run` makes its run folders."""
 RUN_HINT = f"give a run folder, its {JOURNAL} or {RESULTS_CSV}, or a label under {RESULTS}/"
 
+_SWEEP_STAMP = r"\d{8}-\d{6}-sweep-.+"
 _STAMPED = re.compile(r"\d{8}-\d{6}-(.+)")
 _MOST_NAMED = 8
 _LONGEST_HEADER = 1 << 24
@@ -69,8 +71,13 @@ def empty_folder(folder: Path) -> Path:
 
 
 def find_sweep(text: str) -> Path | None:
-    """The folder of the sweep that `text` names, as a path or under results/; else None."""
-    return next((f for f in (Path(text), RESULTS / text) if is_file(f / SWEEP)), None)
+    """The folder of the sweep that `text` names: as a path, or by its folder's name or its label
+    under results/, where the newest counts; else None."""
+    folders = [Path(text), RESULTS / text]
+    with suppress(OSError):
+        labelled = [f for f in RESULTS.iterdir() if re.fullmatch(_SWEEP_STAMP, f.name)]
+        folders += sorted((f for f in labelled if f.name.endswith(f"-sweep-{text}")), reverse=True)
+    return next((folder for folder in folders if is_file(folder / SWEEP)), None)
 
 
 def holds_run(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from commbench.output.progress import work_listener
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
 from commbench.runner.run_options import RunOptions
 from commbench.runner.session import raise_at_signals
+from commbench.spec.plan import Plan
 from commbench.sweep import nccl_tuning, runner
+from commbench.sweep.ranking import varied_fields
 from commbench.sweep.result import SweepResult, make_result, require_correct, write_csv
 from commbench.sweep.settings import MOST_ROUNDS, Setting, require_read
 
@@ -129,6 +132,8 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
         if not options.force:
             require_read(options.settings, target.backend)
+        plan = run.plan(target.backend, target.device, target.ranks_per_node)
+        _require_one_case(setting, plan)
         variables, operations = [], run.op
         for name, value in setting.variables:
             if name == nccl_tuning.ALGORITHM and target.backend == "nccl":
@@ -155,6 +160,19 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         tolerance=options.tolerance,
         backends=tuple(backends),
     )
+
+
+def _require_one_case(setting: Setting, plan: Plan) -> None:
+    """Raise UsageError where a varied option makes several cases of what is one case under another
+    setting: `--vary timing=both`."""
+    varied = varied_fields([setting])
+    seen = Counter((case.title_without(*varied), case.size_bytes) for case in plan.cases())
+    if varied and max(seen.values(), default=1) > 1:
+        raise UsageError(
+            f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "
+            "several cases that are one case under other settings",
+            "give single values, such as --vary timing=isolated,pipelined",
+        )
 
 
 def _run(

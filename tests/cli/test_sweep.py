@@ -88,6 +88,16 @@ def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Pa
     assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
 
 
+def test_a_sweep_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> None:
+    for day, setting in ((1, "quiet,plain"), (2, "quiet,batch")):
+        folder = tmp_path / "results" / f"2026110{day}-120000-sweep-mine"
+        synthetic_sweep(folder, vary=[f"cpu-mode={setting}"], sizes=[1 << 10])
+    shown = commbench("show", "mine")
+    assert shown.out.startswith("Sweep of cpu-mode (quiet, batch)"), "the newest"
+    named = commbench("show", "20261101-120000-sweep-mine")
+    assert named.out.startswith("Sweep of cpu-mode (quiet, plain)")
+
+
 def test_a_wider_tolerance_makes_ties(commbench: Commbench, tmp_path: Path) -> None:
     synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
     out = commbench("sweep", "--resume", "swept", "--tolerance", "50%").out
@@ -178,6 +188,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
         ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),
         ("--vary cpu-mode=quiet,plain --sizes 1K --export nccl-tuner", 3,
          "--export nccl-tuner needs the backend nccl, and this sweep uses gloo"),
+        ("--vary timing=isolated,both --sizes 1K", 2, "--vary timing=both makes several cases"),
         ("--resume nowhere --iters 5", 2,
          "--resume continues with the settings that the folder describes"),
     ],

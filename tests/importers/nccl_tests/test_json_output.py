@@ -45,7 +45,7 @@ def test_the_world_is_processes_times_their_devices() -> None:
     assert read(changed(devices=[]), ranks=8).ranks == 8
     assert "8 ranks, not on 4" in refused(UsageError, NEWEST, ranks=4)
     wrong = refused(UsageError, changed(devices=[]), ranks=2)
-    assert "other bus bandwidths than all_reduce on 2 ranks" in wrong
+    assert "are not those of all_reduce on 2 ranks" in wrong
 
 
 def test_only_one_group_of_a_split_reports() -> None:

@@ -122,7 +122,7 @@ def test_what_contradicts_the_file_is_refused() -> None:
     assert "holds all_reduce, not broadcast" in refused(UsageError, WHOLE, operation="broadcast")
     assert "1048576 bytes" in refused(UsageError, hints, operation="reduce_scatter")
     eight = hints.replace("14.50 0", "25.37 0").replace("14.57 3", "25.49 3")
-    assert "other bus bandwidths than" in refused(UsageError, eight, operation="all_reduce")
+    assert "are not those of" in refused(UsageError, eight, operation="all_reduce")
     assert "holds float32, not float16" in refused(UsageError, WHOLE, dtype="float16")
 
 
