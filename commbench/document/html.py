@@ -1,8 +1,8 @@
 """A report as one HTML file, which needs no script and no network.
 
-Jinja escapes every value in `page.html`. Two texts are not escaped, because commbench makes them:
-the style, and drawings, which `drawings.py` writes with an XML serializer. The page's
-Content-Security-Policy forbids scripts, requests, and any other style.
+Jinja escapes every value in `page.html` with markupsafe. Two texts are not escaped, because
+commbench makes them: the style, and drawings, which `drawings.py` writes with an XML serializer.
+The page's Content-Security-Policy forbids scripts, requests, and any other style.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from commbench.document import blocks
 from commbench.document.drawings import drawing_style
 from commbench.output.table import clean
 
-FIGURE_SPACE = "\u2007"
+FIGURE_SPACE = "&#8199;"
 _FOLDER = Path(__file__).parent
 
 
@@ -36,7 +36,7 @@ def html_text(document: blocks.Document) -> str:
         undefined=StrictUndefined,
         finalize=_shown,
     )
-    environment.filters |= {"trusted": Markup, "data_address": _data_address}
+    environment.filters |= {"trusted": Markup, "data_address": _data_address, "aligned": _aligned}
     kinds = get_args(blocks.Block)
     environment.tests |= {kind.__name__.lower(): partial(_is_of, kind) for kind in kinds}
     page = environment.get_template("page.html")
@@ -60,12 +60,17 @@ def _is_of(kind: type, block: object) -> bool:
 
 
 def _shown(value: object) -> object:
-    """Text without control characters, but for the line ends of commands. Blanks at the end, which
-    align decimal points, become blanks as wide as a digit."""
+    """Text without control characters, but for the line ends of commands."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    text = "\n".join(map(clean, value.split("\n")))
-    return text.rstrip(" ") + FIGURE_SPACE * (len(text) - len(text.rstrip(" ")))
+    return "\n".join(map(clean, value.split("\n")))
+
+
+def _aligned(cell: str) -> Markup:
+    """A cell whose blanks at the end, which align decimal points, are as wide as a digit."""
+    text = clean(cell)
+    bare = text.rstrip(" ")
+    return escape(bare) + Markup(FIGURE_SPACE * (len(text) - len(bare)))
 
 
 def _data_address(content: bytes) -> str:

@@ -225,7 +225,7 @@ def make_figure(head: Head, grid: Grid, **share: Any) -> tuple[Figure, list[Axes
     return figure, list(axes.flat)
 
 
-_HANDLE, _SPACE = 0.36, 0.22
+_HANDLE, _SPACE = 0.41, 0.22
 
 
 def _legend_columns(entries: Sequence[tuple[str, Any]], width: float) -> int:
@@ -249,7 +249,7 @@ def _draw_legend(
         ],
         [text for text, _ in entries],
         loc="upper left", bbox_to_anchor=at, ncols=columns, frameon=False, borderpad=0,
-        borderaxespad=0, handlelength=2.2, handletextpad=0.5, labelspacing=0.38,
+        borderaxespad=0, handlelength=2.6, handletextpad=0.5, labelspacing=0.38,
         columnspacing=_SPACE / em * 0.6,
     )  # fmt: skip
     legend.set_gid(f"legend-{rows}")

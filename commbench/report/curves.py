@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import nan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
@@ -12,7 +12,7 @@ from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.operations import OPERATIONS
-from commbench.units import format_bytes, format_GBps, format_time
+from commbench.units import format_bytes, format_GBps, format_known_time, format_time
 
 
 class Point(NamedTuple):
@@ -69,7 +69,6 @@ class Curves(NamedTuple):
     """All curves of some runs."""
 
     curves: tuple[Curve, ...]
-    """Of those with sizes only the ones that have at least two points with a time."""
     common: str
     """What all cases have in common, besides their operation: `float32`."""
 
@@ -114,8 +113,9 @@ class Curves(NamedTuple):
         return len(self.operations) == 1 or len(self.others) > len(DASHES)
 
 
-def find_curves(runs: Sequence[Run]) -> Curves:
-    """The curves of runs; a run that is given twice counts once."""
+def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
+    """The curves of runs that have at least so many sizes with a time, and operations without data;
+    a run that is given twice counts once."""
     distinct = list({run.path: run for run in runs}.values())
     names = distinct_names(distinct)
     rows = [
@@ -136,7 +136,7 @@ def find_curves(runs: Sequence[Run]) -> Curves:
         Curve(*key, tuple(sorted(map(_point, found), key=lambda point: point.size)), found[0])
         for key, found in grouped.items()
     ]
-    kept = tuple(c for c in curves if len(c.timed) > (1 if c.has_size else 0))
+    kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
     return Curves(kept, _common_title(cases, fixed))
 
 
@@ -247,20 +247,28 @@ def describe_busbw(curves: Sequence[Curve]) -> str:
 
 def describe_time(curves: Sequence[Curve]) -> str:
     """The shortest and the longest time of the smallest and the largest size, in a sentence."""
-    by_size: dict[int, list[tuple[float, Curve]]] = {}
+    by_size: dict[int, list[tuple[Point, Curve]]] = {}
     for curve in curves:
         for point in curve.timed:
-            by_size.setdefault(point.size, []).append((point.time, curve))
+            by_size.setdefault(point.size if curve.has_size else 0, []).append((point, curve))
+    sized = sorted(size for size in by_size if size)
+    shown = list(dict.fromkeys([*sized[:1], *sized[-1:], *([0] if 0 in by_size else [])]))
     parts = []
-    for size in dict.fromkeys((min(by_size), max(by_size))):
-        times = sorted(by_size[size], key=lambda each: each[0])
-        (least, first), (most, last) = times[0], times[-1]
-        at = f"At {format_bytes(size)}" if size else "Without data"
-        text = f"{at} {curve_name(first, curves)} takes {format_time(least)}"
-        if len(times) > 1:
-            text += f" and {curve_name(last, curves)} {format_time(most)}"
-        parts.append(text)
-    return f"{'; '.join(parts)}."
+    for size in shown:
+        times = sorted(by_size[size], key=lambda each: each[0].time)
+        ends = [times[0], *times[1:][-1:]]
+        named = [f"{curve_name(curve, curves)} takes {time_text(point)}" for point, curve in ends]
+        text = " and ".join(named)
+        parts.append(f"at {format_bytes(size)} {text}" if size else text)
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if sized else f"{sentence}."
+
+
+def time_text(point: Point) -> str:
+    """A time, with the digits that its interval supports."""
+    if isnan(point.low) or isnan(point.high):
+        return format_time(point.time)
+    return format_known_time(point.time, point.low, point.high)[0]
 
 
 def curve_name(curve: Curve, among: Sequence[Curve]) -> str:

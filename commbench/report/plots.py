@@ -17,6 +17,7 @@ from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import INK, Grid, Head, Picture, plain
 from commbench.report import curves as curve_text
 from commbench.report.curves import Curve, Curves, find_curves
+from commbench.report.dot_plot import dot_figure
 from commbench.results.files import is_folder, unused_path, write_new
 from commbench.results.schema import Run
 from commbench.spec.links import Peak, parse_peak
@@ -60,20 +61,22 @@ class Panel(NamedTuple):
     """The operation, where each has a panel of its own."""
 
 
-def has_curve(runs: Sequence[Run]) -> bool:
-    """Whether any kind of case was timed at two sizes or more."""
-    return bool(find_curves(runs).with_sizes)
+def has_picture(runs: Sequence[Run]) -> bool:
+    """Whether any kind of case was timed at two sizes or more, or two kinds were timed."""
+    return bool(find_curves(runs).with_sizes) or len(find_curves(runs, least=1).curves) > 1
 
 
 def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
-    """The pictures `busbw` and `time` of one or several runs; none where no curve has two sizes.
+    """The pictures `busbw` and `time` of one or several runs.
 
-    There is no `busbw` where no bus bandwidth is above 0. `peak` is drawn as a line; None stands
-    for the peak that the runs were made with.
+    There is no `busbw` where no bus bandwidth is above 0, and where no curve has two sizes; then
+    `time` has a row for each kind of call. There is no picture of a single time. `peak` is drawn as
+    a line; None stands for the peak that the runs were made with.
     """
     curves = find_curves(runs)
     if not curves.with_sizes:
-        return []
+        singles = find_curves(runs, least=1)
+        return [dot_figure(runs, singles)] if len(singles.curves) > 1 else []
     found = []
     if any(curve.peak for curve in curves.curves):
         found.append(_picture(BUSBW, runs, curves, _busbw_kinds(curves, runs, peak), peak))
@@ -82,10 +85,10 @@ def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
 
 
 def whole_figure(runs: Sequence[Run], peak: Peak | None = None) -> Picture | None:
-    """Bus bandwidth and time in one picture; None where no curve has two sizes."""
+    """What run_figures draws, in one picture; None where it draws none."""
     curves = find_curves(runs)
     if not curves.with_sizes:
-        return None
+        return next(iter(run_figures(runs, peak)), None)
     has_busbw = any(curve.peak for curve in curves.curves)
     kinds = (*_busbw_kinds(curves, runs, peak), LOG_TIME) if has_busbw else (LOG_TIME,)
     return _picture("plot", runs, curves, kinds, peak)

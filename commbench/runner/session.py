@@ -51,9 +51,9 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     """Report and draw a run that has ended; WrongResultError if anything was wrong."""
     listener.ended(run, None)
     if options.plots:
-        from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve
+        from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture
 
-        for line in draw([run], Path(run.path)) if has_curve([run]) else [MORE_SIZES_NEEDED]:
+        for line in draw([run], Path(run.path)) if has_picture([run]) else [MORE_SIZES_NEEDED]:
             listener.status(str(line))
     listener.status(f"results are in {run.path}")
     require_correct(run)

@@ -17,8 +17,8 @@ from synthetic_rows import batches
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UnavailableError
-from commbench.report.curves import make_titles
-from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_curve, run_figures, whole_figure
+from commbench.report.curves import find_curves, make_titles
+from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture, run_figures, whole_figure
 from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
 from commbench.spec.links import parse_peak
 from commbench.spec.operations import OPERATIONS
@@ -118,24 +118,40 @@ def test_a_run_of_one_rank_has_no_bus_bandwidth_and_no_picture_of_it(tmp_path: P
         ([synthetic_run(1024, 4096)], True),
         ([synthetic_run(1024, 4096, timed=1)], False),
         ([synthetic_run(1024, 4096, timed=0)], False),
-        ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], False),
+        ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], True),
         ([synthetic_run(1024, operations=("barrier",))], False),
-        ([synthetic_run(1024, label="ring"), synthetic_run(4096, label="tree")], False),
+        ([synthetic_run(1024, folder="a"), synthetic_run(4096, folder="b")], True),
         ([synthetic_run(1024), synthetic_run(1024, 4096)], True),
     ],
 )
-def test_a_curve_needs_two_sizes_of_one_kind_in_one_run(runs: list[Run], drawable: bool) -> None:
-    assert has_curve(runs) is drawable
+def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], drawable: bool) -> None:
+    assert has_picture(runs) is drawable
 
 
 def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
     # A label not given is made of the operations, so that many runs have the same.
     for size in (1024, 4096):
         runs = [synthetic_run(1024, folder="monday"), synthetic_run(size, folder="tuesday")]
-        assert not has_curve(runs)
+        assert not find_curves(runs).with_sizes
 
 
-def test_a_figure_of_a_single_size_is_refused_with_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_single_size_is_a_row_for_each_kind_of_call(runs: int) -> None:
+    found = [
+        synthetic_run(1 << 20, operations=tuple(OPERATIONS), label=name, folder=name, scale=1 + k)
+        for k, name in enumerate(("ring", "tree", "a-long-name-of-a-run-with-many-words-in-it"))
+    ][:runs]
+    (picture,) = run_figures(found)
+    require_readable(picture.figure)
+    assert picture.title == "Time of 10 operations at 1 MiB"
+    (axes,) = panels_of(picture.figure)
+    assert len(curves(axes)) == 10 * runs
+    assert len([line for line in axes.get_lines() if line.get_gid() == "interval"]) == 10 * runs
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(set(names)) == len(names)
+
+
+def test_a_figure_of_a_single_time_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as refused:
         draw([synthetic_run(1024)], tmp_path)
     assert refused.value.message == MORE_SIZES_NEEDED
@@ -320,7 +336,7 @@ def test_a_description_names_the_highest_bandwidth_and_the_times_at_either_end()
         "all_reduce reaches the highest bus bandwidth, 0.17 GB/s at 4 KiB; broadcast reaches the "
         "lowest peak, 0.085 GB/s at 4 KiB."
     )
-    assert "At 1 KiB all_reduce takes 12.0 us and broadcast 36.0 us" in time.description
+    assert "At 1 KiB all_reduce takes 12.0 us and broadcast takes 36 us; at 4" in time.description
 
 
 def test_making_a_picture_leaves_matplotlib_as_it_is() -> None:
