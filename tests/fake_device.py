@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from commbench.host.nvml import GpuState
+
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
 """Variable with the fields of a Fake, as JSON."""
 
@@ -47,6 +49,10 @@ class Fake(NamedTuple):
     """After so many operations the device changes the last element of each result; 0: never."""
     hangs_after: int = 0
     """After so many operations the device of rank 1 stands still; 0: never."""
+    clocks_mhz: tuple[int, ...] = ()
+    """The clock of each local rank's device: each time it is read, 10 % lower, to half of it."""
+    throttle_reasons: tuple[str, ...] = ()
+    """Of the device of rank 1."""
 
 
 class Event:
@@ -121,6 +127,7 @@ class FakeDevice:
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
         self._operations = 0
+        self._clock_mhz = 0
         self._connected: set[object] = set()
 
     def synchronize(self) -> None:
@@ -151,6 +158,14 @@ class FakeDevice:
 
     def release_cached_memory(self) -> None:
         pass
+
+    def read_state(self) -> GpuState | None:
+        if not self._fake.clocks_mhz:
+            return None
+        clock = self._fake.clocks_mhz[self._rank]
+        self._clock_mhz = max(clock // 2, self._clock_mhz * 9 // 10) if self._clock_mhz else clock
+        reasons = self._fake.throttle_reasons if self._rank == 1 else ()
+        return GpuState(self._clock_mhz, 100.0 + self._rank, 40 - self._rank, tuple(reasons))
 
     def _run(self, call: Callable[[], Any]) -> None:
         self._calls += 1

@@ -47,8 +47,9 @@ class Diagnostic(NamedTuple):
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
     the same in percent, `{capped}` the same up to 100 %. `{precision}` and `{target}` say how well
-    the median of that row is known; `{variables}`, `{different}` and `{backend}` are
-    unread_variables(), different_variables() and the backend of its run."""
+    the median of that row is known; `{variables}`, `{different}`, `{reasons}` and
+    `{backend}` are unread_variables(), different_variables(), throttle_reasons() and the backend of
+    its run."""
     advice: Callable[[Plan], str]
     """What to do about it, in a few words; it names an option that the plan has not used yet."""
     explanation: str
@@ -69,6 +70,7 @@ class Diagnostic(NamedTuple):
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
             different=list_some(different_variables(row.header), 1),
+            reasons=list_some(throttle_reasons(row), 1),
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
@@ -214,6 +216,25 @@ def _late_launches(row: ResultRow) -> float | None:
     return late / sum(len(batch.samples_s) for batch in batches)
 
 
+def _gpu_throttled(row: ResultRow) -> float | None:
+    """The share of the batches in which a GPU was throttled; None where no clock is known."""
+    batches = [batch for batch in row.measurement.batches if batch.clock_mhz is not None]
+    throttled = [batch for batch in batches if batch.throttle_reasons]
+    return len(throttled) / len(batches) if batches else None
+
+
+def throttle_reasons(row: ResultRow) -> tuple[str, ...]:
+    """Why a GPU was throttled in any batch of a row, each reason once."""
+    reasons = (batch.throttle_reasons for batch in row.measurement.batches)
+    return tuple(dict.fromkeys(chain.from_iterable(reasons)))
+
+
+def _clock_spread(row: ResultRow) -> float | None:
+    """The highest over the lowest clock of the GPUs in the batches, less 1."""
+    clocks = [batch.clock_mhz for batch in row.measurement.batches if batch.clock_mhz]
+    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
+
+
 def _launch_spread(row: ResultRow) -> float | None:
     medians = row.launch_medians
     return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
@@ -307,6 +328,22 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "the hypervisor took {percent} of the CPU time", _always("use an idle host"),
         "Other virtual machines on the same physical host used the processor. Run again later, or"
         " on a host that you share with nobody.",
+    ),
+    Diagnostic(
+        "gpu_throttled", _gpu_throttled, 0.10,
+        "a GPU was throttled ({reasons})", _always(_RUN_DOCTOR),
+        "In that part of the batches a GPU ran below its usual clock. The reason is NVML's. For a"
+        " power cap, raise the limit (nvidia-smi -pl) or compare only runs with the same one; for a"
+        " temperature or a slowdown by the hardware, look at the cooling and the power supply. The"
+        " journal has clock, power, temperature and reasons of each batch.",
+    ),
+    Diagnostic(
+        "gpu_clocks", _clock_spread, 0.10,
+        "GPU clocks differ by {percent}", _always("lock them (nvidia-smi -lgc)"),
+        "The clock of the slowest GPU was not the same in all batches, so neither are the times. An"
+        " idle GPU lowers its clock. Lock it: nvidia-smi -lgc 1980,1980, with a clock that your GPU"
+        " can keep up; nvidia-smi -rgc undoes that.",
+        ("gpu_throttled",),
     ),
     Diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05,

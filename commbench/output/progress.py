@@ -37,8 +37,10 @@ class ProgressListener:
 FIRST_LINE_S = 1.0
 LINES_EVERY_S = 10.0
 MINUTE_S = 60.0
+REDRAWN_AFTER_S = 0.1
 """Seconds of measuring after which WorkLines prints its first line, and seconds between two lines
-during the first minute; later it prints one a minute."""
+during the first minute; later it prints one a minute. WorkBar is drawn again after REDRAWN_AFTER_S,
+because drawing takes time from the run."""
 
 
 class Work:
@@ -89,6 +91,7 @@ class WorkBar(ProgressListener):
             transient=True,
         )
         self._task = self._progress.add_task("", total=1.0, left="")
+        self._drawn_s = 0.0
         self._progress.start()
 
     def started(self, name: str) -> None:
@@ -99,8 +102,10 @@ class WorkBar(ProgressListener):
         self._update()
 
     def _update(self, **changes: Any) -> None:
-        left, share = self._work.left_text, self._work.share
-        self._progress.update(self._task, completed=share, left=left, refresh=True, **changes)
+        left, share, now_s = self._work.left_text, self._work.share, self._work.elapsed_s
+        is_due = now_s - self._drawn_s >= REDRAWN_AFTER_S
+        self._drawn_s = now_s if is_due else self._drawn_s
+        self._progress.update(self._task, completed=share, left=left, refresh=is_due, **changes)
 
     def close(self) -> None:
         self._progress.stop()

@@ -35,8 +35,10 @@ _LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
     schema.ReportedTiming: {"iterations": _COUNT},
     schema.Measurement: {"wrong": _NUMBER},
     schema.Batch: dict.fromkeys(
-        ("warmup", "launch", "last_in", "switches", "late_iterations"), _NUMBER
-    ),
+        ("warmup", "launch", "last_in", "switches", "late_iterations", "clock_mhz", "power_w"),
+        _NUMBER,
+    )
+    | {"temperature_c": (-inf, inf)},
     schema.RunEnd: {"elapsed_s": _NUMBER},
 }
 """The least and the largest value of a field, or of each item of it. Fields whose names end in _s

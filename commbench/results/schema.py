@@ -168,6 +168,15 @@ class Batch(NamedTuple):
     late_iterations: int | None = None
     """Iterations in which, on the worst rank, the device came to the start before the host had
     queued the whole iteration, so that the time may contain a time without work."""
+    clock_mhz: int | None = None
+    """The lowest SM clock of a rank's GPU, when the iterations of the batch had been queued. This
+    and the next three are known where nvidia-ml-py is installed."""
+    power_w: float | None = None
+    """The most power that a rank's GPU took then."""
+    temperature_c: int | None = None
+    """The highest temperature of a rank's GPU then."""
+    throttle_reasons: tuple[str, ...] = ()
+    """Why a rank's GPU ran below its usual clock then; see host.nvml.THROTTLE_REASONS."""
     elapsed_s: float = 0.0
     """Duration of the whole loop, with the alignment of the ranks."""
     queued_s: float | None = None

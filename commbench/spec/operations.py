@@ -145,7 +145,7 @@ OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
         Operation(
-            name="all_reduce", summary="every rank gets all ranks' tensors reduced",
+            name="all_reduce", summary="every rank gets the reduction of all tensors",
             torch_call="all_reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda dist, b: dist.all_reduce(b.receive, op=b.reduce_op, group=b.group),
             expected=lambda _: BlockOrigin(block=0),
@@ -154,7 +154,7 @@ OPERATIONS: dict[str, Operation] = {
             nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
         ),
         Operation(
-            name="all_gather", summary="every rank gets every rank's block",
+            name="all_gather", summary="every rank gets the blocks of all ranks",
             torch_call="all_gather_into_tensor", send=Extent.BLOCK, receive=Extent.WHOLE,
             call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
@@ -162,7 +162,7 @@ OPERATIONS: dict[str, Operation] = {
             nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
         ),
         Operation(
-            name="reduce_scatter", summary="every rank gets one block of all tensors reduced",
+            name="reduce_scatter", summary="every rank gets one block of the reduction",
             torch_call="reduce_scatter_tensor", send=Extent.WHOLE, receive=Extent.BLOCK,
             call=_reduce_scatter, expected=lambda at: BlockOrigin(block=at.rank),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True,
@@ -186,7 +186,7 @@ OPERATIONS: dict[str, Operation] = {
             nccl_tests="alltoall_perf",
         ),
         Operation(
-            name="reduce", summary="the root gets all ranks' tensors reduced",
+            name="reduce", summary="the root gets the reduction of all tensors",
             torch_call="reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda dist, b: dist.reduce(
                 b.receive, dst=b.global_root, op=b.reduce_op, group=b.group),
@@ -195,7 +195,7 @@ OPERATIONS: dict[str, Operation] = {
             nccl_function="Reduce", nccl_tests="reduce_perf", nccl_algorithms=("ring",),
         ),
         Operation(
-            name="gather", summary="the root gets every rank's block",
+            name="gather", summary="the root gets the blocks of all ranks",
             torch_call="gather", send=Extent.BLOCK, receive=Extent.AT_ROOT,
             call=lambda dist, b: dist.gather(
                 b.send, b.receive_blocks, dst=b.global_root, group=b.group),
@@ -213,14 +213,14 @@ OPERATIONS: dict[str, Operation] = {
             nccl_tests="scatter_perf",
         ),
         Operation(
-            name="send_recv", summary="ring shift: to the next, from the previous rank",
+            name="send_recv", summary="every rank sends to the next one, in a ring",
             torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
             busbw_formula="1", min_ranks=2, log_depth=False, nccl_tests="sendrecv_perf",
         ),
         Operation(
-            name="barrier", summary="no rank leaves before all have entered",
+            name="barrier", summary="no rank returns before all have called it",
             torch_call="barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
             call=lambda dist, b: dist.barrier(b.group, device_ids=b.device_ids),
             expected=lambda _: None,

@@ -319,7 +319,12 @@ class _CaseRunner:
                 self._timer.align()
                 call()
         samples = time_batch(
-            self._timer, self._counters, iteration, command.iterations, self._state
+            self._timer,
+            self._counters,
+            iteration,
+            command.iterations,
+            self._state,
+            self._comm.device.read_state,
         )
         set_phase(self._state, rank_state.HANDING_IN, command.case)
         if command.what == WARM_UP:

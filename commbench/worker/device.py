@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from commbench.host.cgroup import read_free_bytes
+from commbench.host.nvml import GpuState, NvmlGpu, find_gpu
 
 SPIN_CYCLES = 1_000_000
 """Cycles of the spin whose duration tells how many of them a second has."""
@@ -74,6 +75,9 @@ class Device(Protocol):
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
 
+    def read_state(self) -> GpuState | None:
+        """Its clock, power, temperature and why it is throttled; None where that is unknown."""
+
 
 class Cpu:
     """The host's processor and memory."""
@@ -104,6 +108,9 @@ class Cpu:
     def release_cached_memory(self) -> None:
         pass
 
+    def read_state(self) -> GpuState | None:
+        return None
+
 
 class Accelerator:
     """A GPU, through torch's module for its kind, such as torch.cuda."""
@@ -121,6 +128,7 @@ class Accelerator:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # where torch knows no other identity
         self.uuid = str(getattr(properties, "uuid", "")) or self.pci_bus_id or f"{visible}:{index}"
         self._cycles_per_s = 0.0
+        self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)
 
     def synchronize(self) -> None:
         self._module.synchronize()
@@ -161,6 +169,9 @@ class Accelerator:
 
     def release_cached_memory(self) -> None:
         self._module.empty_cache()
+
+    def read_state(self) -> GpuState | None:
+        return self._gpu.read_state() if self._gpu else None
 
     def _measure_clock(self, sleep: Callable[[int], object]) -> float:
         """Cycles per second, after the first spin has raised the clock of an idle device."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from commbench.host.cpu_counters import CpuCounters
+from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.device import Device
@@ -33,6 +34,8 @@ class LocalSamples(NamedTuple):
     enqueue: torch.Tensor | None = None
     """Two numbers: the median time in ns that the host needed to queue an iteration, and the number
     of iterations that came late to the device (timers.HostTimes); None on a CPU."""
+    state: GpuState | None = None
+    """Of the device, when the last iteration had been queued; None where that is unknown."""
 
 
 def timed_loop(
@@ -81,8 +84,13 @@ def time_batch(
     call: Callable[[], object],
     iterations: int,
     state: StateBuffer,
+    read_state: Callable[[], GpuState | None] = lambda: None,
 ) -> LocalSamples:
-    """Time that many iterations on this rank, with Python's garbage collector off."""
+    """Time that many iterations on this rank, with Python's garbage collector off.
+
+    `read_state` is called once, when all of them are queued: a GPU still runs the last ones, so
+    that its clocks are those under load.
+    """
     start, stop = timer.prepare(iterations)
     gc.collect(0)
     was_enabled = gc.isenabled()
@@ -93,13 +101,14 @@ def time_batch(
     finally:
         if was_enabled:
             gc.enable()
+    device_state = read_state()
     durations, starts = timer.collect()
     counted = counters.since(before)
     samples = LocalSamples(*(torch.tensor(found) for found in (durations, starts, counted)))
     if host := timer.host_times():
         enqueue = round(median(host.enqueue_ns)), sum(host.is_late)
         samples = samples._replace(enqueue=torch.tensor(enqueue))
-    return samples
+    return samples._replace(state=device_state)
 
 
 def loop_overhead_s(timer: Timer) -> float:

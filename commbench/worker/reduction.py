@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from commbench.host.cpu_counters import FIELDS, UNKNOWN
+from commbench.host.nvml import THROTTLE_REASONS, GpuState
 from commbench.results.schema import Batch
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import LocalSamples
@@ -55,15 +56,15 @@ def _reduce_durations(
     common clock."""
     durations = samples.durations
     enqueue = samples.enqueue if samples.enqueue is not None else durations[:0]
-    parts = [durations, -durations, samples.counters, enqueue]
-    slowest, fastest, counted, enqueue = comm.reduce_max(torch.cat(parts)).split(
+    parts = [durations, -durations, samples.counters, enqueue, _pack_state(samples.state)]
+    slowest, fastest, counted, enqueue, state = comm.reduce_max(torch.cat(parts)).split(
         list(map(len, parts))
     )
     facts: dict[str, Any] = {"fastest_rank_s": _seconds(_median(-fastest), calls)[0]}
     if len(enqueue):
         facts["enqueue_s"] = _seconds(enqueue[0])[0]
         facts["late_iterations"] = int(enqueue[1])
-    return slowest, counted, facts
+    return slowest, counted, facts | _unpack_state(state.tolist())
 
 
 def _reduce_on_one_clock(
@@ -91,6 +92,35 @@ def _reduce_on_one_clock(
         "entry_skew_s": _seconds(_median(last_start + first_start))[0],
         "operation_s": _seconds(_median(last_end - last_start), calls)[0],
     }  # fmt: skip
+
+
+_NOTHING = -(1 << 62)
+"""Below every number that a device reports, so that the other ranks' numbers are the maximum."""
+
+
+def _pack_state(state: GpuState | None) -> torch.Tensor:
+    """Numbers whose maxima over the ranks say how their devices are: the lowest clock, the most
+    power, the highest temperature, and each reason for throttling."""
+    found = state or GpuState()
+    numbers = [
+        _NOTHING if found.clock_mhz is None else -found.clock_mhz,
+        _NOTHING if found.power_w is None else round(found.power_w * 1000),
+        _NOTHING if found.temperature_c is None else found.temperature_c,
+        *(int(name in found.throttle_reasons) for name in THROTTLE_REASONS.values()),
+    ]
+    return torch.tensor(numbers)
+
+
+def _unpack_state(numbers: list[int]) -> dict[str, Any]:
+    """The fields of a Batch that such maxima give."""
+    clock, power, temperature, *reasons = numbers
+    names = THROTTLE_REASONS.values()
+    return {
+        "clock_mhz": None if clock == _NOTHING else -clock,
+        "power_w": None if power == _NOTHING else power / 1000,
+        "temperature_c": None if temperature == _NOTHING else temperature,
+        "throttle_reasons": tuple(n for n, is_set in zip(names, reasons, strict=True) if is_set),
+    }
 
 
 def _counters(values: list[int]) -> dict[str, Any]:

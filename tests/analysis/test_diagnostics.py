@@ -112,6 +112,20 @@ def queued_late(share: float) -> ResultRow:
     return clean(*steady(500, enqueue_s=0.1 * MS, late_iterations=round(500 * share)))
 
 
+def on_gpus(share_throttled: float) -> ResultRow:
+    """Of 1000 batches this share, with a GPU that the power cap throttles."""
+    found = batches(*[[MS, 1.01 * MS]] * 1000, clock_mhz=1980)
+    late = round(1000 * share_throttled)
+    throttled = [batch._replace(throttle_reasons=("power cap",)) for batch in found[:late]]
+    return clean(*throttled, *found[late:], precision=0.9)
+
+
+def at_clocks(spread: float) -> ResultRow:
+    """The GPU's clock is higher by this much in the last batch."""
+    *first, last = steady(clock_mhz=1000)
+    return clean(*first, last._replace(clock_mhz=round(1000 * (1 + spread))))
+
+
 def with_differences(number: float) -> ResultRow:
     """A rank has this many variables that rank 0 has otherwise."""
     others = {f"NCCL_NAME_{i}": "1" for i in range(round(number))}
@@ -125,6 +139,8 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "too_few_cores": (crowded, 1.0, 1.01),
     "throttled": (lambda share: clean(*steady(throttled_s=share * 0.1)), 0.0099, 0.0101),
     "stolen": (lambda share: clean(*steady(stolen_s=share * 0.1)), 0.0499, 0.0501),
+    "gpu_throttled": (on_gpus, 0.1, 0.101),
+    "gpu_clocks": (at_clocks, 0.099, 0.101),
     "stalls": (stalled, 0.050, 0.052),
     "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
     "drift": (drifting, 0.099, 0.101),
@@ -161,8 +177,10 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     assert names(found) == []
     unknown = [diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.figure(found) is None]
     # Nothing is said of drift and of two groups where neither is seen, nor of one launch's spread.
-    # No link was named, and nothing was queued on a device.
-    assert unknown == ["above_link", "drift", "launches", "bimodal", "launch_bound"]
+    # No link was named, and nothing was queued on a device, nor was the state of one known.
+    assert unknown == [
+        "above_link", "gpu_throttled", "gpu_clocks", "drift", "launches", "bimodal", "launch_bound"
+    ]  # fmt: skip
 
 
 def test_what_was_not_measured_is_not_warned_about() -> None:
@@ -218,6 +236,12 @@ def test_variables_that_the_backend_does_not_read_are_named() -> None:
     with_nccl = {"environment": {"variables": {"NCCL_ALGO": "RING"}}}
     assert names(clean(backend="nccl", device="cuda", **with_nccl)) == []
     assert names(clean(backend="of_another_vendor", **with_nccl)) == []
+
+
+def test_the_reason_why_a_gpu_was_throttled_is_told() -> None:
+    assert described("gpu_throttled", on_gpus(0.5)) == (
+        "a GPU was throttled (power cap); run `commbench doctor`"
+    )
 
 
 def test_quiet_mode_is_only_advised_where_it_was_not_used() -> None:

@@ -37,7 +37,7 @@ def write_run(folder: Path, samples_s: list[float] | None = None, **of_first_cas
 
 # 1.75 x 1073741824 = 1879048192; / 450e9 = 4.1757 ms.
 ALL_REDUCE = """\
-all_reduce float32 sum in_place, 1 GiB, on 8 ranks: every rank gets all ranks' tensors reduced
+all_reduce float32 sum in_place, 1 GiB, on 8 ranks: every rank gets the reduction of all tensors
 
 size      S = 1,073,741,824 bytes. This is the larger of what one rank sends and what it receives in
           a call, as in nccl-tests.
@@ -65,7 +65,7 @@ peak      nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerato
 
 # 1048576 / 4 / 3 = 87381 whole elements; 3 x 349524 = 1048572; 2/3 of it is 699048.
 ALL_GATHER = """\
-all_gather float32 out_of_place, 1048572 B, on 3 ranks: every rank gets every rank's block
+all_gather float32 out_of_place, 1048572 B, on 3 ranks: every rank gets the blocks of all ranks
 
 size      S = 1,048,572 bytes. This is the larger of what one rank sends and what it receives in a
           call, as in nccl-tests.
@@ -90,7 +90,7 @@ peak      None was given. --peak compares busbw with a speed such as 450GB/s, or
 """
 
 BARRIER = """\
-barrier, on 1 rank: no rank leaves before all have entered
+barrier, on 1 rank: no rank returns before all have called it
 
 time      t = 3 us (isolated). Each call is timed alone. The ranks are aligned, call once and wait
           for the result. The slowest rank counts, and t is the median of the calls. This is the
@@ -169,7 +169,7 @@ def test_a_share_of_the_peak_names_its_bound_and_what_above_100_percent_means(
 SAMPLES = [55.3, 49.5, 47.8, 61.0, 50.2, 48.3, 50.4, 49.9, 52.1, 50.9]
 # 1024 B / 50.3 us = 0.020358 GB/s; (55.3 - 48.3) / 2 / 50.3 = 6.96 %.
 RECORDED = """\
-all_reduce float32 sum in_place, 1 KiB, on 2 ranks: every rank gets all ranks' tensors reduced
+all_reduce float32 sum in_place, 1 KiB, on 2 ranks: every rank gets the reduction of all tensors
 
 where     2 gloo ranks on example (Example Processor), cpu mode quiet; torch 2.13.0+cpu;
           2026-11-21T00:00:00+00:00.
@@ -228,13 +228,13 @@ timing    isolated: Each call is timed alone. The ranks are aligned, call once a
           result. The slowest rank counts, and t is the median of the calls. This is the time that a
           program waits for a result. It includes the cost of launching the call.
 
-all_reduce float32 sum in_place: every rank gets all ranks' tensors reduced. S = 4 KiB,
+all_reduce float32 sum in_place: every rank gets the reduction of all tensors. S = 4 KiB,
 t = 8.286 ms, isolated, 3 iterations. algbw = S / t = 0.00049433 GB/s. busbw = algbw x
 2(n-1)/n = 0.00049433 x 1 = 0.00049433 GB/s (n = 2). That is 0.049 % of 1 GB/s (bus bandwidth
 bound).
 
-barrier: no rank leaves before all have entered. t = 5.5963 ms, isolated, 3 iterations. There is no
-bandwidth.
+barrier: no rank returns before all have called it. t = 5.5963 ms, isolated, 3 iterations. There is
+no bandwidth.
 
 Only the largest size of each kind is explained here. For another size: commbench explain run --op
 OP --size SIZE

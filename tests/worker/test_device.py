@@ -143,6 +143,26 @@ def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench)
     assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 30
 
 
+def test_clocks_are_read_once_a_batch_and_throttling_is_warned_about(program: Commbench) -> None:
+    fake = Fake(clocks_mhz=(1980, 1900), throttle_reasons=("power cap",))
+    ended = run(program, fake, "--sizes", "1K", "--iters", "20", "--warmup", "0")
+    assert ended.code == 0, ended.err
+    first, second = ended.batches(0)
+    assert (first["clock_mhz"], second["clock_mhz"]) == (1900, 1710)
+    for batch in (first, second):
+        assert (batch["power_w"], batch["temperature_c"]) == (101.0, 40)
+        assert batch["throttle_reasons"] == ["power cap"]
+    assert ended.rows()[0]["warnings"].split()[:2] == ["gpu_throttled", "gpu_clocks"]
+    assert "a GPU was throttled (power cap)" in ended.out
+
+
+def test_a_device_that_tells_no_clock_is_not_warned_about(program: Commbench) -> None:
+    ended = run(program, Fake(), "--sizes", "1K", "--iters", "4")
+    assert ended.code == 0, ended.err
+    assert not any("clock_mhz" in batch and batch["clock_mhz"] for batch in ended.batches(0))
+    assert "gpu_" not in ended.rows()[0]["warnings"]
+
+
 def test_a_hang_is_seen_soon_whatever_is_queued(program: Commbench) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
     fake = Fake(hangs_after=30)

@@ -11,6 +11,7 @@ import torch
 from gloo_ranks import on_ranks
 
 from commbench.host.cpu_counters import FIELDS, UNKNOWN
+from commbench.host.nvml import GpuState
 from commbench.results.schema import Batch
 from commbench.worker.measure import LocalSamples
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
@@ -103,6 +104,19 @@ def test_of_a_device_the_slowest_host_and_the_most_late_iterations_are_kept() ->
     ]
     batch = reduced(*queued, base_ns=None)
     assert (batch.enqueue_s, batch.late_iterations) == (pytest.approx(20 * US), 2)
+
+
+def test_of_the_ranks_devices_the_lowest_clock_and_every_reason_are_kept() -> None:
+    states = (
+        GpuState(1980, 650.5, 60, ("temperature",)), GpuState(1500, None, 71, ("power cap",)), None
+    )  # fmt: skip
+    measured = [s._replace(state=state) for s, state in zip(THREE, states, strict=True)]
+    batch = reduced(*measured, base_ns=None)
+    assert (batch.clock_mhz, batch.power_w, batch.temperature_c) == (1500, 650.5, 71)
+    assert batch.throttle_reasons == ("power cap", "temperature")
+    unknown = reduced(*THREE, base_ns=None)
+    assert (unknown.clock_mhz, unknown.power_w, unknown.temperature_c) == (None, None, None)
+    assert unknown.throttle_reasons == ()
 
 
 def test_durations_of_a_pipelined_iteration_are_per_call_and_its_skew_is_not() -> None:

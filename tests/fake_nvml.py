@@ -1,0 +1,54 @@
+"""A stand-in for the module pynvml: GPUs that do not exist, with the functions that are asked.
+
+It refuses what a real driver refuses, by the error of the real module's name.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+
+class NVMLError(Exception):
+    """What every function raises where the driver or the GPU does not have something."""
+
+
+class FakeNvml(SimpleNamespace):
+    """The module: each GPU is a dictionary from a function's name to what it returns."""
+
+    NVMLError = NVMLError
+
+    def __init__(self, *gpus: dict[str, Any], **functions: Any) -> None:
+        super().__init__(NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, **functions)
+        self.gpus = gpus
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+
+        def answer(gpu: Any = None, *arguments: Any) -> Any:
+            found = gpu.get(name) if isinstance(gpu, dict) else None
+            if isinstance(found, dict):
+                found = found.get(arguments[0])
+            if found is None:
+                raise NVMLError(f"{name}: Not Supported")
+            return found
+
+        return answer
+
+    def nvmlDeviceGetHandleByPciBusId(self, address: str) -> Any:  # noqa: N802
+        return self._find("address", address)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
+        return self._find("nvmlDeviceGetUUID", uuid)
+
+    def _find(self, name: str, value: str) -> Any:
+        for gpu in self.gpus:
+            if gpu.get(name) == value:
+                return gpu
+        raise NVMLError("Not Found")
