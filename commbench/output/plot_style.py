@@ -58,6 +58,8 @@ to differ most from them and from each other for normal and for colour-blind eye
 simulation of Machado, Oliveira and Fernandes (IEEE TVCG 15, 2009)."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+FIXED = "fixed"
+"""The gid of a matplotlib artist that keeps its colours where a report is shown on a dark page."""
 MOST_BANDS = 4
 """With more curves in one panel, none has a band."""
 LONGEST_TITLE, LONGEST_TAG = 140, 48
