@@ -233,8 +233,8 @@ t = 8.286 ms, isolated, 3 iterations. algbw = S / t = 0.00049433 GB/s. busbw = a
 2(n-1)/n = 0.00049433 x 1 = 0.00049433 GB/s (n = 2). That is 0.049 % of 1 GB/s (bus bandwidth
 bound).
 
-barrier: no rank returns before all have called it. t = 5.5963 ms, isolated, 3 iterations. There is no
-bandwidth.
+barrier: no rank returns before all have called it. t = 5.5963 ms, isolated, 3 iterations. There is
+no bandwidth.
 
 Only the largest size of each kind is explained here. For another size: commbench explain run --op
 OP --size SIZE
