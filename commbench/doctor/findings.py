@@ -278,7 +278,7 @@ FINDINGS: tuple[Rule, ...] = (
     Rule(
         "gpu_throttled", _count_gpus(lambda gpu: gpu.throttle_reasons), 0.0,
         "{0:.0f} GPU(s) are throttled now ({1})",
-        "Raise a power cap (nvidia-smi -pl). For a temperature, a slowdown or a power brake, look at "
+        "Raise a power cap (nvidia-smi -pl). For a temperature, a slowdown or a power brake, check "
         "the cooling and the power supply: nvidia-smi -q -d PERFORMANCE",
         _throttling,
     ),
