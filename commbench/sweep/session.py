@@ -182,7 +182,7 @@ def _run(
     total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
     before = len(rounds)
-    done = f", {before} of them before" if before else ""
+    done = f", {before} of them done before" if before else ""
     listener.status(
         f"{len(sweep.settings)} settings x {sweep.rounds} rounds = {total} runs{done}; in {folder}"
     )
