@@ -183,7 +183,7 @@ def _run(
     total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
     before = len(rounds)
-    done = f", {before} of them before" if before else ""
+    done = f", {before} of them done before" if before else ""
     listener.status(
         f"{format_count(len(sweep.settings), 'setting')} x {format_count(sweep.rounds, 'round')} = "
         f"{format_count(total, 'run')}{done}; in {folder}"
