@@ -8,7 +8,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+CONSTANTS = {
+    "NVML_CLOCK_SM": 1, "NVML_TEMPERATURE_GPU": 0, "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
+    "NVML_VOLATILE_ECC": 0, "NVML_NVLINK_DEVICE_TYPE_SWITCH": 2, "NVML_P2P_STATUS_OK": 0,
+}  # fmt: skip
+"""As in nvml.h; tests/host/test_nvml.py compares them with the package."""
+
+
+def remote(bus_id: str) -> SimpleNamespace:
+    """What nvmlDeviceGetNvLinkRemotePciInfo returns."""
+    return SimpleNamespace(busId=bus_id.encode())
 
 
 class NVMLError(Exception):
@@ -21,7 +30,7 @@ class FakeNvml(SimpleNamespace):
     NVMLError = NVMLError
 
     def __init__(self, *gpus: dict[str, Any], **functions: Any) -> None:
-        super().__init__(NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, **functions)
+        super().__init__(**CONSTANTS, **functions)
         self.gpus = gpus
 
     def nvmlInit(self) -> None:  # noqa: N802

@@ -26,6 +26,7 @@ def synthetic_sweep(
     missing: Collection[tuple[int, int]] = (),
     statuses: Mapping[tuple[int, int], dict[int, str]] = {},
     tolerance: float = 0.05,
+    backend: str = "gloo",
 ) -> tuple[Setting, ...]:
     """The folder of a sweep; returns its settings.
 
@@ -36,9 +37,10 @@ def synthetic_sweep(
     settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
     create_folder(folder)
     none: tuple[tuple[()], ...] = ((),) * len(settings)
-    backends = ("gloo",) * len(settings)
+    backends = (backend,) * len(settings)
     write_sweep(folder, Sweep(settings, none, none, rounds, 0, "", tolerance, backends))
-    asked = plan(sizes=tuple(sizes), operations=tuple(operations), precision=0.9)
+    target = {"backend": backend, "device": "cuda" if backend == "nccl" else "cpu"}
+    asked = plan(sizes=tuple(sizes), operations=tuple(operations), precision=0.9, **target)
     for index, setting in enumerate(settings):
         for number in range(1, rounds + 1):
             if (index, number) not in missing:

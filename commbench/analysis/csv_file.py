@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from commbench.analysis.columns import (
     NEEDED,
     TEXTS,
     TIMES,
+    UNDISTURBED_TIMES,
     row_type,
     row_values,
 )
@@ -117,10 +118,17 @@ def _parse_lines(
         default = DEFAULTS.get(name)
         texts[name] = ("" if default is None else str(default),) * len(lines)
     values = {name: _parse_column(name, texts[name]) for name in checked}
-    for time, low, high in zip(*(values[name] for name in TIMES), strict=True):
-        if time is not None and not (low or 0) <= time <= (time if high is None else high):
-            raise ValueError(f"time_us {time:g} lies outside its interval")
+    _check_intervals(values, TIMES)
+    if values.keys() >= set(UNDISTURBED_TIMES):
+        _check_intervals(values, UNDISTURBED_TIMES)
     return map(row_type(columns)._make, zip(*(values[name] for name in columns), strict=True))
+
+
+def _check_intervals(values: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
+    """Raise ValueError where a time is outside its interval; `names` are those of time and ends."""
+    for time, low, high in zip(*(values[name] for name in names), strict=True):
+        if time is not None and not (low or 0) <= time <= (time if high is None else high):
+            raise ValueError(f"{names[0]} {time:g} is outside its interval")
 
 
 def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:

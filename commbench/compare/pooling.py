@@ -230,7 +230,7 @@ def random_effects(
     mean = sum(map(mul, weights, values)) / total
     heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
     spread = total - sum(w * w for w in weights) / total
-    tau2 = max(0.0, (heterogeneity - degrees) / spread)
+    tau2 = max(0.0, (heterogeneity - degrees) / spread) if spread > 0 else 0.0
     if tau2:
         weights = [1 / (variance + tau2) for variance in variances]
         total = sum(weights)

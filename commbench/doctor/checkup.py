@@ -14,6 +14,7 @@ from commbench.doctor.host_facts import HostFacts, measure_use, read_facts
 from commbench.doctor.mode_effects import ModeResult, make_mode_results
 from commbench.doctor.mode_trials import Trial, try_modes
 from commbench.errors import CommbenchError, Interrupted, UnavailableError, UsageError
+from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
 from commbench.validation import require_within
@@ -53,6 +54,8 @@ class DoctorReport(NamedTuple):
     request: DoctorOptions
     facts: HostFacts | None = None
     gpus: tuple[Gpu, ...] = ()
+    gpu_system: GpuSystem | None = None
+    """The host around its GPUs; None where it has none."""
     ceilings: HostBandwidth | None = None
     trials: tuple[Trial, ...] = ()
     meanwhile: OtherLoad | None = None
@@ -103,7 +106,9 @@ def _run_steps(
 
     options = known.request
     facts = read_facts()
-    yield (known := known._replace(facts=facts, gpus=read_gpus(facts.cores)))
+    gpus = read_gpus(facts.cores)
+    system = read_gpu_system(gpus) if gpus else None
+    yield (known := known._replace(facts=facts, gpus=gpus, gpu_system=system))
     print_status("measuring loopback and memory")
     yield (known := known._replace(ceilings=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import FASTER, SLOWER, SMALL, UNCLEAR, compare_modes, find_times
 from commbench.doctor.mode_trials import MODES, PLAIN
-from commbench.units import format_share
+from commbench.host.gpu_system import GpuSystem
+from commbench.host.gpus import Gpu
+from commbench.units import format_bytes, format_share
 
 QUIET = "quiet"
 FAST_CLOCKS = ("tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource")
 """Clock sources that are a register of the processor."""
+SHM_BYTES = 1 << 30
+"""Of /dev/shm that are enough for the ranks of a host; containers have 64 MiB by default."""
 STILL_QUIET = 0.1
 """Share of the cores' time that other programs may use before that counts."""
 SLOW_GOVERNORS = ("powersave", "conservative")
@@ -136,6 +141,42 @@ def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     return ceilings.copy_one.median / ceilings.loopback.median
 
 
+def _around_gpus(
+    figure: Callable[[GpuSystem], float | None],
+) -> Callable[[HostFacts, DoctorReport], float | None]:
+    """A figure of the host around its GPUs; None on a host without GPUs."""
+    return lambda _, report: figure(report.gpu_system) if report.gpu_system else None
+
+
+def _count_gpus(has_it: Callable[[Gpu], object]) -> Callable[[HostFacts, DoctorReport], float]:
+    """How many GPUs of the host have something."""
+    return lambda _, report: sum(bool(has_it(gpu)) for gpu in report.gpus)
+
+
+def _missing_nvlinks(_: HostFacts, report: DoctorReport) -> float:
+    """The most NVLinks that a GPU has less than another one of the host."""
+    numbers = [gpu.nvlinks for gpu in report.gpus if gpu.nvlinks is not None]
+    return max(numbers, default=0) - min(numbers, default=0)
+
+
+def _throttling(_: HostFacts, report: DoctorReport) -> str:
+    """Why GPUs are throttled, each reason once."""
+    return ", ".join(dict.fromkeys(chain.from_iterable(g.throttle_reasons for g in report.gpus)))
+
+
+def _no_gpudirect(system: GpuSystem) -> float:
+    """1 where HCAs cannot reach the memory of NVIDIA's GPUs."""
+    return float(system.gpudirect is False and bool(system.hcas))
+
+
+def _shm_size(_: HostFacts, report: DoctorReport) -> str:
+    return format_bytes((report.gpu_system and report.gpu_system.shm_bytes) or 0)
+
+
+def _locked_limit(_: HostFacts, report: DoctorReport) -> str:
+    return format_bytes((report.gpu_system and report.gpu_system.memlock_bytes) or 0)
+
+
 def _largest(*shares: float | None) -> float | None:
     return max((share for share in shares if share is not None), default=None)
 
@@ -228,5 +269,75 @@ FINDINGS: tuple[Rule, ...] = (
         "far_gpu", lambda _, r: sum(gpu.near_cores == 0 for gpu in r.gpus), 0.0,
         "{0:.0f} GPU(s) have no core nearby that this process may use, so data takes a detour",
         "Allow this process cores of their NUMA nodes (numactl, srun --cpu-bind)",
+    ),
+    Rule(
+        "gpu_persistence", _count_gpus(lambda gpu: gpu.persistence is False), 0.0,
+        "Persistence mode is off on {0:.0f} GPU(s), so the driver sets them up anew for each run",
+        "Switch it on, as root: nvidia-smi -pm 1, or start nvidia-persistenced",
+    ),
+    Rule(
+        "gpu_throttled", _count_gpus(lambda gpu: gpu.throttle_reasons), 0.0,
+        "{0:.0f} GPU(s) are throttled now ({1})",
+        "Raise a power cap (nvidia-smi -pl). For a temperature, a slowdown or a power brake, check "
+        "the cooling and the power supply: nvidia-smi -q -d PERFORMANCE",
+        _throttling,
+    ),
+    Rule(
+        "low_power_cap", _count_gpus(
+            lambda gpu: (gpu.power_cap_w or 0) < 0.99 * (gpu.default_power_cap_w or 0)
+            and gpu.power_cap_w
+        ), 0.0,
+        "{0:.0f} GPU(s) have a power cap below their default",
+        "Raise it, as root: nvidia-smi -pl WATTS, or compare only runs with the same cap. "
+        "nvidia-smi -q -d POWER shows both",
+    ),
+    Rule(
+        "gpu_ecc_errors", lambda _, r: sum(gpu.ecc_errors or 0 for gpu in r.gpus), 0.0,
+        "The memory of the GPUs had {0:.0f} uncorrected ECC errors since the driver was loaded",
+        "Reset the GPU (nvidia-smi -r) or reboot, and replace it if errors come back: "
+        "nvidia-smi -q -d ECC,ROW_REMAPPER shows which one",
+    ),
+    Rule(
+        "nvlink_down", _missing_nvlinks, 0.0,
+        "A GPU has {0:.0f} active NVLinks less than another one of this host",
+        "nvidia-smi nvlink -s shows which links are down. With NVSwitches, check that the service "
+        "nvidia-fabricmanager is running",
+    ),
+    Rule(
+        "no_p2p", _count_gpus(lambda gpu: gpu.unreachable), 0.0,
+        "{0:.0f} GPU(s) cannot read the memory of another GPU directly (P2P), so NCCL copies "
+        "through memory of the host",
+        "nvidia-smi topo -p2p r shows which, and why. Look at ACS and IOMMU settings; in a virtual "
+        "machine, at how the GPUs are passed through",
+    ),
+    Rule(
+        "no_gpudirect", _around_gpus(_no_gpudirect), 0.0,
+        "Network adapters cannot read the memory of GPUs (GPUDirect RDMA): the module "
+        "nvidia_peermem is not loaded, and the driver has no dma-buf",
+        "Load it, as root: modprobe nvidia_peermem, or install the driver's open kernel modules",
+    ),
+    Rule(
+        "acs", _around_gpus(lambda system: system.redirecting_bridges), 0.0,
+        "{0:.0f} PCIe bridge(s) send data between devices through the processor (ACS)",
+        "Switch ACS off in the BIOS, or with setpci as NCCL's documentation describes it under "
+        "PCI Access Control Services. A virtual machine may need it",
+    ),
+    Rule(
+        "small_shm", _around_gpus(
+            lambda system: SHM_BYTES / system.shm_bytes if system.shm_bytes else None
+        ), 1.0,
+        "/dev/shm has only {1}, in which NCCL makes a buffer for each connection",
+        "Enlarge it: docker run --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir of "
+        "medium Memory at /dev/shm",
+        _shm_size,
+    ),
+    Rule(
+        "memlock", _around_gpus(
+            lambda system: float(bool(system.hcas) and system.memlock_bytes is not None)
+        ), 0.0,
+        "This process may lock only {1} of memory, which RDMA has to",
+        "Lift the limit: docker run --ulimit memlock=-1, memlock unlimited in "
+        "/etc/security/limits.conf, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+        _locked_limit,
     ),
 )  # fmt: skip

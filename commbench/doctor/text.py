@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.findings import STILL_QUIET, make_findings
@@ -10,6 +10,7 @@ from commbench.doctor.host_bandwidth import HostBandwidth
 from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import SMALL
 from commbench.doctor.modes_text import describe_modes, modes_text
+from commbench.host.gpu_system import Hca
 from commbench.host.gpus import Gpu
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, style, table
@@ -20,7 +21,7 @@ def doctor_text(report: DoctorReport) -> str:
     """Everything that is known about the host."""
     parts = []
     if report.facts:
-        parts.append(_facts_text(report.facts, report.gpus))
+        parts.append(_facts_text(report.facts, report))
     if report.ceilings:
         parts.append(_ceilings_text(report, report.ceilings))
     if report.trials:
@@ -89,10 +90,13 @@ def _line(text: str, indent: str = "") -> str:
     return fill(text, indent, f"{indent}  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _facts_text(facts: HostFacts, gpus: Sequence[Gpu]) -> str:
+def _facts_text(facts: HostFacts, report: DoctorReport) -> str:
     """The facts of the host, one per line; those that are not known are left out."""
     lines = [(name, describe(facts)) for name, describe in _FACTS]
-    lines += [(f"GPU {gpu.address}", _gpu(gpu)) for gpu in gpus]
+    lines += [(f"GPU {gpu.address}", _gpu(gpu)) for gpu in report.gpus]
+    if system := report.gpu_system:
+        lines += [("GPU driver", system.driver or ""), ("GPU links", "; ".join(system.links))]
+        lines += [(f"HCA {hca.name}", _hca(hca)) for hca in system.hcas]
     known = [(name, text) for name, text in lines if text]
     widest = max(len(name) for name, _ in known)
     return "\n".join(
@@ -178,10 +182,20 @@ _FACTS: tuple[tuple[str, Callable[[HostFacts], str]], ...] = (
 
 
 def _gpu(gpu: Gpu) -> str:
+    switches = (("ECC", gpu.ecc), ("MIG", gpu.mig), ("persistence mode", gpu.persistence))
     lanes = f"x{gpu.link_width} of x{gpu.most_width}" if gpu.link_width and gpu.most_width else ""
     return _join(
         gpu.name,
         f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "",
         " ".join(filter(None, (gpu.link_speed, lanes))),
         f"{gpu.near_cores} nearby cores may be used" if gpu.near_cores is not None else "",
+        f"{gpu.clock_mhz} of {gpu.most_clock_mhz} MHz now" if gpu.clock_mhz else "",
+        f"power cap {gpu.power_cap_w:.0f} W" if gpu.power_cap_w else "",
+        *(f"{name} {'on' if is_on else 'off'}" for name, is_on in switches if is_on is not None),
+        f"{gpu.nvlinks} NVLinks" if gpu.nvlinks is not None else "",
     )
+
+
+def _hca(hca: Hca) -> str:
+    node = "" if hca.numa_node is None else f"NUMA node {hca.numa_node}"
+    return _join(hca.link_layer, hca.rate, hca.state.lower(), hca.address, node)

@@ -1,14 +1,14 @@
-"""The GPUs of the host as the PCI bus shows them, also those that this process may not use. Wakes
-and uses none."""
+"""The GPUs of the host, also those that this process may not use: as the PCI bus shows them, and
+what NVIDIA's management library adds where nvidia-ml-py is installed. Wakes and uses none."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from commbench.host import procfs
+from commbench.host import nvml, procfs
 
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
@@ -17,7 +17,7 @@ which AMD's Instinct MI200 and MI300 are."""
 
 
 class Gpu(NamedTuple):
-    """A GPU as the PCI bus shows it."""
+    """A GPU. What follows `most_link_speed` is known of NVIDIA's with nvidia-ml-py."""
 
     address: str
     name: str
@@ -29,12 +29,76 @@ class Gpu(NamedTuple):
     link_speed: str | None
     near_cores: int | None
     """How many of the usable cores are on the GPU's NUMA node."""
+    most_link_speed: str | None = None
+    uuid: str | None = None
+    power_cap_w: float | None = None
+    default_power_cap_w: float | None = None
+    ecc: bool | None = None
+    """Whether its memory corrects errors."""
+    ecc_errors: int | None = None
+    """Errors since the driver was loaded that could not be corrected."""
+    mig: bool | None = None
+    """Whether it can be divided into parts (MIG)."""
+    persistence: bool | None = None
+    """Whether the driver keeps it initialised while nobody uses it."""
+    clock_mhz: int | None = None
+    """Its SM clock now."""
+    most_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    nvlinks: int | None = None
+    """NVLinks that are active."""
+    nvlink_peers: tuple[str, ...] = ()
+    """What each active NVLink leads to: the address of a GPU, or `switch`."""
+    unreachable: tuple[str, ...] = ()
+    """The addresses of the GPUs whose memory it cannot read directly."""
 
 
 def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...]:
-    """The GPUs that have a driver, in the order of their addresses."""
+    """The GPUs that have a driver, in the order of their addresses. NVML knows those of this host
+    only, so it is not asked about another `host`."""
     devices = sorted((host / "sys/bus/pci/devices").glob("*"))
-    return tuple(_read_gpu(device, usable, host) for device in devices if _is_gpu(device))
+    found = tuple(_read_gpu(device, usable, host) for device in devices if _is_gpu(device))
+    if host != procfs.HOST:
+        return found
+    known = {gpu.address: nvml.find_gpu(gpu.address) for gpu in found}
+    return add_nvml(found, {address: gpu for address, gpu in known.items() if gpu})
+
+
+def add_nvml(gpus: Sequence[Gpu], known: Mapping[str, nvml.NvmlGpu]) -> tuple[Gpu, ...]:
+    """The GPUs with what NVML knows of those that are in `known`, by their addresses."""
+    return tuple(
+        gpu._replace(**_nvml_facts(gpu.address, known)) if gpu.address in known else gpu
+        for gpu in gpus
+    )
+
+
+def _nvml_facts(address: str, known: Mapping[str, nvml.NvmlGpu]) -> dict[str, Any]:
+    """The fields of a Gpu that NVML knows."""
+    own = known[address]
+    state = own.read_state()
+    cap_mw = own.ask("nvmlDeviceGetEnforcedPowerLimit")
+    default_cap_mw = own.ask("nvmlDeviceGetPowerManagementDefaultLimit")
+    ecc, mig = own.ask("nvmlDeviceGetEccMode"), own.ask("nvmlDeviceGetMigMode")
+    persistence = own.ask("nvmlDeviceGetPersistenceMode")
+    links = own.read_nvlinks()
+    others = {other: gpu for other, gpu in known.items() if other != address}
+    return {
+        "uuid": own.ask("nvmlDeviceGetUUID"),
+        "power_cap_w": cap_mw / 1000 if cap_mw else None,
+        "default_power_cap_w": default_cap_mw / 1000 if default_cap_mw else None,
+        "ecc": bool(ecc[0]) if ecc else None,
+        "ecc_errors": own.count_uncorrected_errors(),
+        "mig": bool(mig[0]) if mig else None,
+        "persistence": None if persistence is None else bool(persistence),
+        "clock_mhz": state.clock_mhz,
+        "most_clock_mhz": own.read_most_clock_mhz(),
+        "temperature_c": state.temperature_c,
+        "throttle_reasons": state.throttle_reasons,
+        "nvlinks": None if links is None else len(links),
+        "nvlink_peers": tuple(links or ()),
+        "unreachable": tuple(o for o, gpu in others.items() if own.can_read(gpu) is False),
+    }
 
 
 def _is_gpu(device: Path) -> bool:
@@ -57,6 +121,7 @@ def _read_gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
         most_width=procfs.read_number(device / "max_link_width") or None,
         link_speed=procfs.read_text(device / "current_link_speed"),
         near_cores=len(set(procfs.parse_cores(near)) & set(usable)) if near else None,
+        most_link_speed=procfs.read_text(device / "max_link_speed"),
     )
 
 

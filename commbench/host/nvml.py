@@ -18,6 +18,11 @@ THROTTLE_REASONS = {
 }
 """The bits of nvmlClocksEventReasons that mean a clock below the usual one, in NVML's order. Not
 among them: an idle GPU, and clocks that a person has set."""
+MOST_NVLINKS = 36
+"""Links of a GPU that are asked for: NVML_NVLINK_MAX_LINKS of nvml.h of CUDA 13."""
+SWITCH = "switch"
+P2P_READ = 0
+"""NVML_P2P_CAPS_INDEX_READ of nvml.h; in the package it is a tuple by mistake."""
 REASON_FUNCTIONS = (
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
@@ -65,6 +70,51 @@ class NvmlGpu:
             temperature_c=temperature,
             throttle_reasons=describe_reasons(bits),
         )
+
+    def read_most_clock_mhz(self) -> int | None:
+        """The highest clock of its streaming multiprocessors."""
+        clock: int | None = self.ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
+        return clock
+
+    def count_uncorrected_errors(self) -> int | None:
+        """Errors of its memories since the driver was loaded that could not be corrected."""
+        kind, since = self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, self._nvml.NVML_VOLATILE_ECC
+        errors: int | None = self.ask("nvmlDeviceGetTotalEccErrors", kind, since)
+        return errors
+
+    def read_nvlinks(self) -> list[str] | None:
+        """What each active NVLink leads to: the address of a GPU, or `switch`; None where the GPU
+        has no NVLinks."""
+        states = [self.ask("nvmlDeviceGetNvLinkState", link) for link in range(MOST_NVLINKS)]
+        if all(state is None for state in states):
+            return None
+        return [self._peer(link) for link, state in enumerate(states) if state]
+
+    def _peer(self, link: int) -> str:
+        kind = self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", link)
+        if kind == self._nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            return SWITCH
+        remote = self.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
+        return short_address(remote.busId) if remote else ""
+
+    def can_read(self, other: NvmlGpu) -> bool | None:
+        """Whether it can read the memory of another GPU directly (P2P)."""
+        status = self.ask("nvmlDeviceGetP2PStatus", other._handle, P2P_READ)
+        return None if status is None else status == self._nvml.NVML_P2P_STATUS_OK
+
+
+def short_address(bus_id: str | bytes) -> str:
+    """NVML's `00000000:1B:00.0` as Linux writes it: `0000:1b:00.0`."""
+    text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def read_driver() -> str | None:
+    """The version of NVIDIA's driver."""
+    nvml = load()
+    version: str | None = call(nvml, "nvmlSystemGetDriverVersion") if nvml else None
+    return version
 
 
 def call(nvml: Any, function: str, *arguments: Any) -> Any:

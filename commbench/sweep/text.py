@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow
 from commbench.compare.ratio import MedianCI, time_ratio
-from commbench.output.paragraphs import list_some, wrapped
+from commbench.output.paragraphs import line_width, list_some, wrapped
 from commbench.output.table import BOLD, clean, style, table, width
 from commbench.report.run_notes import MOST_WARNINGS, warnings_text
 from commbench.sweep.nccl_tuning import find_selection
@@ -21,8 +21,8 @@ from commbench.units import format_bytes, format_time
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
 
-TABLE_WIDTH = 80
-"""The layout of the table is the first that is not wider."""
+WIDEST_TABLE = 100
+"""The layout of the table is the first that is not wider than this, nor than a line of text."""
 ENOUGH_ROUNDS = 3
 MOST_NAMED = 3
 MOST_RANKED = 12
@@ -92,7 +92,7 @@ def _table(result: SweepResult) -> list[str]:
     lines: list[str] = []
     for layout in layouts if result.points else ():
         lines = layout(result)
-        if max(map(width, lines)) <= TABLE_WIDTH:
+        if max(map(width, lines)) <= min(line_width(), WIDEST_TABLE):
             break
     return lines
 

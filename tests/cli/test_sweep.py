@@ -70,7 +70,7 @@ def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[End
     cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
     ended = commbench("sweep", "--resume", "swept")
     assert ended.code == 0, ended.err
-    assert ended.err.startswith("2 settings x 2 rounds = 4 runs, 2 of them before; in swept\n")
+    assert ended.err.startswith("2 settings x 2 rounds = 4 runs, 2 of them done before; in swept\n")
     assert (tmp_path / "swept" / "cpu-mode=plain" / "round-2" / "run.jsonl").exists()
     assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
 

@@ -13,9 +13,14 @@ from commbench.doctor.checkup import DoctorOptions, OtherLoad
 from commbench.doctor.findings import FINDINGS, make_findings
 from commbench.doctor.sample_range import make_range
 from commbench.errors import Interrupted
+from commbench.host.gpu_system import GpuSystem, Hca
 from commbench.host.gpus import Gpu
 
 GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
+AROUND = GpuSystem(
+    hcas=(Hca("mlx5_0:1", "0000:02:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0),),
+    gpudirect=True, redirecting_bridges=0, shm_bytes=16 << 30,
+)  # fmt: skip
 LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
 NO_GAIN = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (101e-6, 103e-6, 109e-6)}
 
@@ -57,6 +62,18 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
     "narrow_gpu": [{"gpus": (GPU, GPU._replace(link_width=8))}],
     "far_gpu": [{"gpus": (GPU._replace(near_cores=0),)}],
 }
+HOSTS |= {
+    "gpu_persistence": [{"gpus": (GPU._replace(persistence=False),)}],
+    "gpu_throttled": [{"gpus": (GPU, GPU._replace(throttle_reasons=("power cap",)))}],
+    "low_power_cap": [{"gpus": (GPU._replace(power_cap_w=500.0, default_power_cap_w=700.0),)}],
+    "gpu_ecc_errors": [{"gpus": (GPU._replace(ecc_errors=2),)}],
+    "nvlink_down": [{"gpus": (GPU._replace(nvlinks=18), GPU._replace(nvlinks=17))}],
+    "no_p2p": [{"gpus": (GPU._replace(unreachable=("0000:02:00.0",)), GPU)}],
+    "no_gpudirect": [{"gpus": (GPU,), "gpu_system": AROUND._replace(gpudirect=False)}],
+    "acs": [{"gpus": (GPU,), "gpu_system": AROUND._replace(redirecting_bridges=4)}],
+    "small_shm": [{"gpus": (GPU,), "gpu_system": AROUND._replace(shm_bytes=64 << 20)}],
+    "memlock": [{"gpus": (GPU,), "gpu_system": AROUND._replace(memlock_bytes=64 << 10)}],
+}
 CASES = [(name, host) for name, hosts in HOSTS.items() for host in hosts]
 
 
@@ -79,6 +96,9 @@ def test_every_finding_has_a_host() -> None:
     [
         {},
         {"gpus": (GPU, GPU._replace(link_width=None, most_width=None, near_cores=None))},
+        {"gpus": (GPU,), "gpu_system": AROUND},
+        {"gpus": (GPU,), "gpu_system": GpuSystem(gpudirect=False, memlock_bytes=1 << 16)},
+        {"gpus": (GPU._replace(power_cap_w=700.0, default_power_cap_w=700.0, persistence=True),)},
         {"facts": facts(governors=("powersave",), frequency_driver="intel_pstate")},
         {"facts": facts(clock_source=None, clock_read_s=None, busy_share=None, stolen_share=None)},
         {"facts": facts(cpu_limit=2.0)},

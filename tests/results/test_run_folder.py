@@ -139,6 +139,7 @@ def test_a_file_without_a_label_goes_by_its_name(tmp_path: Path) -> None:
 
 
 TIME = list(COLUMNS).index("time_us")
+P5 = list(COLUMNS).index("time_p5_us")
 
 
 def broken(lines: list[str], number: int, column: int, value: str) -> list[str]:
@@ -156,7 +157,9 @@ def broken(lines: list[str], number: int, column: int, value: str) -> list[str]:
         (lambda lines: broken(lines, 3, TIME, "-4"), 3, "time_us is '-4'"),
         (lambda lines: broken(lines, 3, TIME, "1e999"), 3, "time_us is '1e999'"),
         (lambda lines: broken(lines, 3, TIME, "1_0"), 3, "time_us is '1_0'"),
-        (lambda lines: broken(lines, 4, TIME, "1"), 4, "time_us 1 lies outside its interval"),
+        (lambda lines: broken(lines, 4, TIME, "1"), 4, "time_us 1 is outside its interval"),
+        (lambda lines: broken(broken(lines, 4, P5, "5"), 4, P5 + 2, "4"), 4,
+         "time_p5_us 5 is outside its interval"),
         (lambda lines: broken(lines, 2, list(COLUMNS).index("size_bytes"), "1.5"), 2,
          "size_bytes is '1.5'"),
         (lambda lines: broken(lines, 2, list(COLUMNS).index("size_bytes"), ""), 2,

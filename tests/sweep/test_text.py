@@ -4,13 +4,19 @@ import re
 from pathlib import Path
 
 import pytest
-from synthetic_sweep import synthetic_sweep
+from synthetic_sweep import SIZES, synthetic_sweep
 
 from commbench.sweep.result import load_sweep
 from commbench.sweep.sentences import kind_sentences
+from commbench.sweep.session import export_tuner
 from commbench.sweep.text import sweep_text
 
 KIND = "all_reduce float32 sum in_place"
+
+
+@pytest.fixture(autouse=True)
+def _narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def lines_of(folder: Path) -> list[str]:
@@ -107,6 +113,15 @@ def test_several_variables_fold_to_the_fastest_setting_and_the_file_has_all(tmp_
     assert others[-1].endswith("the other 9 settings lie between these two.")
 
 
+def test_a_wide_terminal_shows_more_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, ["OMP_NUM_THREADS=1,2,3,4,5,6"], [])
+    assert "sweep.csv has the times" in " ".join(sweep_text(load_sweep(tmp_path)).split())
+    monkeypatch.setenv("COLUMNS", "100")
+    assert [row.count("us") + row.count("ms") for row in table_of(tmp_path)] == [6] * 4
+
+
 def test_operations_share_a_table_and_have_a_sentence_each(tmp_path: Path) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, operations=["broadcast", "barrier"])
     lines, sentences = lines_of(tmp_path), kind_sentences(load_sweep(tmp_path))
@@ -144,3 +159,25 @@ def test_the_winner_of_each_size_is_data(tmp_path: Path) -> None:
     ]
     assert [len(w.tied) for w in winners] == [1, 1, 0, 0]
     assert {w.best for w in winners[2:]} == {"cpu-mode=quiet"}
+
+
+def test_what_nccl_selected_under_the_fastest_setting_is_a_column_and_an_export(
+    tmp_path: Path,
+) -> None:
+    settings = synthetic_sweep(
+        tmp_path, lambda setting, size: 1.5 if (setting == 0) == (size < 1 << 17) else 1.0,
+        ["NCCL_ALGO=RING,TREE"], [], backend="nccl",
+    )  # fmt: skip
+    for setting, algorithm, channels in zip(settings, ("RING", "TREE"), (23, 1), strict=True):
+        lines = [
+            f"h:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {algorithm} proto LL "
+            f"channel{{Lo..Hi}}={{0..{channels}}}\n"
+            for size in SIZES
+        ]
+        (tmp_path / setting.slug / "nccl.h.1.log").write_text("".join(lines))
+    rows = table_of(tmp_path)
+    assert [row[-3:] for row in rows] == [["TREE", "LL", "x2"]] * 2 + [["RING", "LL", "x24"]] * 2
+    assert export_tuner(load_sweep(tmp_path)).read_text().splitlines() == [
+        "allreduce,0,262143,tree,ll,2,1,2,-1,-1",
+        "allreduce,262144,9223372036854775807,ring,ll,24,1,2,-1,-1",
+    ]

@@ -1,0 +1,260 @@
+"""What a host offers to communication between GPUs: their links, network adapters (HCAs), and the
+settings of the kernel that decide whether data takes a short way."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from commbench.host import nvml, procfs
+from commbench.host.gpus import Gpu, read_gpus
+
+MOMENTARY = (
+    "near_cores", "link_speed", "ecc_errors", "clock_mhz", "temperature_c", "throttle_reasons",
+    "nvlink_peers",
+)  # fmt: skip
+"""Fields of a Gpu that are not recorded with a run: they change, or depend on the process."""
+ACS_CAPABILITY = 0x000D
+ACS_REDIRECTS = 0x000C
+"""Bits of the ACS control register: redirect requests, and completions, to the root complex."""
+BRIDGE_CLASS = "0x0604"
+
+
+class Hca(NamedTuple):
+    """A port of a network adapter that can do RDMA."""
+
+    name: str
+    """Such as `mlx5_0:1`, as NCCL_IB_HCA takes it."""
+    address: str
+    rate: str = ""
+    """Such as `400 Gb/sec (4X NDR)`."""
+    state: str = ""
+    """Such as `ACTIVE`."""
+    link_layer: str = ""
+    """`InfiniBand` or `Ethernet`."""
+    numa_node: int | None = None
+
+
+class GpuSystem(NamedTuple):
+    """The host around its GPUs; None is unknown."""
+
+    driver: str | None = None
+    """The version of NVIDIA's driver."""
+    links: tuple[str, ...] = ()
+    """The link matrix: for each GPU a line with its link to each GPU and HCA, as `nvidia-smi topo
+    -m` names them; see link_name."""
+    hcas: tuple[Hca, ...] = ()
+    gpudirect: bool | None = None
+    """Whether an HCA can read and write the memory of NVIDIA's GPUs: by the module nvidia_peermem,
+    or by dma-buf, which the driver's open kernel modules have."""
+    redirecting_bridges: int | None = None
+    """PCIe bridges whose access control (ACS) sends data between devices through the processor."""
+    shm_bytes: int | None = None
+    """Size of /dev/shm."""
+    memlock_bytes: int | None = None
+    """Memory that this process may lock; None: no limit."""
+
+
+def read_gpu_system(gpus: Sequence[Gpu], host: Path = procfs.HOST) -> GpuSystem:
+    """What is known of the host around these GPUs."""
+    hcas = read_hcas(host)
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return GpuSystem(
+        driver=_read_driver(host),
+        links=make_link_matrix(gpus, hcas, host),
+        hcas=hcas,
+        gpudirect=_read_gpudirect(host) if any("NVIDIA" in gpu.name for gpu in gpus) else None,
+        redirecting_bridges=count_redirecting_bridges(host),
+        shm_bytes=_read_size(host / "dev/shm"),
+        memlock_bytes=None if limit == resource.RLIM_INFINITY else limit,
+    )
+
+
+def read_hcas(host: Path = procfs.HOST) -> tuple[Hca, ...]:
+    """The ports of the adapters in /sys/class/infiniband, by name."""
+    ports = sorted((host / "sys/class/infiniband").glob("*/ports/*"))
+    return tuple(_read_hca(port) for port in ports)
+
+
+def _read_hca(port: Path) -> Hca:
+    adapter = port.parents[1]
+    node = procfs.read_number(adapter / "device/numa_node")
+    return Hca(
+        name=f"{adapter.name}:{port.name}",
+        address=(adapter / "device").resolve().name,
+        rate=procfs.read_text(port / "rate") or "",
+        state=(procfs.read_text(port / "state") or "").partition(":")[2].strip(),
+        link_layer=procfs.read_text(port / "link_layer") or "",
+        numa_node=node if node is not None and node >= 0 else None,
+    )
+
+
+def make_link_matrix(
+    gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path = procfs.HOST
+) -> tuple[str, ...]:
+    """For each GPU `ADDRESS: LINK LINK ...`: to each GPU in turn, then to each HCA."""
+    if len(gpus) + len(hcas) < 2:
+        return ()
+    lines = []
+    for gpu in gpus:
+        links = [link_name(gpu, other, host) for other in gpus]
+        nodes = [(hca.address, hca.numa_node) for hca in hcas]
+        links += [pci_link((gpu.address, gpu.numa_node), node, host) for node in nodes]
+        lines.append(f"{gpu.address}: {' '.join(links)}")
+    return tuple(lines)
+
+
+def link_name(gpu: Gpu, other: Gpu, host: Path = procfs.HOST) -> str:
+    """The link between two GPUs: `X` to itself, `NV` and the number of NVLinks, also through
+    switches; otherwise that of pci_link."""
+    if gpu.address == other.address:
+        return "X"
+    through = min(peers.nvlink_peers.count(nvml.SWITCH) for peers in (gpu, other))
+    if number := gpu.nvlink_peers.count(other.address) + through:
+        return f"NV{number}"
+    own, theirs = ((found.address, found.numa_node) for found in (gpu, other))
+    return pci_link(own, theirs, host)
+
+
+def pci_link(
+    device: tuple[str, int | None], other: tuple[str, int | None], host: Path = procfs.HOST
+) -> str:
+    """The way between two devices, each an address and a NUMA node, in the words of `nvidia-smi
+    topo -m`: PIX (one PCIe switch), PXB (several), PHB (the host bridge), NODE (host bridges of one
+    NUMA node), SYS (between NUMA nodes); `?` where the kernel does not show it."""
+    paths = [_pci_path(address, host) for address, _ in (device, other)]
+    if not all(paths):
+        return "?"
+    shared = [a for a, b in zip(*paths, strict=False) if a == b]  # a tree: only the first can be
+    if not shared:
+        return "NODE" if device[1] is not None and device[1] == other[1] else "SYS"
+    if len(shared) == 1:
+        return "PHB"
+    return "PIX" if all(len(path) - len(shared) <= 2 for path in paths) else "PXB"
+
+
+def _pci_path(address: str, host: Path) -> list[str]:
+    """The root complex, the bridges and the device itself: `pci0000:00`, `0000:00:01.0`, ..."""
+    parts = (host / "sys/bus/pci/devices" / address).resolve().parts
+    roots = [i for i, part in enumerate(parts) if re.fullmatch(r"pci[0-9a-f]{4}:[0-9a-f]{2}", part)]
+    return list(parts[roots[0] :]) if roots else []
+
+
+def count_redirecting_bridges(host: Path = procfs.HOST) -> int | None:
+    """PCIe bridges with ACS redirects; None where this user may not read their configuration."""
+    known = []
+    for device in (host / "sys/bus/pci/devices").glob("*"):
+        if (procfs.read_text(device / "class") or "").startswith(BRIDGE_CLASS):
+            try:
+                control = acs_control((device / "config").read_bytes())
+            except OSError:
+                control = None
+            known += [] if control is None else [control]
+    return sum(bool(control & ACS_REDIRECTS) for control in known) if known else None
+
+
+def acs_control(config: bytes) -> int | None:
+    """The ACS control register in the configuration space of a PCIe device, 0 where it has none;
+    None where only the first part can be read, as by a user without privilege (PCI Express Base
+    Specification 7.7.8: capability 0x000d, the control register 6 bytes into it)."""
+    if len(config) < 0x104:
+        return None
+    offset, seen = 0x100, set()
+    while offset and offset not in seen and offset + 8 <= len(config):
+        seen.add(offset)
+        header = int.from_bytes(config[offset : offset + 4], "little")
+        if header & 0xFFFF == ACS_CAPABILITY:
+            return int.from_bytes(config[offset + 6 : offset + 8], "little")
+        offset = header >> 20
+    return 0
+
+
+def _read_driver(host: Path) -> str | None:
+    """The version of NVIDIA's driver as the kernel shows it."""
+    text = procfs.read_text(host / "proc/driver/nvidia/version") or ""
+    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return found[1] if found else nvml.read_driver() if host == procfs.HOST else None
+
+
+def _read_gpudirect(host: Path) -> bool:
+    if any((host / "sys/module" / name).exists() for name in ("nvidia_peermem", "nv_peer_mem")):
+        return True
+    return "Open Kernel Module" in (procfs.read_text(host / "proc/driver/nvidia/version") or "")
+
+
+def _read_size(folder: Path) -> int | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize
+
+
+def gpu_facts(usable: Sequence[int], host: Path = procfs.HOST) -> dict[str, Any]:
+    """What is recorded of the GPUs and HCAs of this host with a run: `gpu_driver`, `gpus`,
+    `gpu_links` and `hcas`; without those that there are none of."""
+    gpus = read_gpus(usable, host)
+    system = read_gpu_system(gpus, host)
+    known = {
+        "gpu_driver": system.driver,
+        "gpus": [_known(gpu._asdict()) for gpu in gpus],
+        "gpu_links": list(system.links),
+        "hcas": [_known(hca._asdict()) for hca in system.hcas],
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record that are known and last, with lists for tuples, as JSON has them."""
+    kept = {name: value for name, value in fields.items() if name not in MOMENTARY}
+    lists = {n: list(v) if isinstance(v, tuple) else v for n, v in kept.items()}
+    return {name: value for name, value in lists.items() if value not in (None, "", [])}
+
+
+IDENTITIES = ("address", "uuid", "name", "unreachable", "numa_node")
+UNITS = {"_w": " W", "_mhz": " MHz"}
+
+
+def _without(name: str, ends: Iterable[str]) -> str:
+    """A name without its unit."""
+    return next((name.removesuffix(end) for end in ends if name.endswith(end)), name)
+
+
+def describe_gpu_facts(facts: dict[str, Any]) -> dict[str, str]:
+    """What gpu_facts recorded as texts of a line, equal GPUs together and without what identifies
+    one; whatever has another form, as damaged files may, is shown as it is."""
+    texts = {"gpu_driver": str(facts.get("gpu_driver") or "")}
+    for name in ("gpus", "hcas"):
+        found = facts.get(name)
+        items = found if isinstance(found, list) else []
+        described = Counter(_describe(item) for item in items)
+        texts[name] = "; ".join(f"{n} x {text}" if n > 1 else text for text, n in described.items())
+    links = facts.get("gpu_links")
+    lines = [str(line).partition(": ")[2] for line in links] if isinstance(links, list) else []
+    kinds = Counter(word for line in lines for word in line.split() if word != "X")
+    if len(lines) == 1 or len(kinds) > 1:
+        texts["gpu_links"] = "; ".join(lines)
+    else:
+        texts["gpu_links"] = f"{next(iter(kinds))} between all" if kinds else ""
+    return {name: text for name, text in texts.items() if text}
+
+
+def _describe(item: Any) -> str:
+    """A GPU or an HCA in a few words."""
+    if not isinstance(item, dict):
+        return str(item)
+    switches = {True: "on", False: "off"}
+    words = []
+    for name, value in item.items():
+        if name in IDENTITIES:
+            continue
+        unit = next((text for end, text in UNITS.items() if name.endswith(end)), "")
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        text = switches[value] if isinstance(value, bool) else text
+        words.append(f"{_without(name, UNITS).replace('_', ' ')} {text}{unit}")
+    return ", ".join([str(item.get("name", "")), *words])
