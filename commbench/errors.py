@@ -207,5 +207,5 @@ def value_error(field: str, trouble: str, hint: str) -> UsageError:
 
 
 def _words(field: str) -> str:
-    """The name of a field as it stands in a sentence: `timeout_s` is `timeout`."""
+    """The name of a field as it is written in a sentence: `timeout_s` is `timeout`."""
     return field.removesuffix("_s").replace("_", " ")

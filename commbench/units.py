@@ -1,4 +1,4 @@
-"""Reading and writing bytes, seconds and GB/s. The constant 1e9 stands here and nowhere else.
+"""Reading and writing bytes, seconds and GB/s. The constant 1e9 is in this file only.
 
 Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), as in nccl-tests.
 """
@@ -139,6 +139,11 @@ def _refuse_too_many(number: int) -> None:
         raise UsageError(
             f"these are more than {MOST_SIZES} sizes", "use a larger step, such as :x2"
         )
+
+
+def format_count(number: int, noun: str) -> str:
+    """A number with its noun: `1 rank`, `2 ranks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def format_size(size_bytes: int) -> str:

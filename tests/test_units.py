@@ -17,6 +17,7 @@ from commbench.units import (
     MOST_SIZES,
     choose_decimals,
     format_bytes,
+    format_count,
     format_GBps,
     format_memory,
     format_percent,
@@ -503,4 +504,10 @@ def test_a_rounded_size_has_two_or_three_digits() -> None:
     sizes = (12, 1024, 8704, 276_480, 1.5 * 2**20, 3.04 * 2**30)
     assert [units.format_about(size) for size in sizes] == [
         "12 B", "1.0 KiB", "8.5 KiB", "270 KiB", "1.5 MiB", "3.0 GiB"
+    ]  # fmt: skip
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    assert [format_count(number, "round") for number in (0, 1, 2)] == [
+        "0 rounds", "1 round", "2 rounds",
     ]  # fmt: skip

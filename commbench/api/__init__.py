@@ -25,6 +25,7 @@ from commbench.api.runs import (
     load,
     plot,
 )
+from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.api.measuring import measure, plan_options, run, run_options
@@ -121,7 +122,8 @@ def smoke(
     given = {"backend": backend, "device": device, "timeout": timeout}
     with restored_process_state():
         plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
-        notify(f"{plan.world_size} {plan.backend} ranks on {plan.device} ({target.why})")
+        ranks = format_count(plan.world_size, f"{plan.backend} rank")
+        notify(f"{ranks} on {plan.device} ({target.why})")
         return run_smoke(plan)
 
 

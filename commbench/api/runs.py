@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from commbench.errors import UsageError
 from commbench.results import schema
+from commbench.units import format_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -63,7 +64,8 @@ class Run(schema.Run):
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<commbench.Run {self.name!r}, {len(self.measurements)} rows, {self.path}>"
+        rows = format_count(len(self.measurements), "row")
+        return f"<commbench.Run {self.name!r}, {rows}, {self.path}>"
 
 
 def ignore(line: str) -> None:

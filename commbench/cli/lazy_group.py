@@ -30,7 +30,7 @@ COMMAND_GROUPS = {
         "import": "Make a run folder of another tool's results.",
     },
     "Compare and judge": {
-        "compare": "Say which of several runs is faster, by how much, and how sure that is.",
+        "compare": "Say which of several runs is faster, and how sure that is.",
         "check": "Check a run against limits or an earlier run, for CI.",
     },
     "Look up": {

@@ -10,7 +10,9 @@ from typer import Option
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 
 Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
-Peak = Annotated[str | None, Option("--peak", metavar="SPEED", help=PEAK_HELP)]
+Peak = Annotated[
+    str | None, Option("--peak", metavar="SPEED", help=f"{PEAK_HELP}  [default: that of the run]")
+]
 _FOREIGN = "Files of other tools"
 RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
 Ranks = Annotated[

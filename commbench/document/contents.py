@@ -158,10 +158,15 @@ def run_contents(loaded: LoadedRun) -> Contents:
 
 
 def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
-    filled = fill_columns(columns, rows)
-    cells = list(zip(*(cells for _, cells in filled), strict=True))
-    notes = {row.measurement.status for row in rows} - {OK}
-    return Table(title, [column.heading for column, _ in filled], cells, marked=sorted(notes))
+    """The rows of a kind. What is wrong with a row is beside its size, where nobody misses it."""
+    filled = [(column.heading, cells) for column, cells in fill_columns(columns, rows)]
+    notes: list[str] = []
+    if filled[-1][0] == "":
+        notes = filled.pop()[1]
+        filled.insert(1, ("status", notes))
+    headings, cells = zip(*filled, strict=True)
+    left = ("status",) if notes else ()
+    return Table(title, headings, list(zip(*cells, strict=True)), left, sorted({*notes} - {""}))
 
 
 def _warning_blocks(

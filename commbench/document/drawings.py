@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from commbench.output.plot_style import Picture, render
+from commbench.output.plot_style import FIXED, Picture, render
 from commbench.output.table import clean
 
 _ELEMENTS = {"g", "path", "defs", "clipPath", "use", "rect", "image", "pattern"}
@@ -66,15 +66,17 @@ def _references(drawn: Element) -> set[str]:
     return found
 
 
-def _copy(element: Element, names: dict[str, str]) -> Element | None:
-    """The element with what is known of it; None for one that draws nothing."""
+def _copy(element: Element, names: dict[str, str], is_fixed: bool = False) -> Element | None:
+    """The element with what is known of it; None for one that draws nothing. `is_fixed`: its
+    colours are the same on a dark page."""
+    is_fixed = is_fixed or element.get("id", "").startswith(FIXED)
     tag = str(element.tag).rpartition("}")[2]
     if tag not in _ELEMENTS:
         return None
     copy = Element(tag)
     for name, value in _properties(element):
         if name in _ATTRIBUTES:
-            _set(copy, name, _REFERENCE.sub(lambda m: f"url(#{names[m[1]]})", value))
+            _set(copy, name, _REFERENCE.sub(lambda m: f"url(#{names[m[1]]})", value), is_fixed)
     if (own := element.get("id")) in names:
         copy.set("id", names[own])
     link = element.get(_LINK, "")
@@ -82,7 +84,8 @@ def _copy(element: Element, names: dict[str, str]) -> Element | None:
         copy.set("href", f"#{names[link[1:]]}")
     elif link.startswith("data:image/png;base64,"):
         copy.set("href", link)
-    copy.extend(found for child in element if (found := _copy(child, names)) is not None)
+    copies = (_copy(child, names, is_fixed) for child in element)
+    copy.extend(found for found in copies if found is not None)
     is_empty_group = tag in ("g", "defs") and not len(copy)
     return None if is_empty_group else copy
 
@@ -99,9 +102,9 @@ def _properties(element: Element) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
-def _set(copy: Element, name: str, value: str) -> None:
+def _set(copy: Element, name: str, value: str, is_fixed: bool) -> None:
     """Set an attribute; a colour that must follow light and dark as a class."""
-    if name in ("fill", "stroke") and _COLOUR.fullmatch(value):
+    if name in ("fill", "stroke") and _COLOUR.fullmatch(value) and not is_fixed:
         red, green, blue = _channels(value)
         kind = ""
         if red == green == blue:

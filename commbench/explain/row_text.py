@@ -17,7 +17,7 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
 from commbench.spec.timing_modes import describe_timing
-from commbench.units import format_bytes, format_percent
+from commbench.units import format_bytes, format_count, format_percent
 
 _ROUNDING = 0.005
 """A fraction of a peak up to 1 + this is printed as 100 %."""
@@ -45,7 +45,7 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
     kind = case.title_without("timing")
     what = f"{kind}, {format_bytes(case.size_bytes)}" if case.dtype else kind
     nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
-    count = f"{case.ranks} rank{'s' if case.ranks > 1 else ''}"
+    count = format_count(case.ranks, "rank")
     title = f"{what}, on {count}{nodes}: {operation.summary}"
     parts = [Paragraph("where", [where])] if where else []
     if case.dtype:
@@ -64,7 +64,8 @@ def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
         f"S = {exact(case.size_bytes)} bytes. This is the larger of what one rank sends and what "
         "it receives in a call, as in nccl-tests."
     )
-    elements = f"{exact(case.count)} elements of {case.dtype} (count)"
+    noun = "element" if case.count == 1 else "elements"
+    elements = f"{exact(case.count)} {noun} of {case.dtype} (count)"
     if operation.blocks:
         block = f"S/n = {exact(case.size_bytes)}/{ranks} = {exact(case.block_bytes)} bytes"
         yield f"It consists of n = {ranks} blocks, one per rank. A block has {block}: {elements}."

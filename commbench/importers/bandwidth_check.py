@@ -6,7 +6,7 @@ from commbench.errors import UsageError
 from commbench.importers.base import ImportedRow, RowCollector, join_numbers
 from commbench.importers.cells import is_number
 from commbench.spec.operations import OPERATIONS
-from commbench.units import GB
+from commbench.units import GB, format_count
 
 _COARSEST = 0.02
 """A bandwidth whose last printed digit is a larger fraction of it is too coarse to check by."""
@@ -65,6 +65,6 @@ class BandwidthCheck:
             )
         if self._wrong:
             collector.note(
-                f"in {len(self._wrong)} rows the printed bus bandwidth does not follow from size "
-                f"and time ({rows})"
+                f"in {format_count(len(self._wrong), 'row')} the printed bus bandwidth does not "
+                f"follow from size and time ({rows})"
             )

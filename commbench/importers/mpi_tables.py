@@ -35,7 +35,7 @@ class Format(NamedTuple):
     header: re.Pattern[str]
     """Matches what precedes the columns in their line."""
     title: str
-    """What stands before each table."""
+    """The lines before each table."""
     time_column: str
     """The column with the tool's main time."""
     statistic: str

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
+from commbench.units import format_count
 
 LARGEST_FILE_BYTES = 1 << 28
 
@@ -52,7 +53,7 @@ class SourceText(NamedTuple):
         """The error for a damaged line that follows `sound` rows."""
         return RecordsError(
             f"{self.path}, line {line}, is damaged: {why}",
-            f"{sound} rows before it can be read; repair or remove the line",
+            f"{format_count(sound, 'row')} before it can be read; repair or remove the line",
         )
 
 

@@ -12,6 +12,7 @@ from commbench.errors import UsageError
 from commbench.runner.run_options import RunOptions
 from commbench.spec.backends import BACKENDS
 from commbench.spec.plan import require_ready_case
+from commbench.units import format_count
 from commbench.validation import require_within
 
 _TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -46,9 +47,9 @@ class Job:
     @property
     def summary(self) -> str:
         """One line that describes the job."""
-        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
-        ranks = "1 rank" if self.ranks_per_node == 1 else f"{self.ranks_per_node} ranks"
-        gpus = "1 GPU" if self.gpus_per_node == 1 else f"{self.gpus_per_node or 'no'} GPUs"
+        nodes = format_count(self.nodes, "node")
+        ranks = format_count(self.ranks_per_node, "rank")
+        gpus = format_count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPUs"
         return f"commbench {__version__} measures {self.title} on {nodes}, {ranks} and {gpus} each."
 
 

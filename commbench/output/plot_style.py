@@ -47,7 +47,7 @@ MARGIN = LEFT - EDGE
 """How far text begins to the left of the axes."""
 TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
 """Sizes of text in points."""
-INK, GREY, PALE = "#222222", "#6e6e6e", "#d9d9d9"
+INK, GREY = "#222222", "#6e6e6e"
 
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8700F0", "#693C1E",
@@ -58,6 +58,8 @@ to differ most from them and from each other for normal and for colour-blind eye
 simulation of Machado, Oliveira and Fernandes (IEEE TVCG 15, 2009)."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+FIXED = "fixed"
+"""The gid of a matplotlib artist that keeps its colours where a report is shown on a dark page."""
 MOST_BANDS = 4
 """With more curves in one panel, none has a band."""
 LONGEST_TITLE, LONGEST_TAG = 140, 48
@@ -154,7 +156,8 @@ def styled() -> Iterator[None]:
             "ytick.labelsize": TEXT, "legend.fontsize": TEXT, "axes.edgecolor": GREY,
             "axes.labelcolor": INK, "text.color": INK, "xtick.color": GREY, "ytick.color": GREY,
             "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
-            "axes.spines.right": False, "axes.axisbelow": True, "grid.color": PALE,
+            "axes.spines.right": False, "axes.axisbelow": True, "grid.color": GREY,
+            "grid.alpha": 0.25,
             "grid.linewidth": 0.7, "axes.linewidth": 0.7, "xtick.major.width": 0.7,
             "ytick.major.width": 0.7, "xtick.minor.width": 0.5, "ytick.minor.width": 0.5,
             "hatch.linewidth": 0.6,

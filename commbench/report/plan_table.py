@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, TableColumn, fitting_table, format_facts, style, table
+from commbench.output.paragraphs import fill, list_some, wrapped
+from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -21,11 +21,6 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
     `is_condensed` makes one row of the sizes of each kind, where there are many cases.
     """
     cases = plan.cases()
-    facts = {
-        name: ", ".join(map(str, value)) if isinstance(value, list) else value
-        for name, value in plan.as_json().items()
-        if name != "sizes"
-    }
     kinds: dict[str, list[Case]] = {}
     for case in cases:
         kinds.setdefault(case.title, []).append(case)
@@ -35,13 +30,24 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
     largest = max((_most_bytes(own) for own in ready), default=0)
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
     parts = (
-        format_facts(facts),
+        _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
         f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _facts_text(plan: Plan) -> str:
+    """The fields of the plan that are set, but the sizes: a line for each."""
+    facts = {
+        name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in plan.as_json().items()
+        if name != "sizes" and value not in (None, "")
+    }
+    margin = max(map(len, facts)) + 2
+    return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
 
 
 def not_measured_text(lines: Sequence[str]) -> str:

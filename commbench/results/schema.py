@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from commbench.output.paragraphs import list_some
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 from commbench.spec.plan import Plan
+from commbench.units import format_count
 
 SCHEMA = 2
 
@@ -113,8 +114,7 @@ class RunHeader(NamedTuple):
 
     def describe_ranks(self) -> str:
         """Who measured: `2 gloo ranks on node1 (Intel Xeon), cpu mode quiet`."""
-        ranks = "1 rank" if self.plan.world_size == 1 else f"{self.plan.world_size} ranks"
-        words = ranks.replace(" ", f" {self.plan.backend} ") if self.plan.backend else ranks
+        words = format_count(self.plan.world_size, f"{self.plan.backend} rank".strip())
         devices = list_some(self.devices, 3)
         mode = f", cpu mode {self.plan.cpu_mode}" if self.plan.device == "cpu" else ""
         on = list_some(self.hosts, 3) or "unknown hosts"

@@ -9,6 +9,7 @@ from commbench.errors import CommbenchError, UsageError
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions
 from commbench.spec.plan import Plan
+from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.launch.devices import Target
@@ -53,7 +54,7 @@ class PlannedRun:
         """One line that says what was chosen and why."""
         why = "as in the first part of the run" if self.progress else self.target.why
         line = (
-            f"measuring with {self.plan.world_size} {self.plan.backend} ranks on "
+            f"measuring with {format_count(self.plan.world_size, f'{self.plan.backend} rank')} on "
             f"{self.plan.device}, cpu mode {self.plan.cpu_mode} ({why})"
         )
         if self.target.gpu_shared:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.compare.plot import Line, as_file_name, draw_lines
 from commbench.compare.ratio import MedianCI
 from commbench.output import plot_axes, plot_style
-from commbench.output.plot_style import GREY, INK, Grid, Head, Picture, plain
+from commbench.output.plot_style import FIXED, GREY, INK, Grid, Head, Picture, plain
 from commbench.results.files import unused_path, write_new
 from commbench.sweep.ranking import SweepPoint, rank_settings
 from commbench.sweep.sentences import sentences_by_kind
@@ -30,8 +30,10 @@ MOST_MAPS = 9
 MOST_ROWS, MOST_COLUMNS = 24, 18
 LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
-BEST: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.8, "linestyle": "-"}
-TIED: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.1, "linestyle": (0, (2, 1.5))}
+DARK, LIGHT = "#222222", "#ffffff"
+"""Text on cells."""
+BEST: dict[str, Any] = {"edgecolor": DARK, "linewidth": 1.8, "linestyle": "-"}
+TIED: dict[str, Any] = {"edgecolor": DARK, "linewidth": 1.1, "linestyle": (0, (2, 1.5))}
 
 
 class Cell(NamedTuple):
@@ -234,9 +236,9 @@ def _map_picture(
         widest = max(plot_style.text_width(c, small) for each in maps for c in each.columns)
         below = 0.3 if widest < cell - 0.06 else 0.25 + 0.75 * widest
         every = [each for one in maps for line in one.cells for each in line]
-        legend = [("fastest", {"facecolor": "none", **BEST})]
+        legend = [("fastest", {"facecolor": "none", **BEST, "edgecolor": INK})]
         if any(each.is_tied and not each.is_best for each in every):
-            legend.append(("tied with it", {"facecolor": "none", **TIED}))
+            legend.append(("tied with it", {"facecolor": "none", **TIED, "edgecolor": INK}))
         if any(isnan(each.ratio) for each in every):
             legend.append(("no time", {"facecolor": "white", "edgecolor": GREY, "hatch": "////"}))
         head = Head(title, [plain(note, 600) for note in notes], [legend])
@@ -280,21 +282,21 @@ def _paint_map(axes: Axes, one: Map, highest: float, width: float) -> None:
                 continue
             colour = colours(0.06 + 0.84 * float(norm(cell.ratio)))
             axes.add_patch(
-                Rectangle(at, 1, 1, facecolor=colour, edgecolor="white", linewidth=0.8, gid="cell")
+                Rectangle(at, 1, 1, facecolor=colour, edgecolor="white", linewidth=0.8, gid=FIXED)
             )
             light = 0.2126 * colour[0] + 0.7152 * colour[1] + 0.0722 * colour[2] > 0.5
             text = f"{cell.ratio:.2f}" if cell.ratio < 9.995 else f"{cell.ratio:.3g}"
             axes.text(
                 column + 0.5, row + 0.5, text, ha="center", va="center", size=size,
-                color=INK if light else "white", weight="bold" if cell.is_best else "normal",
+                color=DARK if light else LIGHT, weight="bold" if cell.is_best else "normal",
+                gid=FIXED,
             )  # fmt: skip
             if cell.is_best or cell.is_tied:
                 marked.append((at, BEST if cell.is_best else TIED))
     for (column, row), look in marked:
         axes.add_patch(
-            Rectangle(
-                (column + 0.05, row + 0.07), 0.9, 0.86, facecolor="none", zorder=3, **look
-            )
+            Rectangle((column + 0.05, row + 0.07), 0.9, 0.86, facecolor="none", zorder=3,
+                      gid=FIXED, **look)
         )  # fmt: skip
     axes.set_xlim(0, len(one.columns))
     axes.set_ylim(len(one.rows), 0)

@@ -25,6 +25,7 @@ from commbench.sweep import nccl_tuning, runner
 from commbench.sweep.ranking import varied_fields
 from commbench.sweep.result import SweepResult, make_result, require_correct, write_csv
 from commbench.sweep.settings import MOST_ROUNDS, Setting, require_read
+from commbench.units import format_count
 
 TUNER = "nccl-tuner"
 
@@ -184,7 +185,8 @@ def _run(
     before = len(rounds)
     done = f", {before} of them done before" if before else ""
     listener.status(
-        f"{len(sweep.settings)} settings x {sweep.rounds} rounds = {total} runs{done}; in {folder}"
+        f"{format_count(len(sweep.settings), 'setting')} x {format_count(sweep.rounds, 'round')} = "
+        f"{format_count(total, 'run')}{done}; in {folder}"
     )
     raise_at_signals()
     with _resumable(sweep, folder, rounds, listener):

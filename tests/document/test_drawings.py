@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from commbench.document.drawings import drawing_style, make_svg
-from commbench.output.plot_style import Picture
+from commbench.output.plot_style import FIXED, Picture
 
 SVG_CHARACTERS = 60_000
 
@@ -73,3 +73,12 @@ def test_a_colour_that_is_too_dark_for_a_dark_page_is_lighter_there() -> None:
     assert ".stroke-4b1e00 { stroke: #4b1e00; }" in style
     (lighter,) = re.findall(r"dark\) \{\s.*?stroke: (#\w+);", style, re.DOTALL)
     assert sum(bytes.fromhex(lighter[1:])) > sum(bytes.fromhex("4b1e00"))
+
+
+def test_text_on_a_cell_of_a_heat_map_keeps_its_colour_on_a_dark_page() -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    axes.text(0.2, 0.2, "on a cell", color="#222222", gid=FIXED)
+    kept = make_svg(Picture("map", "t", "d", figure), "p1")
+    assert 'fill="#222222"' in kept
+    assert "fill-222222" not in kept

@@ -108,7 +108,9 @@ def test_a_run_that_was_cut_off_is_told_from_a_complete_one(tmp_path: Path) -> N
 
 def test_wrong_results_are_never_called_correct(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "run", "mine", statuses={1024: "wrong"})
-    verdict = checked(commbench.report(folder)).texts["p"][1]
+    page = checked(commbench.report(folder))
+    assert page.texts["strong"][-1] == "wrong"
+    verdict = page.texts["p"][1]
     assert verdict == "3 of 4 cases were measured, 1 wrong. Some results are wrong."
 
 

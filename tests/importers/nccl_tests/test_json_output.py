@@ -112,7 +112,7 @@ def test_a_damaged_file_is_refused_with_its_line() -> None:
     with pytest.raises(RecordsError) as raised:
         read(text)
     assert f"line {line}, is damaged" in raised.value.message
-    assert "1 rows before it can be read" in raised.value.hint
+    assert "1 row before it can be read" in raised.value.hint
     assert "result 1, is damaged: 3 float32 are not 8 bytes" in refused(
         RecordsError, NEWEST.replace('"count":2,', '"count":3,')
     )

@@ -128,7 +128,7 @@ def test_what_contradicts_the_file_is_refused() -> None:
 
 def test_a_row_whose_bandwidth_does_not_follow_is_noted() -> None:
     (note,) = read(WHOLE.replace("72.34", "92.34")).notes
-    assert note == "in 1 rows the printed bus bandwidth does not follow from size and time (row 7)"
+    assert note == "in 1 row the printed bus bandwidth does not follow from size and time (row 7)"
 
 
 def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:

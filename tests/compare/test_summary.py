@@ -1,0 +1,79 @@
+"""Words of a comparison: rows, differences, and advice that was not followed yet."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import noisy, plan, synthetic_run
+
+from commbench.analysis.load import load
+from commbench.compare import summary
+from commbench.compare.comparison import Comparison, compare
+from commbench.compare.ratio import MedianCI
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (0.0, "1 %"), (0.004, "1 %"), (0.0312, "4 %"), (0.04, "4 %"), (0.12, "12 %"),
+        (0.995, "100 %"), (1.0, "2 times"), (1.23, "2.3 times"), (27.0, "28 times"),
+        (inf, "any factor"),
+    ],
+)  # fmt: skip
+def test_a_difference_is_rounded_up(part: float, text: str) -> None:
+    assert summary.format_part(part) == text
+
+
+def test_the_far_end_is_the_larger_difference_on_either_side() -> None:
+    assert summary.far_end(MedianCI(1.0, 0.98, 1.04)) == pytest.approx(0.04)
+    assert summary.far_end(MedianCI(1.0, 0.8, 1.04)) == pytest.approx(0.25)
+    assert summary.far_end(MedianCI(1.0, 0.0, 1.04)) == inf
+    assert summary.far_end(MedianCI(1.0, None, None)) == inf
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [((0, 0), ""), ((1024, 1024), "1K"), ((1024, 1 << 26), "1K-64M"), ((4, 1000), "4B-1000B")],
+)
+def test_sizes_of_a_range(sizes: tuple[int, int], text: str) -> None:
+    assert summary.format_sizes(*sizes) == text
+
+
+def undecided(tmp_path: Path, launches: int, **options: Any) -> Comparison:
+    """Two runs of one setting whose rows scatter too much for a verdict."""
+    for seed, name in enumerate("ab"):
+        synthetic_run(
+            tmp_path / name,
+            name,
+            lambda case, s=seed: noisy(1e-4, 100 * s + case.index, 0.6),
+            plan(launches=launches, **options),
+            launches=launches,
+        )
+    return compare(load(tmp_path / "a"), load(tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("launches", "options", "advice"),
+    [
+        (1, {}, "`commbench run --launches 6` measures that"),
+        (2, {}, "measure both again with --precision 2% --budget 2"),
+        (2, {"iterations": 20}, "measure both again with --iters 200"),
+        (2, {"precision": 0.02}, "measure on a quieter host (`commbench doctor`), or allow more "
+                                 "(--tolerance)"),
+    ],
+)  # fmt: skip
+def test_advice_names_what_was_not_used_yet(
+    tmp_path: Path, launches: int, options: dict[str, Any], advice: str
+) -> None:
+    found = undecided(tmp_path, launches, **options)
+    assert {pooled.verdict for pooled in found.pooled} == {"undecided"}
+    assert summary.notes(found)[-1].endswith(advice)
+
+
+def test_a_clear_answer_needs_no_advice(tmp_path: Path) -> None:
+    for name in "ab":
+        synthetic_run(tmp_path / name, name, asked=plan(launches=2), launches=2)
+    assert summary.notes(compare(load(tmp_path / "a"), load(tmp_path / "b"))) == []
