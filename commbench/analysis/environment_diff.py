@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
+from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.results.schema import RunHeader
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
@@ -18,7 +19,7 @@ MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 of what is measured."""
 NEEDED_FACTS = (*MUST_MATCH, "backend")
 
-_UNIMPORTANT = ("host", "boot_id", "variables")
+_UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus")
 """Facts of an environment that are compared otherwise, or differ between any two runs."""
 _HOW = ("iterations", "warmup", "precision", "budget_s", "order", "launches", "check")
 """Fields of a plan that say how the run measured."""
@@ -75,12 +76,25 @@ def _column(run: LoadedRun, name: str) -> str:
 def environment_facts(header: RunHeader) -> dict[str, str]:
     """What a header holds about the environment, without the variables; empty where unknown."""
     environment = {k: v for k, v in header.environment.items() if k not in _UNIMPORTANT}
+    environment |= dict.fromkeys(GPU_FACTS, "") | describe_gpu_facts(environment)
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
     facts |= {"commbench": environment.get("commbench") or header.commbench}
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
+    facts |= {f"gpus of {host}": text for host, text in _other_gpus(header).items()}
     return {name: _text(value) for name, value in facts.items()}
+
+
+def _other_gpus(header: RunHeader) -> dict[str, str]:
+    """The GPUs, links and HCAs of hosts that have others than rank 0's host."""
+    found = header.environment.get("other_gpus")
+    others = found.items() if isinstance(found, dict) else ()
+    return {
+        str(host): "; ".join(map(str, facts.values())) or "none"
+        for host, facts in others
+        if isinstance(facts, dict)
+    }
 
 
 def environment_variables(header: RunHeader) -> dict[str, str]:

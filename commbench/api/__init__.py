@@ -131,12 +131,14 @@ def environment() -> dict[str, Any]:
     """What this machine offers: versions, devices, backends, host facts and environment variables,
     without those that may hold secrets."""
     from commbench.host.environment import device_names, gather_facts
+    from commbench.host.gpu_system import describe_gpu_facts
     from commbench.launch.devices import detect_capabilities
 
     devices = detect_capabilities().devices
     gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
     gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
-    return gather_facts() | {"devices": gpus or "no GPU"}
+    facts = gather_facts() | {"devices": gpus or "no GPU"}
+    return facts | describe_gpu_facts(facts)
 
 
 def job_script(

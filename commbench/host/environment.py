@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench import __version__
+from commbench.host.gpu_system import gpu_facts
 from commbench.host.procfs import HOST, read_text
 
 # An allow-list, because the environment holds secrets.
@@ -94,8 +95,9 @@ def device_names(kind: str) -> list[str]:
 
 
 def gather_facts() -> dict[str, Any]:
-    """Everything that is recorded with a run: host, torch and variables."""
-    facts = {**host_facts(), **torch_facts(), "variables": relevant_variables()}
+    """Everything that is recorded with a run: host, GPUs, torch and variables."""
+    gpus = gpu_facts(sorted(os.sched_getaffinity(0)))
+    facts = {**host_facts(), **gpus, **torch_facts(), "variables": relevant_variables()}
     settings = nccl_settings()
     return facts | ({"nccl_conf": settings} if settings else {})
 

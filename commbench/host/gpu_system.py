@@ -216,6 +216,8 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in lists.items() if value not in (None, "", [])}
 
 
+GPU_FACTS = ("gpu_driver", "gpus", "gpu_links", "hcas")
+"""The names of what gpu_facts records."""
 IDENTITIES = ("address", "uuid", "name", "unreachable", "numa_node")
 UNITS = {"_w": " W", "_mhz": " MHz"}
 

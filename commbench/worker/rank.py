@@ -19,6 +19,7 @@ from commbench.host.environment import (
     nccl_settings,
     relevant_variables,
 )
+from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import RankInfo, RunHeader
 from commbench.spec.case import READY, UNSUPPORTED, Case
@@ -50,6 +51,9 @@ class GroupInfo(NamedTuple):
     """On rank 0; empty elsewhere."""
     other_variables: dict[str, dict[str, str]]
     """By rank, the environment variables that it has otherwise than rank 0; on rank 0."""
+    other_gpus: dict[str, dict[str, str]]
+    """By host, the GPUs, links and HCAs where they differ from those of rank 0's host; on rank
+    0."""
     first_ranks: list[int]
     """Of each rank, the first rank on its host."""
     pids: list[int]
@@ -96,7 +100,9 @@ def introduce(
 ) -> GroupInfo:
     """Tell the ranks about each other. Where all have the same plan, rank 0 creates the run folder
     if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
-    own = _own_part(task, rank_context, comm, cores)
+    # One rank of each host looks for its GPUs.
+    gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts(cores))
+    own = _own_part(task, rank_context, comm, cores) | {"gpus": _digest(gpus)}
     ranks: tuple[RankInfo, ...] = ()
 
     def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -114,6 +120,7 @@ def introduce(
             "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "others": _first_of_each([part["variables"] for part in parts])[1 : 1 + MOST_OTHERS],
+            "other_hosts": _first_with_other_gpus(parts, sorted(first_of.values())),
         }
 
     agreed = comm.agree(own, decide)
@@ -121,12 +128,28 @@ def introduce(
         raise_other_plan(task.plan, comm, **agreed["other_plan"])
     comm.shares_clock = agreed["shares_clock"]
     other_variables = _find_other_variables(comm, agreed.pop("others"))
-    return GroupInfo(ranks, other_variables=other_variables, gpu_shared=comm.gpu_shared, **agreed)
+    other_gpus = dict(
+        comm.share_value([socket.gethostname(), gpus], rank) for rank in agreed.pop("other_hosts")
+    )
+    return GroupInfo(
+        ranks,
+        other_variables=other_variables,
+        other_gpus=other_gpus,
+        gpu_shared=comm.gpu_shared,
+        **agreed,
+    )
 
 
 def _first_of_each(values: Sequence[str]) -> list[int]:
     """The index of the first of each value."""
     return [values.index(value) for value in dict.fromkeys(values)]
+
+
+def _first_with_other_gpus(parts: Sequence[dict[str, Any]], leaders: Sequence[int]) -> list[int]:
+    """For each kind of GPUs and links that differs from rank 0's the first rank of a host with it;
+    `leaders` has the first rank of each host."""
+    kinds = [parts[rank]["gpus"] for rank in leaders]
+    return [leaders[index] for index in _first_of_each(kinds)[1 : 1 + MOST_OTHERS]]
 
 
 def _own_part(
@@ -188,7 +211,8 @@ def make_header(
         # The variables as the ranks have them: joining the others set some.
         environment=facts
         | {"variables": relevant_variables()}
-        | ({"other_variables": group.other_variables} if group.other_variables else {}),
+        | ({"other_variables": group.other_variables} if group.other_variables else {})
+        | ({"other_gpus": group.other_gpus} if group.other_gpus else {}),
         ranks=group.ranks,
         num_nodes=group.num_nodes,
         gpu_shared=group.gpu_shared,

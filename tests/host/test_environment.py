@@ -20,6 +20,7 @@ from commbench.host.environment import (
     relevant_variables,
     torch_facts,
 )
+from commbench.host.gpu_system import gpu_facts
 
 
 @pytest.fixture(autouse=True)
@@ -105,4 +106,6 @@ def test_all_facts_together_go_through_json(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     facts = gather_facts()
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-    assert facts == {**host_facts(), **torch_facts(), "variables": {"NCCL_DEBUG": "WARN"}}
+    gpus = gpu_facts(sorted(os.sched_getaffinity(0)))
+    known = {**host_facts(), **gpus, **torch_facts(), "variables": {"NCCL_DEBUG": "WARN"}}
+    assert facts == known
