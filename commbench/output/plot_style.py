@@ -38,6 +38,8 @@ class Picture(NamedTuple):
 
 ENDINGS = (".png", ".svg", ".pdf")
 """The endings of files that a picture can be written to."""
+OTHER_ENDINGS = (".gif", ".jpg", ".jpeg", ".webp", ".bmp", ".eps", ".tif", ".tiff", ".html")
+"""Endings that say that a file is meant, of a format that is not written."""
 WIDTH = 8.0
 DOTS_PER_INCH = 200
 """A PNG is 1600 pixels wide, and sharp where it is shown 800 pixels wide."""

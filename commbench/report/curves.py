@@ -136,6 +136,8 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
         Curve(*key, tuple(sorted(map(_point, found), key=lambda point: point.size)), found[0])
         for key, found in grouped.items()
     ]
+    names_in_order = list(OPERATIONS)
+    curves.sort(key=lambda curve: names_in_order.index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
     return Curves(kept, _common_title(cases, fixed))
 

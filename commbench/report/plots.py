@@ -98,6 +98,8 @@ def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> list[Pa
     """Draw runs into new files `busbw.png` and `time.png` of a folder, or into one new file, whose
     name ends in .png, .svg or .pdf. Returns the paths; raises UnavailableError without curves."""
     whole = None
+    if output.suffix.lower() in plot_style.OTHER_ENDINGS:
+        plot_style.require_ending(output)
     if output.suffix.lower() in plot_style.ENDINGS and not is_folder(output):
         pictures = [whole] if (whole := whole_figure(runs, peak)) else []
     else:

@@ -16,7 +16,7 @@ from synthetic_rows import batches
 
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError, UnavailableError
+from commbench.errors import RecordsError, UnavailableError, UsageError
 from commbench.report.curves import find_curves, make_titles
 from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture, run_figures, whole_figure
 from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
@@ -246,6 +246,12 @@ def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_p
     assert len(panels_of(whole.figure)) == 3
     with pytest.raises(RecordsError, match="exists"):
         draw(runs, tmp_path / "whole.svg")
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no ending that says how to draw it"):
+        draw(shapes()["two sizes"](), tmp_path / "plot.gif")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_curve_has_the_colour_of_its_operation_and_the_style_of_its_run() -> None:
