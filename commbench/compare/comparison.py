@@ -141,7 +141,7 @@ class Comparison:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The answer: a sentence for each of `pooled`."""
-        from commbench.compare.summary import pooled_sentences
+        from commbench.compare.sentences import pooled_sentences
 
         return tuple(pooled_sentences(self))
 

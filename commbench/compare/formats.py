@@ -12,6 +12,7 @@ from commbench.analysis.load import LoadedRun
 from commbench.compare import summary
 from commbench.compare.comparison import COLUMNS, Comparison, flat_rows, rounded
 from commbench.compare.ratio import FASTER, SLOWER
+from commbench.compare.sentences import pooled_sentences, smallest_differences
 from commbench.compare.text import comparisons_text
 from commbench.output.markdown import details, escape, table
 
@@ -78,11 +79,11 @@ def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
 def _comparison(found: Comparison) -> list[str]:
     first, second = summary.distinct_names((found.a, found.b))
     lines = [f"### {escape(second)} against {escape(first)}", ""]
-    sentences = summary.pooled_sentences(found)
+    sentences = pooled_sentences(found)
     lines += [f"* **{escape(text)}**" for text in sentences[:SHORT]]
     if len(sentences) > SHORT:
         lines.append(f"* {len(sentences) - SHORT} more ranges of sizes are in `--format json`.")
-    closing = [summary.smallest_differences(found), summary.count_line(found)]
+    closing = [smallest_differences(found), summary.count_line(found)]
     lines += ["", escape(" ".join(filter(None, closing))), ""]
     everything = [
         (kind, line)

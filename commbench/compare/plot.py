@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
-from commbench.compare.summary import distinct_names, pooled_sentences
+from commbench.compare.sentences import pooled_sentences
+from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import GREY, INK, Grid, Head, Picture, Style, plain

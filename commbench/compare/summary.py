@@ -1,18 +1,16 @@
-"""Sentences and table cells about a comparison, which the text and the Markdown share."""
+"""Tables, counts and notes about a comparison, which the text and the Markdown share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from math import ceil, inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.diagnostics import unread_variables
-from commbench.analysis.load import LoadedRun, make_case
+from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
-from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import (
     FASTER,
     NOT_COMPARED,
@@ -25,21 +23,24 @@ from commbench.compare.ratio import (
     time_ratio,
     undisturbed_times,
 )
+from commbench.compare.sentences import (
+    CHANGED,
+    far_end,
+    format_part,
+    interval_text,
+    ratio_text,
+)
 from commbench.output.paragraphs import list_some
-from commbench.spec.case import Case
-from commbench.spec.dimensions import IN_TITLE
 from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
-CHANGED = (SLOWER, FASTER)
 _KIND = attrgetter("kind")
 ANOTHER_LAUNCH = (
     "another launch may differ by more than these intervals say; `commbench run --launches 6` "
     "measures that"
 )
-_LONGEST_NAME = 24
-"""A run with a longer name is called A or B in a sentence."""
 _PRECISE = 0.02
+"""A precision that is not worth improving."""
 
 
 class SideSummary(NamedTuple):
@@ -77,143 +78,6 @@ def sides(found: Comparison) -> list[SideSummary]:
         SideSummary(letter, run.name, str(run.path), _extent(run))
         for letter, run in (("A", found.a), ("B", found.b))
     ]
-
-
-def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
-    """For each range of sizes what the pooled ratio is, and what it means; ranges where B is slower
-    or faster first. `kind` limits them to one kind of case."""
-    ranked = sorted(found.pooled, key=lambda pooled: pooled.verdict not in CHANGED)
-    short = _short_kinds(found)
-    names = found.a.name, found.b.name
-    if names[0] == names[1] or max(map(len, names)) > _LONGEST_NAME:
-        names = "A", "B"
-    return [
-        pooled_sentence(pooled, short[pooled.kind], *names)
-        for pooled in ranked
-        if kind in (None, pooled.kind)
-    ]
-
-
-def pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
-    """What the pooled ratio of B over A is, and what it means."""
-    ratio = MedianCI(pooled.ratio, pooled.ratio_ci_low, pooled.ratio_ci_high)
-    low = MedianCI(pooled.undisturbed_ratio, pooled.undisturbed_ci_low, pooled.undisturbed_ci_high)
-    where = " ".join(filter(None, (kind, format_sizes(pooled.low_bytes, pooled.high_bytes))))
-    meaning = _meaning(pooled.verdict, ratio)
-    if ratio.low is None:
-        meaning += "; no interval is known"
-    takes = f"{where}: {b} takes {_ratio_text(ratio)} times as long as {a}"
-    return f"{takes}{_interval_text(ratio)}: {meaning}{_disturbance(pooled, low)}."
-
-
-def _disturbance(pooled: PooledRatio, low: MedianCI) -> str:
-    """What undisturbed calls add to the medians."""
-    verdict, of_low = pooled.verdict, pooled.undisturbed_verdict
-    if not of_low or verdict == SAME:
-        return ""
-    calls = f"; undisturbed calls {_ratio_text(low)} times{_interval_text(low)}"
-    if of_low == SAME:
-        return (
-            f"{calls}: the collective itself shows {_meaning(SAME, low)}; what differs is "
-            "disturbance"
-        )
-    if of_low == UNDECIDED:
-        return "" if verdict == UNDECIDED else f"{calls} do not confirm it"
-    if of_low == verdict:
-        return f"{calls} confirm it"
-    return f"{calls}: the collective itself is {of_low}"
-
-
-def _meaning(verdict: str, ratio: MedianCI) -> str:
-    if verdict in CHANGED or ratio.low is None or ratio.high is None:
-        return {SAME: "no difference"}.get(verdict, verdict)
-    most = format_part(far_end(ratio))
-    return f"no difference above {most}" if verdict == SAME else f"cannot tell below {most}"
-
-
-def far_end(ratio: MedianCI) -> float:
-    """The largest difference that the interval of a ratio allows: 0.04 for 4 %."""
-    if ratio.low is None or ratio.high is None:
-        return inf
-    return max(ratio.high, 1 / ratio.low if ratio.low > 0 else inf) - 1
-
-
-def format_part(part: float) -> str:
-    """A difference in whole percent, rounded up; as a factor from 100 % on: `4 %`, `2.3 times`."""
-    if part == inf:
-        return "any factor"
-    if part >= 1:
-        return f"{ceil(10 * (1 + part) - 1e-9) / 10:g} times"
-    return f"{max(1, ceil(100 * part - 1e-9))} %"
-
-
-def _ratio_text(ratio: MedianCI) -> str:
-    return "" if ratio.median is None else f"{ratio.median:.{_decimals(ratio)}f}"
-
-
-def _interval_text(ratio: MedianCI, before: str = " (", after: str = ")") -> str:
-    if ratio.low is None or ratio.high is None:
-        return ""
-    decimals = _decimals(ratio)
-    return f"{before}{ratio.low:.{decimals}f}-{ratio.high:.{decimals}f}{after}"
-
-
-def _decimals(ratio: MedianCI) -> int:
-    """Decimals of a ratio: two, three where it is known to less than 1 %, fewer where it is
-    large."""
-    if ratio.median is None or ratio.median >= 100:
-        return 0
-    if ratio.median >= 10:
-        return 1
-    is_precise = ratio.low is not None and ratio.high is not None
-    return 3 if is_precise and (ratio.high or 0) - (ratio.low or 0) < _PRECISE else 2
-
-
-def format_sizes(low_bytes: int, high_bytes: int) -> str:
-    """A range of sizes: `1K-64M`; one size: `1K`; empty for an operation without data."""
-    low, high = (
-        f"{text}B" if (text := units.format_size(size)).isdigit() else text
-        for size in (low_bytes, high_bytes)
-    )
-    return ("" if not low_bytes else low) if low == high else f"{low}-{high}"
-
-
-def _short_kinds(found: Comparison) -> dict[str, str]:
-    return short_kinds({k: make_case(next(rows).a) for k, rows in groupby(found.rows, _KIND)})
-
-
-def short_kinds(cases: Mapping[str, Case], varied: Collection[str] = ()) -> dict[str, str]:
-    """The title of each kind, by a case of it, without the dimensions that are alike in all kinds
-    or `varied`."""
-    alike = [
-        dimension.field
-        for dimension in IN_TITLE
-        if dimension.field != "operation"
-        and len({getattr(case, dimension.field) for case in cases.values()} - {"", None}) < 2
-    ]
-    return {kind: case.title_without(*alike, *varied) for kind, case in cases.items()}
-
-
-def smallest_differences(found: Comparison) -> str:
-    """The smallest difference that these two runs could have shown; empty where no interval is
-    known."""
-    known = [(p.smallest_difference, p) for p in found.pooled if p.smallest_difference is not None]
-    if not known:
-        return ""
-    (least, _), (most, worst) = min(known, key=_first), max(known, key=_first)
-    first, last = format_part(least), format_part(most)
-    if first == last:
-        return f"The smallest difference that these two runs could have shown is {first}."
-    short = _short_kinds(found)[worst.kind]
-    where = f"{short} {format_sizes(worst.low_bytes, worst.high_bytes)}".strip()
-    return (
-        f"The smallest difference that these two runs could have shown is {first} at best, and "
-        f"{last} for {where}."
-    )
-
-
-def _first(item: tuple[float, Any]) -> float:
-    return item[0]
 
 
 def count_line(found: Comparison) -> str:
@@ -301,8 +165,8 @@ def _cells(row: ComparedRow) -> tuple[str, ...]:
         return (size, *times, "", "", "", row.verdict)
     ratio = MedianCI(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
     low = time_ratio(undisturbed_times(row.a), undisturbed_times(row.b))
-    interval = _interval_text(ratio, "", "")
-    return (size, *times, _ratio_text(ratio), interval, _ratio_text(low), row_words(row))
+    interval = interval_text(ratio, "", "")
+    return (size, *times, ratio_text(ratio), interval, ratio_text(low), row_words(row))
 
 
 def _time_cell(row: Any) -> str:

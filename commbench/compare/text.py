@@ -8,6 +8,7 @@ from commbench.analysis.environment_diff import Difference
 from commbench.compare import summary
 from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import FASTER, SLOWER
+from commbench.compare.sentences import pooled_sentences, smallest_differences
 from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 
@@ -31,12 +32,12 @@ def comparisons_text(comparisons: Sequence[Comparison], is_verbose: bool = False
 
 def _comparison_text(found: Comparison, is_verbose: bool) -> str:
     first, second = summary.distinct_names((found.a, found.b))
-    sentences = summary.pooled_sentences(found)
+    sentences = pooled_sentences(found)
     most = len(sentences) if is_verbose else MOST_SENTENCES
     answer = [*sentences[:most]]
     if len(sentences) > most:
         answer.append(f"{len(sentences) - most} more ranges of sizes: --verbose lists them.")
-    answer += filter(None, [summary.smallest_differences(found)])
+    answer += filter(None, [smallest_differences(found)])
     rows, rest = _choose_rows(found, is_verbose)
     parts = [
         "\n".join([style(clip(f"{second} against {first}", WIDTH), BOLD), *_sides(found)]),

@@ -272,7 +272,7 @@ FINDINGS: tuple[Rule, ...] = (
     ),
     Rule(
         "gpu_persistence", _count_gpus(lambda gpu: gpu.persistence is False), 0.0,
-        "Persistence mode is off on {0:.0f} GPU(s), so the driver sets them up anew for each run",
+        "Persistence mode is off on {0:.0f} GPU(s), so the driver initialises them for every run",
         "Switch it on, as root: nvidia-smi -pm 1, or start nvidia-persistenced",
     ),
     Rule(

@@ -13,6 +13,7 @@ from commbench import __version__
 from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.compare import sentences as compare_sentences
 from commbench.compare import summary
 from commbench.compare import text as compare_text
 from commbench.compare.comparison import Comparison
@@ -236,7 +237,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     runs = [comparisons[0].a, *(found.b for found in comparisons)]
     names = summary.distinct_names(runs)
     titles = [f"{name} (B) against {names[0]} (A)" for name in names[1:]]
-    sentences = [summary.pooled_sentences(found) for found in comparisons]
+    sentences = [compare_sentences.pooled_sentences(found) for found in comparisons]
     is_short = sum(map(len, sentences)) <= MOST_SENTENCES
     verdict = (
         [sentence for found in sentences for sentence in found]
@@ -267,7 +268,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
 def _comparison_answers(found: Comparison, sentences: Sequence[str]) -> list[Block]:
     """What the comparison found, what limits that, and what must match and does not."""
     blocks: list[Block] = [Items(sentences)] if sentences else []
-    smallest = summary.smallest_differences(found)
+    smallest = compare_sentences.smallest_differences(found)
     blocks.append(Text(f"{smallest} {summary.count_line(found)}".strip()))
     notes = [note for texts in compare_text.remarks(found, found.rows, True) for note in texts]
     if notes:

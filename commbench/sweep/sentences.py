@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from commbench.compare.ratio import MedianCI
-from commbench.compare.summary import format_sizes, pooled_sentence, short_kinds
+from commbench.compare.sentences import format_sizes, pooled_sentence, short_kinds
 from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
 from commbench.sweep.ranking import (

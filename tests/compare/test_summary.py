@@ -10,7 +10,7 @@ import pytest
 from synthetic import noisy, plan, synthetic_run
 
 from commbench.analysis.load import load
-from commbench.compare import summary
+from commbench.compare import sentences, summary
 from commbench.compare.comparison import Comparison, compare
 from commbench.compare.ratio import MedianCI
 
@@ -24,14 +24,14 @@ from commbench.compare.ratio import MedianCI
     ],
 )  # fmt: skip
 def test_a_difference_is_rounded_up(part: float, text: str) -> None:
-    assert summary.format_part(part) == text
+    assert sentences.format_part(part) == text
 
 
 def test_the_far_end_is_the_larger_difference_on_either_side() -> None:
-    assert summary.far_end(MedianCI(1.0, 0.98, 1.04)) == pytest.approx(0.04)
-    assert summary.far_end(MedianCI(1.0, 0.8, 1.04)) == pytest.approx(0.25)
-    assert summary.far_end(MedianCI(1.0, 0.0, 1.04)) == inf
-    assert summary.far_end(MedianCI(1.0, None, None)) == inf
+    assert sentences.far_end(MedianCI(1.0, 0.98, 1.04)) == pytest.approx(0.04)
+    assert sentences.far_end(MedianCI(1.0, 0.8, 1.04)) == pytest.approx(0.25)
+    assert sentences.far_end(MedianCI(1.0, 0.0, 1.04)) == inf
+    assert sentences.far_end(MedianCI(1.0, None, None)) == inf
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_far_end_is_the_larger_difference_on_either_side() -> None:
     [((0, 0), ""), ((1024, 1024), "1K"), ((1024, 1 << 26), "1K-64M"), ((4, 1000), "4B-1000B")],
 )
 def test_sizes_of_a_range(sizes: tuple[int, int], text: str) -> None:
-    assert summary.format_sizes(*sizes) == text
+    assert sentences.format_sizes(*sizes) == text
 
 
 def undecided(tmp_path: Path, launches: int, **options: Any) -> Comparison:
