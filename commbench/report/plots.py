@@ -364,6 +364,7 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
     )
     if is_single or len(peaks) > plot_style.MOST_BANDS:
         peaks = peaks[:1]
+    is_alone = len(peaks) == 1 and not is_single
     taken: list[Any] = []
     canvas: Any = axes.figure.canvas
     renderer = canvas.get_renderer()
@@ -372,7 +373,7 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
         at = axes.transAxes.inverted().transform(
             axes.transData.transform((point.size, point.busbw / GB))
         )
-        name = f"{curve.operation} " if len(curves.operations) > 1 and not is_single else ""
+        name = f"{curve.operation} " if is_alone and len(curves.operations) > 1 else ""
         side = "right" if at[0] > 0.85 else "left" if at[0] < 0.1 else "center"
         for above in (6, -15):
             label = axes.annotate(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST_CURVES = 6
 MOST_MAPS = 9
+MOST_SENTENCES = 4
 MOST_ROWS, MOST_COLUMNS = 24, 18
 LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
@@ -76,7 +77,8 @@ def sweep_figures(result: SweepResult) -> list[Picture]:
             (point for point in points if point.is_compared), key=lambda point: point.size_bytes
         )
         if ordered:
-            pictures += _kind_pictures(result, kind, ordered, sentences[kind][0])
+            texts = sentences[kind][:MOST_SENTENCES]
+            pictures += _kind_pictures(result, kind, ordered, " ".join(texts))
     return pictures
 
 

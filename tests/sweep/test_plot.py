@@ -16,6 +16,7 @@ from commbench.sweep.plot import sweep_figures
 from commbench.sweep.ranking import make_points
 from commbench.sweep.result import SweepResult
 from commbench.sweep.runner import SettingResult, Sweep
+from commbench.sweep.sentences import sentences_by_kind
 from commbench.sweep.settings import make_settings
 
 SIZES = tuple(1 << k for k in range(10, 27))
@@ -49,7 +50,8 @@ def drawn(result: SweepResult) -> dict[str, Picture]:
     pictures = sweep_figures(result)
     for picture in pictures:
         require_readable(picture.figure)
-        assert picture.description.endswith(".")
+        said = [" ".join(texts[:4]) for texts in sentences_by_kind(result).values()]
+        assert picture.description in said
     return {picture.name: picture for picture in pictures}
 
 
