@@ -200,7 +200,7 @@ def install() -> None:
     from commbench.worker.device import DEVICES, DeviceKind
 
     gloo = BACKENDS["gloo"]
-    BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"))
+    BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"), has_ras=True)
 
     def number() -> int:
         fake = read_fake()

@@ -26,6 +26,15 @@ def test_a_run_of_the_readme_is_understood(line: str, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
 
 
+def test_the_table_of_the_readme_is_what_the_command_prints() -> None:
+    command, *block = README.split("```\n$ commbench ")[1].split("```")[0].splitlines()
+    printed = run_commbench(ROOT, *command.split(), COLUMNS="80").out
+    left_out = "\n(the tables of four more operations are left out here)\n"
+    kept = "\n".join(block).split(left_out)
+    assert len(kept) == 2
+    assert all(part.strip("\n") in printed for part in kept)
+
+
 def test_links_of_the_pages_lead_somewhere() -> None:
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):

@@ -8,6 +8,7 @@ import time
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended
 from fake_device import Fake, FakeDevice, program_text
+from ras_server import RasServer
 
 from commbench.errors import reason_of
 from commbench.worker.communicator import Communicator
@@ -163,14 +164,21 @@ def test_a_device_that_tells_no_clock_is_not_warned_about(program: Commbench) ->
     assert "gpu_" not in ended.rows()[0]["warnings"]
 
 
-def test_a_hang_is_seen_soon_whatever_is_queued(program: Commbench) -> None:
+def test_a_hang_is_seen_soon_whatever_is_queued_and_nccl_is_asked_about_it(
+    program: Commbench,
+) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
-    fake = Fake(hangs_after=30)
-    ended = run(
-        program, fake, "--sizes", "16M", "--iters", "100", "--timeout", "2", **SHORT_DELAYS
-    )  # fmt: skip
+    fake, asked = Fake(hangs_after=30), ("--sizes", "16M", "--iters", "100", "--timeout", "2")
+    with RasServer(b"NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n") as ras:
+        ended = run(program, fake, *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS)
     assert ended.code == 4
     assert "measuring all_reduce" in ended.err
+    lines = ended.err.splitlines()
+    at = lines.index(f"NCCL's RAS at {ras.address} says:")
+    assert [line.strip() for line in lines[at + 1 : at + 4]] == [
+        "NCCL version 2.28.9", "Warnings", "Rank 1 launched fewer"
+    ]  # fmt: skip
+    assert lines[-2].startswith("error: ")
 
 
 @pytest.mark.parametrize(

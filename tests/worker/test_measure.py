@@ -57,8 +57,8 @@ def test_a_batch_has_a_duration_and_a_start_for_each_iteration_and_counters() ->
     found = time_batch(
         clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_state(None, 0)
     )
-    *parts, enqueue = found
-    assert enqueue is None
+    *parts, enqueue, gpu = found
+    assert (enqueue, gpu) == (None, None)
     assert {(part.dtype, part.dim()) for part in parts} == {(torch.int64, 1)}
     assert [len(part) for part in parts] == [5, 5, len(FIELDS)]
     assert collecting == [False] * 5

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from commbench.errors import RankError
+from commbench.spec.backends import BACKENDS
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.watchdog import hang_analysis, rank_state
@@ -30,6 +31,7 @@ from commbench.worker.watchdog.heartbeats import (
     find_store,
     open_heartbeats,
 )
+from commbench.worker.watchdog.nccl_ras import ASKING_RANKS, RasRequest
 from commbench.worker.watchdog.rank_state import StateBuffer, read_state
 from commbench.worker.watchdog.termination import TerminationThread, block_sigterm
 
@@ -195,6 +197,7 @@ class Watchdog:
     def _end_hang(self) -> None:
         """Find out which ranks keep all others waiting, report it and end this rank."""
         stack = _read_stack(self._main_thread)
+        ras = self._ask_nccl()
         self._publish(stack)
         first = self._store.read()
         self._keep_publishing(self._delays.listen_s, stack)
@@ -205,11 +208,20 @@ class Watchdog:
         is_reporter = self._rank == min((r for r in second if r not in silent), default=self._rank)
         diagnosis = hang_analysis.diagnose_hang(first, second, self._context.world_size)
         error = hang_analysis.make_hang_error(diagnosis, second, self._cases, self._plan.timeout_s)
+        if ras and is_reporter:
+            error.details = "\n".join(filter(None, (error.details, ras.finish())))
         self._report(error, is_reporter)
         self._kill(silent, second)
         if not is_reporter:
             time.sleep(self._delays.heartbeat_s)  # the first to end may end all
         os._exit(RankError.exit_code)
+
+    def _ask_nccl(self) -> RasRequest | None:
+        """Ask NCCL while this rank listens to the others; None where that makes no sense."""
+        backend = BACKENDS.get(self._plan.backend)
+        if backend and backend.has_ras and self._rank < ASKING_RANKS:
+            return RasRequest(self._delays.listen_s)
+        return None
 
     def _kill(self, ranks: Sequence[int], heartbeats: Heartbeats) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a
