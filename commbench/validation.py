@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from math import isfinite
 from reprlib import repr as shortened
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, name_error, value_error
 
 T = TypeVar("T")
+_Check: TypeAlias = Callable[[Any], bool]
 
 LONGEST_TEXT = 10_000
 LARGEST_INTEGER = 1 << 53
@@ -32,57 +33,66 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     bool, float (finite), None, tuple and dict; others are taken as they are. Raises ValueError for
     a wrong type, TypeError for a missing or unknown field.
     """
-    arguments, annotations = {}, _annotations(record)  # type: ignore[arg-type]  # it is hashable
+    arguments, fields = dict(values), _fields(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
-        annotation = annotations.get(name, "")
-        if not _fits(value, annotation):
+        annotation = fields.get(name, "")
+        if not _fits(value, *_parse_annotation(annotation)):
             is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
             wanted = f"at most {LONGEST_TEXT} characters" if is_long else annotation
             raise ValueError(f"{name} is {brief(value)}, not {wanted}")
-        arguments[name] = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, list):
+            arguments[name] = tuple(value)
     return record(**arguments)
 
 
 @cache
-def _annotations(record: type) -> dict[str, str]:
+def _fields(record: type) -> dict[str, str]:
     """The annotations of a record's fields as written; named tuples wrap the text."""
     found = record.__annotations__.items()
     return {name: str(getattr(text, "__forward_arg__", text)) for name, text in found}
 
 
-def _fits(value: Any, annotation: str) -> bool:
-    kinds, others = _parse_annotation(annotation)
-    if type(value) in kinds:
-        return isfinite(value) if type(value) is float else is_within_limits(value)
-    return any(_fits_other(value, option) for option in others)
-
-
 @cache
-def _parse_annotation(annotation: str) -> tuple[frozenset[type], tuple[str, ...]]:
-    """The plain types of an annotation, and its other options."""
+def _parse_annotation(annotation: str) -> tuple[frozenset[type], tuple[_Check, ...]]:
+    """The plain types of an annotation, and checks for its other options."""
     options = annotation.split(" | ")
     kinds = frozenset(kind for option in options for kind in _KINDS.get(option, ()))
-    return kinds, tuple(option for option in options if option not in _KINDS)
+    return kinds, tuple(_other_check(option) for option in options if option not in _KINDS)
 
 
-def _fits_other(value: Any, option: str) -> bool:
+def _other_check(option: str) -> _Check:
     if option.startswith("tuple["):
-        if not isinstance(value, list | tuple):
-            return False
-        inner = option[len("tuple[") :].split(",")[0]
-        if inner == "float" and {*map(type, value)} == {float}:  # fast path
-            return all(map(isfinite, value))
-        return all(_fits(item, inner) for item in value)
-    return isinstance(value, dict) if option.startswith("dict[") else True
+        return partial(_is_tuple, option[len("tuple[") :].split(",")[0])
+    if option.startswith("dict["):
+        return lambda value: isinstance(value, dict)
+    return lambda _: True
+
+
+def _fits(value: Any, kinds: frozenset[type], others: tuple[_Check, ...]) -> bool:
+    if (kind := type(value)) in kinds:
+        return isfinite(value) if kind is float else is_within_limits(value)
+    for check in others:  # noqa: SIM110 - any() takes twice the time
+        if check(value):
+            return True
+    return False
+
+
+def _is_tuple(inner: str, value: Any) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return False
+    kinds = {*map(type, value)}
+    if inner == "float" and kinds == {float}:  # fast path; the sum of finite numbers may overflow
+        return isfinite(sum(value)) or all(map(isfinite, value))
+    return all(_fits(item, *_parse_annotation(inner)) for item in value)
 
 
 def is_within_limits(value: Any) -> bool:
     """Whether a number is finite, an integer exact as a float, and a text not too long."""
-    if isinstance(value, str):
-        return len(value) <= LONGEST_TEXT
+    if isinstance(value, int):
+        return -LARGEST_INTEGER <= value <= LARGEST_INTEGER
     if isinstance(value, float):
         return isfinite(value)
-    return not isinstance(value, int) or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+    return not isinstance(value, str) or len(value) <= LONGEST_TEXT
 
 
 def brief(value: Any) -> str:

@@ -10,15 +10,14 @@ import typer
 from typer import Option
 
 from commbench.cli.run_parameters import parse_words
-from commbench.compare.ratio import TOLERANCE
 from commbench.errors import CommbenchError, UsageError
 from commbench.output.console import print_error, print_result, print_status
 from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
-from commbench.sweep.settings import Setting, make_settings, parse_values
 from commbench.units import parse_percentage
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
+    from commbench.sweep.settings import Setting
 
 _VARIED = ", ".join(VARIED_OPTIONS)
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -77,7 +76,9 @@ def sweep(
     commbench sweep --resume results/20261121-120000-sweep
     """
     from commbench import api
+    from commbench.compare.ratio import TOLERANCE
     from commbench.sweep.session import SweepOptions
+    from commbench.sweep.settings import make_settings, parse_values
 
     within = None if tolerance is None else parse_percentage(tolerance, "--tolerance")
     printer = SweepPrinter()

@@ -78,11 +78,10 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
 
 def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
     """The index of the case and the record of a batch line."""
-    values = dict(line)
-    index = values.pop("case")
+    index = line.pop("case")
     if type(index) is not int:
         raise ValueError(f"case is {brief(index)}, not int")
-    batch = _build(schema.Batch, values)
+    batch = _build(schema.Batch, line)
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
     return index, batch
@@ -96,9 +95,14 @@ def decode_end(line: dict[str, Any]) -> schema.RunEnd:
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
     built = build(record, values)
-    for name, (low, high) in _LIMITS.get(record, {}).items():
-        value = getattr(built, name)
-        several = value if isinstance(value, tuple) else () if value is None else (value,)
+    limits = _LIMITS.get(record, {})
+    for name, value in values.items():
+        if name not in limits or value is None or value == []:
+            continue
+        low, high = limits[name]
+        several = value if isinstance(value, list) else (value,)
+        if low <= min(several) and max(several) <= high:  # fast path
+            continue
         if wrong := [n for n in several if not low <= n <= high and (n or low >= 1)]:
             raise ValueError(f"{name} is {brief(wrong[0])}")
     return built

@@ -20,9 +20,10 @@ SCHEMA = 2
 
 
 def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
+    if line.get("kind") == "visit":
+        return line | {"kind": "batch"}
     renamed = {"visits": "batches", "hops": "link_probes"}
-    upgraded = {renamed.get(name, name): value for name, value in line.items()}
-    return upgraded | {"kind": "batch"} if line.get("kind") == "visit" else upgraded
+    return {renamed.get(name, name): value for name, value in line.items()}
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _upgrade_from_1}
