@@ -53,6 +53,8 @@ class Fake(NamedTuple):
     """The clock of each local rank's device: each time it is read, 10 % lower, to half of it."""
     throttle_reasons: tuple[str, ...] = ()
     """Of the device of rank 1."""
+    nccl_log: str = ""
+    """What its NCCL writes to the log that it is told to write, in its first operation."""
 
 
 class Event:
@@ -169,6 +171,8 @@ class FakeDevice:
 
     def _run(self, call: Callable[[], Any]) -> None:
         self._calls += 1
+        if self._calls == 1 and self._fake.nccl_log and "NCCL_DEBUG_FILE" in os.environ:
+            Path(os.environ["NCCL_DEBUG_FILE"]).write_text(self._fake.nccl_log)
         if self._calls == 1 and self._rank in self._fake.failing_ranks:
             raise RuntimeError(self._fake.failure)
         if not isinstance(call, partial):  # not an operation of a case
@@ -200,7 +204,7 @@ def install() -> None:
     from commbench.worker.device import DEVICES, DeviceKind
 
     gloo = BACKENDS["gloo"]
-    BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"), has_ras=True)
+    BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"), is_nccl=True)
 
     def number() -> int:
         fake = read_fake()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.nccl_log import describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.results.schema import RunHeader
 
@@ -77,6 +78,7 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     """What a header holds about the environment, without the variables; empty where unknown."""
     environment = {k: v for k, v in header.environment.items() if k not in _UNIMPORTANT}
     environment |= dict.fromkeys(GPU_FACTS, "") | describe_gpu_facts(environment)
+    environment["nccl_log"] = describe_communicator(environment.get("nccl_log"))
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
     facts |= {"commbench": environment.get("commbench") or header.commbench}

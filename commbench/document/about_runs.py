@@ -14,6 +14,7 @@ from commbench.analysis.environment_diff import (
     environment_variables,
 )
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.nccl_log import describe_init
 from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
@@ -110,7 +111,8 @@ def environment_section(runs: NamedRuns) -> Section:
 
 
 def _environment_facts(header: RunHeader) -> dict[str, str]:
-    return {k: v for k, v in environment_facts(header).items() if k != "hosts"}
+    facts = {k: v for k, v in environment_facts(header).items() if k != "hosts"}
+    return facts | {"nccl_init": describe_init(header.environment.get("nccl_log"))}
 
 
 def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> tuple[Block, ...]:

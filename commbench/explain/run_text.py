@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from commbench.analysis.nccl_log import describe_communicator, describe_init
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import UsageError
@@ -105,6 +106,9 @@ def _where(header: RunHeader) -> str:
     if source := facts.get("imported_from"):
         parts.append(f"measured by {facts.get('tool', 'another tool')}, imported from {source}")
     parts += [header.started] if header.started else []
+    log = facts.get("nccl_log")
+    parts += filter(None, [describe_communicator(log)])
+    parts += [f"communicator made in {init}"] if (init := describe_init(log)) else []
     shared = "Ranks share a GPU: these times do not measure performance."
     return f"{'; '.join(parts)}.{f' {shared}' if header.gpu_shared else ''}"
 

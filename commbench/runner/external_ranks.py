@@ -45,6 +45,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         task = LaunchTask(
             plan=planned.plan, label=options.name, folder=folder, folder_exists=bool(scratch_dir),
             is_verbose=options.verbose,
+        logs_nccl=options.nccl_log,
         )  # fmt: skip
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")

@@ -114,7 +114,11 @@ def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:
     if planned.is_reporter:
         folder = create_folder(options.output or new_folder(options.name))
     task = LaunchTask(
-        plan=planned.plan, label=options.name, folder=folder, is_verbose=options.verbose
+        plan=planned.plan,
+        label=options.name,
+        folder=folder,
+        is_verbose=options.verbose,
+        logs_nccl=options.nccl_log,
     )
     return [replace(task, launch=number) for number in range(planned.plan.launches)]
 

@@ -218,6 +218,11 @@ class RunOptions:
         "", "Draw no plots.", default=True, flags=("--no-plots",), passed_on=IN_COMMAND,
         refused_by={"measure": "call plot() of the run"},
     )  # fmt: skip
+    nccl_log: bool = _output(
+        "", "Do not let NCCL log how it makes its communicator.", default=True,
+        flags=("--no-nccl-log",), passed_on=IF_CHANGED,
+        refused_by={"measure": "leave it out: the process group exists already"},
+    )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
         refused_by={

@@ -18,15 +18,16 @@ class Backend(NamedTuple):
     """The device types whose data it moves; the first is the default."""
     refused_dtypes: tuple[str, ...] = ()
     refused_reduce_ops: tuple[str, ...] = ()
-    has_ras: bool = False
-    """Whether it can be asked what its communicators do; see worker.watchdog.nccl_ras."""
+    is_nccl: bool = False
+    """Whether it is NCCL, which has a log (worker.nccl_log) and can be asked what its communicators
+    do (worker.watchdog.nccl_ras)."""
 
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend("gloo", ("cpu", "cuda"), refused_dtypes=("int16", "float8_e4m3fn", "float8_e5m2")),
-        Backend("nccl", ("cuda",), ("int16",), ("band", "bor", "bxor"), has_ras=True),
+        Backend("nccl", ("cuda",), ("int16",), ("band", "bor", "bxor"), is_nccl=True),
         Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor")),
         Backend("mpi", ("cpu",)),
         Backend("ucc", ("cpu", "cuda")),

@@ -7,11 +7,11 @@ src/graph/tuning.cc and src/enqueue.cc (2.30), and plugins/tuner/example.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.analysis.nccl_log import NcclSelection, parse_selections
 from commbench.errors import RecordsError, UnavailableError
 from commbench.results.files import new_file
 from commbench.spec.operations import OPERATIONS
@@ -27,23 +27,6 @@ LOG_VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
 FUNCTIONS_SINCE = (2, 24)
 """The first version in which a value may name its function. From this version on, a function fails
 where the value names no algorithm that it has."""
-_SELECTION = re.compile(
-    r"NCCL INFO (\w+)(?: \[[\w ]+\])?: (\d+) Bytes -> "
-    r"Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}"
-)
-
-
-class NcclSelection(NamedTuple):
-    """What NCCL selected for one function and size."""
-
-    function: str
-    """NCCL's name: `AllReduce`."""
-    size_bytes: int
-    """As NCCL logs it: elements of the call times their size; for all_gather one rank's part."""
-    algorithm: str
-    protocol: str
-    channels: int
-
 
 Selections = Mapping[Setting, Mapping[tuple[str, int], NcclSelection]]
 """For each setting NCCL's selections by its function and the bytes it logs."""
@@ -73,17 +56,6 @@ def make_value(
     return ";".join(dict.fromkeys(parts)), applies
 
 
-def parse_log(lines: Iterable[str]) -> tuple[NcclSelection, ...]:
-    """NCCL's selections, each once, from the lines of its log with LOG_VARIABLES set."""
-    found: dict[NcclSelection, None] = {}
-    for line in lines:
-        if match := _SELECTION.search(line):
-            function, size, algorithm, protocol, low, high = match.groups()
-            channels = int(high) - int(low) + 1
-            found[NcclSelection(function, int(size), algorithm, protocol, channels)] = None
-    return tuple(found)
-
-
 def log_selections(sweep: Sweep, folder: Path) -> None:
     """Run every setting that was measured once more, untimed, with NCCL logging what it selects."""
     for setting in sweep.settings:
@@ -106,7 +78,9 @@ def read_selections(settings: Sequence[Setting], folder: Path) -> Selections:
             except OSError as error:
                 why = f"cannot read {path}: {error.strerror}"
                 raise RecordsError(why, "check its permissions") from None
-            known.update({(each.function, each.size_bytes): each for each in parse_log(lines)})
+            known.update(
+                {(each.function, each.size_bytes): each for each in parse_selections(lines)}
+            )
     return found
 
 

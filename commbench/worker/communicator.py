@@ -31,6 +31,7 @@ from commbench.host.environment import boot_id
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
+from commbench.worker.nccl_log import NcclLog, start_log
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
 from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
@@ -65,6 +66,8 @@ class Communicator:
         """Whether all ranks run under one boot of one host, hence read the same clock."""
         self.gpu_shared = False
         """Whether two ranks have the same GPU."""
+        self.nccl_log: NcclLog | None = None
+        """Where NCCL logs how it makes the communicator, on rank 0."""
         self._control = control
         self._parent, self._children = _binomial_tree(rank, ranks)
 
@@ -159,7 +162,7 @@ def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, i
 
 @contextmanager
 def communicator(
-    plan: Plan, rank_context: RankContext, watchdog: Watchdog
+    plan: Plan, rank_context: RankContext, watchdog: Watchdog, logs_nccl: bool = True
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     set_phase(watchdog.state, JOINING)
@@ -169,6 +172,7 @@ def communicator(
     device = open_device(plan.device, rank_context.local_rank)
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
+    log = start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
     rendezvous: dict[str, Any] = {"init_method": rank_context.init_method}
@@ -196,7 +200,10 @@ def communicator(
         comm.gpu_shared = find_shared_gpus(comm)
         if comm.gpu_shared:
             _share_gpus(rank_context)
+        comm.nccl_log = log
         _connect_or_report(comm, plan, rank_context, watchdog)
+        if log:
+            log.restore_variables()
         yield comm
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
@@ -209,6 +216,8 @@ def communicator(
             raise lost._replace(is_reporter=False).error() from error
         raise
     finally:
+        if log:
+            log.remove()
         if dist.is_initialized():
             dist.destroy_process_group()
 

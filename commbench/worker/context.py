@@ -55,6 +55,8 @@ class LaunchTask:
     """Whether rank 0 shows no progress."""
     is_verbose: bool = False
     """Whether rank 0 prints each case that has ended, where its progress is no bar."""
+    logs_nccl: bool = True
+    """Whether what NCCL logs of its communicator is recorded."""
     resumed_from: RunHeader | None = None
     """The header of the run that is resumed: nothing it depends on may have changed since."""
     finished: frozenset[int] | None = None

@@ -79,7 +79,7 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
     cores = apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
         watching(plan, rank_context, report) as watchdog,
-        communicator(plan, rank_context, watchdog) as comm,
+        communicator(plan, rank_context, watchdog, task.logs_nccl) as comm,
     ):
         state = watchdog.state
         group = introduce(task, rank_context, comm, cores)
@@ -239,6 +239,8 @@ def measure_cases(
     arena, cases = allocate_arena(cases, comm)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
+    if comm.nccl_log and (found := comm.nccl_log.read()):
+        header = header._replace(environment=header.environment | {"nccl_log": found})
     timer = make_timer(comm)
     set_phase(state, rank_state.PROBING)
     header = header._replace(

@@ -1,13 +1,11 @@
-"""What NCCL makes of NCCL_ALGO, what its log tells, and what its tuner plugin reads."""
+"""What NCCL makes of NCCL_ALGO, and what its tuner plugin reads."""
 
 import pytest
 
 from commbench.spec.operations import OPERATIONS
 from commbench.sweep.nccl_tuning import (
-    NcclSelection,
     TunerRange,
     make_value,
-    parse_log,
     tuner_lines,
 )
 
@@ -41,26 +39,6 @@ def test_trees_are_for_all_reduce_alone() -> None:
     ]
     ring = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"}
     assert {name for name in OPERATIONS if "ring" in OPERATIONS[name].nccl_algorithms} == ring
-
-
-# Lines as NCCL 2.29.7 prints them with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING.
-LOG = """\
-lab:3038984:3038984 [0] NCCL INFO   Algorithm   |                            Tree                  |
-lab:3038984:3038984 [0] NCCL INFO     AllReduce |    16.8/   0.5 |    31.0/   0.0 |    36.4/   1.9 |
-lab:3038984:3038984 [0] NCCL INFO Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
-lab:3038984:3038984 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
-lab:3038984:3038984 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
-lab:3038984:3038984 [0] NCCL INFO AllReduce [Symmetric]: 4096 Bytes -> Kernel X nchannels 1 nthreads 2 nWorks 1
-lab:3038984:3038984 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}
-"""  # noqa: E501
-
-
-def test_choices_are_read_from_the_log_once_each() -> None:
-    assert parse_log(LOG.splitlines()) == (
-        NcclSelection("Broadcast", 16384, "RING", "LL", 2),
-        NcclSelection("AllReduce", 1024, "TREE", "LL", 1),
-        NcclSelection("AllReduce", 1 << 20, "RING", "SIMPLE", 24),
-    )
 
 
 def test_a_tuner_configuration_names_its_channels_and_leaves_no_size_out() -> None:

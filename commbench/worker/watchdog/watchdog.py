@@ -219,7 +219,7 @@ class Watchdog:
     def _ask_nccl(self) -> RasRequest | None:
         """Ask NCCL while this rank listens to the others; None where that makes no sense."""
         backend = BACKENDS.get(self._plan.backend)
-        if backend and backend.has_ras and self._rank < ASKING_RANKS:
+        if backend and backend.is_nccl and self._rank < ASKING_RANKS:
             return RasRequest(self._delays.listen_s)
         return None
 
