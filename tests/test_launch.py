@@ -186,6 +186,19 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
     assert err.splitlines()[-2] == f"error: stopped by {signal.Signals(number).name}"
 
 
+SIGNAL_WHILE_FORKING = """
+import os, signal
+from functools import partial
+os.register_at_fork(after_in_parent=partial(os.kill, os.getpid(), signal.SIGTERM))
+"""
+
+
+def test_a_signal_that_comes_while_a_rank_is_forked_ends_the_run(program: Commbench) -> None:
+    ended = program(SIGNAL_WHILE_FORKING, "--sizes", "1K", "--iters", "100000", "--no-plots")
+    assert ended.code == 143
+    assert ended.err.splitlines()[-2] == "error: stopped by SIGTERM"
+
+
 def test_the_ranks_of_a_launcher_that_is_killed_end_with_it(running) -> None:
     process, journal = running
     pids = ranks_of(journal)

@@ -13,6 +13,7 @@ from itertools import accumulate, chain
 from math import log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
+from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
 from commbench.analysis.statistics import design_effect, median
 from commbench.output.paragraphs import list_some
 from commbench.spec.backends import BACKENDS
@@ -70,7 +71,7 @@ class Diagnostic(NamedTuple):
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
             different=list_some(different_variables(row.header), 1),
-            reasons=list_some(throttle_reasons(row), 1),
+            reasons=list_some(throttle_reasons(row.measurement.batches), 1),
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
@@ -216,25 +217,6 @@ def _late_launches(row: ResultRow) -> float | None:
     return late / sum(len(batch.samples_s) for batch in batches)
 
 
-def _gpu_throttled(row: ResultRow) -> float | None:
-    """The share of the batches in which a GPU was throttled; None where no clock is known."""
-    batches = [batch for batch in row.measurement.batches if batch.clock_mhz is not None]
-    throttled = [batch for batch in batches if batch.throttle_reasons]
-    return len(throttled) / len(batches) if batches else None
-
-
-def throttle_reasons(row: ResultRow) -> tuple[str, ...]:
-    """Why a GPU was throttled in any batch of a row, each reason once."""
-    reasons = (batch.throttle_reasons for batch in row.measurement.batches)
-    return tuple(dict.fromkeys(chain.from_iterable(reasons)))
-
-
-def _clock_spread(row: ResultRow) -> float | None:
-    """The highest over the lowest clock of the GPUs in the batches, less 1."""
-    clocks = [batch.clock_mhz for batch in row.measurement.batches if batch.clock_mhz]
-    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
-
-
 def _launch_spread(row: ResultRow) -> float | None:
     medians = row.launch_medians
     return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
@@ -330,15 +312,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " on a host that you share with nobody.",
     ),
     Diagnostic(
-        "gpu_throttled", _gpu_throttled, 0.10,
+        "gpu_throttled", lambda row: gpu_throttled_share(row.measurement.batches), 0.10,
         "a GPU was throttled ({reasons})", _always(_RUN_DOCTOR),
-        "In that part of the batches a GPU ran below its usual clock. The reason is NVML's. For a"
-        " power cap, raise the limit (nvidia-smi -pl) or compare only runs with the same one; for a"
-        " temperature or a slowdown by the hardware, look at the cooling and the power supply. The"
-        " journal has clock, power, temperature and reasons of each batch.",
+        "A GPU ran below its usual clock, for the reason that NVML gives. Raise a power cap"
+        " (nvidia-smi -pl), or compare only runs with the same one. For a temperature or a slowdown"
+        " by the hardware, check the cooling and the power supply.",
     ),
     Diagnostic(
-        "gpu_clocks", _clock_spread, 0.10,
+        "gpu_clocks", lambda row: gpu_clock_spread(row.measurement.batches), 0.10,
         "GPU clocks differ by {percent}", _always("lock them (nvidia-smi -lgc)"),
         "The clock of the slowest GPU was not the same in all batches, so neither are the times. An"
         " idle GPU lowers its clock. Lock it: nvidia-smi -lgc 1980,1980, with a clock that your GPU"

@@ -69,6 +69,23 @@ def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
     return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
 
 
+def gpu_throttled_share(batches: Sequence[Batch]) -> float | None:
+    """The share of the batches in which a GPU was throttled; None where no clock is known."""
+    known = [batch for batch in batches if batch.clock_mhz is not None]
+    return sum(bool(batch.throttle_reasons) for batch in known) / len(known) if known else None
+
+
+def throttle_reasons(batches: Sequence[Batch]) -> tuple[str, ...]:
+    """Why a GPU was throttled in any of the batches, each reason once."""
+    return tuple(dict.fromkeys(chain.from_iterable(batch.throttle_reasons for batch in batches)))
+
+
+def gpu_clock_spread(batches: Sequence[Batch]) -> float | None:
+    """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
+    clocks = [batch.clock_mhz for batch in batches if batch.clock_mhz]
+    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
+
+
 def _stalled_share(batches: Sequence[Batch], ordered: Sequence[float]) -> float | None:
     calls = {batch.calls for batch in batches}
     if not ordered or len(calls) > 1:

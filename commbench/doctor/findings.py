@@ -326,7 +326,7 @@ FINDINGS: tuple[Rule, ...] = (
         "small_shm", _around_gpus(
             lambda system: SHM_BYTES / system.shm_bytes if system.shm_bytes else None
         ), 1.0,
-        "/dev/shm has only {1}, in which NCCL makes a buffer for each connection",
+        "/dev/shm has only {1}, and NCCL makes a buffer in it for each connection",
         "Enlarge it: docker run --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir of "
         "medium Memory at /dev/shm",
         _shm_size,
@@ -335,7 +335,7 @@ FINDINGS: tuple[Rule, ...] = (
         "memlock", _around_gpus(
             lambda system: float(bool(system.hcas) and system.memlock_bytes is not None)
         ), 0.0,
-        "This process may lock only {1} of memory, which RDMA has to",
+        "This process may lock only {1} of memory, and RDMA locks its buffers",
         "Lift the limit: docker run --ulimit memlock=-1, memlock unlimited in "
         "/etc/security/limits.conf, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
         _locked_limit,

@@ -96,8 +96,7 @@ def device_names(kind: str) -> list[str]:
 
 def gather_facts() -> dict[str, Any]:
     """Everything that is recorded with a run: host, GPUs, torch and variables."""
-    gpus = gpu_facts(sorted(os.sched_getaffinity(0)))
-    facts = {**host_facts(), **gpus, **torch_facts(), "variables": relevant_variables()}
+    facts = {**host_facts(), **gpu_facts(), **torch_facts(), "variables": relevant_variables()}
     settings = nccl_settings()
     return facts | ({"nccl_conf": settings} if settings else {})
 

@@ -8,6 +8,7 @@ import re
 import resource
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,16 +196,16 @@ def _read_size(folder: Path) -> int | None:
     return found.f_blocks * found.f_frsize
 
 
-def gpu_facts(usable: Sequence[int], host: Path = procfs.HOST) -> dict[str, Any]:
+@lru_cache(maxsize=2)
+def gpu_facts(host: Path = procfs.HOST) -> dict[str, Any]:
     """What is recorded of the GPUs and HCAs of this host with a run: `gpu_driver`, `gpus`,
-    `gpu_links` and `hcas`; without those that there are none of."""
-    gpus = read_gpus(usable, host)
-    system = read_gpu_system(gpus, host)
+    `gpu_links` and `hcas`; without those that there are none of. Read once: it does not change."""
+    gpus, hcas = read_gpus((), host), read_hcas(host)
     known = {
-        "gpu_driver": system.driver,
+        "gpu_driver": _read_driver(host),
         "gpus": [_known(gpu._asdict()) for gpu in gpus],
-        "gpu_links": list(system.links),
-        "hcas": [_known(hca._asdict()) for hca in system.hcas],
+        "gpu_links": list(make_link_matrix(gpus, hcas, host)),
+        "hcas": [_known(hca._asdict()) for hca in hcas],
     }
     return {name: value for name, value in known.items() if value}
 

@@ -24,7 +24,12 @@ from commbench.errors import (
 from commbench.launch.exit_report import LaunchOutcome, make_outcome
 from commbench.launch.node_exit import NodeExitProtocol
 from commbench.launch.process_setup import raise_nofile_limit
-from commbench.launch.torch_internals import does_fork_keep_gpu, make_launch_config, run_agent
+from commbench.launch.torch_internals import (
+    AGENT_SIGNALS,
+    does_fork_keep_gpu,
+    make_launch_config,
+    run_agent,
+)
 from commbench.launch.torchrun_command import NodeConfig
 from commbench.spec.case import READY
 from commbench.worker.context import LaunchTask
@@ -34,8 +39,6 @@ MONITOR_INTERVAL_S = 0.02
 """How often the agent looks at its ranks."""
 SHUTDOWN_S = 3
 """How long ranks have to end after a signal, before the agent kills them."""
-AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals at which the agent ends its ranks."""
 SCRATCH_DIR, LOCK = "commbench", "lock"
 
 

@@ -28,6 +28,7 @@ from torch.distributed.elastic.rendezvous import (
 from commbench.errors import CommbenchError, UnavailableError, first_line
 from commbench.launch.node_exit import NodeExitProtocol
 from commbench.launch.supervisor import RankSupervisor
+from commbench.launch.torch_internals import raise_missed_signal
 
 POLL_S = 0.05
 OWN_PORT_S = 10
@@ -58,6 +59,7 @@ class SingleRendezvous(RendezvousHandler):
         pass
 
     def num_nodes_waiting(self) -> int:
+        raise_missed_signal()
         try:
             self.check()
         except CommbenchError:

@@ -10,10 +10,13 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""The signals at which the agent ends all ranks."""
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
 """`_TERMINAL_STATE_SYNC_ID` of torch.distributed.elastic.agent.server.api, the prefix of the keys
 of the barrier at which agents of several nodes wait for each other when their ranks are done."""
@@ -50,7 +53,12 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
     from torch.distributed.launcher.api import elastic_launch
 
     try:
-        with _without_name_lookups(), _without_agent_logs(), _without_main_module():
+        with (
+            _without_name_lookups(),
+            _without_agent_logs(),
+            _without_main_module(),
+            _noted_signals(),
+        ):
             elastic_launch(config, function)(argument)
     except SignalException as signalled:
         return AgentResult({}, signalled.sigval)
@@ -58,6 +66,41 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
         failures = failed.failures.items()
         return AgentResult({rank: _make_rank_exit(failure) for rank, failure in failures})
     return AgentResult({})
+
+
+_signal_pipe: list[int] = []
+"""The pipe into which Python writes the numbers of the signals that come, while an agent runs."""
+
+
+@contextmanager
+def _noted_signals() -> Iterator[None]:
+    """Note the signals that come. The agent turns a signal into an exception, and Python drops one
+    that is raised while a rank is forked, in a function of os.register_at_fork."""
+    if threading.current_thread() is not threading.main_thread():  # no other gets signals
+        yield
+        return
+    _signal_pipe[:] = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = signal.set_wakeup_fd(_signal_pipe[1], warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        for descriptor in _signal_pipe:
+            os.close(descriptor)
+        _signal_pipe.clear()
+
+
+def raise_missed_signal() -> None:
+    """Raise the agent's exception for a signal that came while it went on as if there were none;
+    for the agent to call after each look at its ranks."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    if not _signal_pipe:
+        return
+    with suppress(BlockingIOError):
+        for number in os.read(_signal_pipe[0], 64):
+            if number in AGENT_SIGNALS:
+                raise SignalException(f"signal {number}", signal.Signals(number))
 
 
 def make_launch_config(log_dir: str, shutdown_s: int, **options: Any) -> Any:

@@ -48,8 +48,8 @@ FAILURE = "failure.txt"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
-STOP_S, RESEND_S = 60.0, 2.0
-"""Seconds that a run may take to end, and seconds between two signals that end it."""
+STOP_S = 60.0
+"""Seconds that a run may take to end after a signal."""
 _PROGRESS = re.compile(r"\[(\d+) %\]")
 """The beginning of a line about the progress of a run, which output/progress.py prints."""
 _NOISE = (
@@ -255,13 +255,11 @@ def run_once(
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """End a run and wait for it. The signal is sent again because a run that is just starting its
-    ranks can miss it."""
-    for _ in range(round(STOP_S / RESEND_S)):
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(RESEND_S)
-            return
+    """End a run and wait for it."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+        return
     process.kill()
     process.wait()
 

@@ -101,7 +101,7 @@ def introduce(
     """Tell the ranks about each other. Where all have the same plan, rank 0 creates the run folder
     if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
     # One rank of each host looks for its GPUs.
-    gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts(cores))
+    gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
     own = _own_part(task, rank_context, comm, cores) | {"gpus": _digest(gpus)}
     ranks: tuple[RankInfo, ...] = ()
 

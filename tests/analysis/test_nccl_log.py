@@ -1,7 +1,9 @@
 """What is read of NCCL's log, from lines as it prints them."""
 
 import pytest
+from synthetic import in_memory, steady
 
+from commbench.analysis.environment_diff import environment_facts
 from commbench.analysis.nccl_log import (
     NcclSelection,
     describe_communicator,
@@ -9,6 +11,7 @@ from commbench.analysis.nccl_log import (
     parse_communicator,
     parse_selections,
 )
+from commbench.explain.run_text import explain_run
 
 # Lines as NCCL 2.29.7 prints them with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING.
 TUNING = """\
@@ -81,3 +84,13 @@ def test_transports_are_counted_without_the_number_of_the_adapter() -> None:
 def test_a_log_that_says_nothing_and_damaged_facts_give_no_text(damaged: object) -> None:
     assert parse_communicator(["some line", ""]) == {}
     assert describe_communicator(damaged) == describe_init(damaged) == ""
+
+
+def test_explain_and_the_environment_of_a_run_say_what_nccl_logged() -> None:
+    run = in_memory("a", [steady(1e-4), steady(2e-4)])
+    facts = {"nccl_log": parse_communicator(ONE_HOST.splitlines())}
+    run = run._replace(header=run.header._replace(environment=facts))
+    text = " ".join(explain_run(run).split())
+    assert "NCCL 2.26.5+cuda12.9; network Socket" in text
+    assert "2 connections via P2P/CUMEM; communicator made in 0.61 s (kernels 0.19," in text
+    assert environment_facts(run.header)["nccl_log"] == describe_communicator(facts["nccl_log"])

@@ -15,6 +15,7 @@ from commbench.doctor.mode_trials import MODES, Trial
 from commbench.doctor.modes_text import describe_modes
 from commbench.doctor.text import doctor_text
 from commbench.errors import Interrupted, UnavailableError
+from commbench.host.gpu_system import GpuSystem, Hca
 from commbench.host.gpus import Gpu
 
 REFUSED = Trial(
@@ -94,6 +95,22 @@ def whole() -> Any:
 
 def test_everything_that_is_known_is_printed() -> None:
     assert doctor_text(whole()) == WHOLE
+
+
+def test_gpus_their_links_and_adapters_have_lines_of_their_own() -> None:
+    gpu = Gpu(
+        "0000:1b:00.0", "NVIDIA H200", 0, 16, 16, "32.0 GT/s PCIe", 4, power_cap_w=700.0, ecc=True,
+        mig=False, clock_mhz=345, most_clock_mhz=1980, nvlinks=18,
+    )  # fmt: skip
+    hca = Hca("mlx5_0:1", "0000:18:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0)
+    system = GpuSystem("570.86.15", ("0000:1b:00.0: X PIX",), (hca,), gpudirect=True)
+    text = " ".join(doctor_text(checkup(gpus=(gpu,), gpu_system=system)).split())
+    assert (
+        "GPU 0000:1b:00.0 NVIDIA H200; NUMA node 0; 32.0 GT/s PCIe x16 of x16; 4 nearby cores may "
+        "be used; 345 of 1980 MHz now; power cap 700 W; ECC on; MIG off; 18 NVLinks GPU driver "
+        "570.86.15 GPU links 0000:1b:00.0: X PIX HCA mlx5_0:1 InfiniBand; 400 Gb/sec (4X NDR); "
+        "active; 0000:18:00.0; NUMA node 0"
+    ) in text
 
 
 def test_a_sound_host_is_told_so() -> None:

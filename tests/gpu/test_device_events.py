@@ -111,3 +111,16 @@ def test_copies_of_one_rank_take_as_long_as_torchs(
     assert found <= 1.05 * known + 5e-6
     if size >= 1 << 26:
         assert found == pytest.approx(known, rel=0.05)
+
+
+def test_clock_power_and_temperature_are_read_where_the_package_is_installed(
+    comm: Communicator,
+) -> None:
+    pytest.importorskip("pynvml")
+    began = time.perf_counter()
+    state = comm.device.read_state()
+    assert time.perf_counter() - began < 0.1
+    assert state
+    assert 100 < (state.clock_mhz or 0) < 5000
+    assert 1 < (state.power_w or 0) < 5000
+    assert 0 < (state.temperature_c or 0) < 120

@@ -43,6 +43,16 @@ def test_every_operation_gives_right_results_and_a_time(tmp_path: Path) -> None:
     assert {row["status"] for row in rows} <= {"ok", "skipped"}
 
 
+def test_what_nccl_logs_of_its_communicator_is_recorded(tmp_path: Path) -> None:
+    _, _ = run(tmp_path, "--op", "all_reduce", "--sizes", "1K", "--iters", "2")
+    with (tmp_path / "run" / "run.jsonl").open() as file:
+        environment = json.loads(file.readline())["environment"]
+    assert environment["nccl_log"]["version"][0].isdigit()
+    assert sum(environment["nccl_log"]["transports"].values()) > 0
+    assert "NCCL_DEBUG" not in environment["variables"]
+    assert environment["gpus"] and environment["gpu_driver"]
+
+
 def test_every_dtype_and_reduce_op_is_right_or_refused_with_a_reason(tmp_path: Path) -> None:
     rows, _ = run(
         tmp_path, "--op", "all_reduce,reduce_scatter,all_gather", "--sizes", "1K",

@@ -176,14 +176,14 @@ def test_gpudirect_needs_a_module_or_the_open_driver(
 
 
 def test_a_host_without_gpus_and_hcas_records_nothing(tmp_path: Path) -> None:
-    assert gpu_facts((0,), tmp_path) == {}
+    assert gpu_facts(tmp_path) == {}
     assert describe_gpu_facts({}) == {}
     assert read_gpu_system((), tmp_path)._replace(memlock_bytes=None) == GpuSystem()
 
 
 def test_a_run_records_what_lasts_and_shows_equal_gpus_together(tmp_path: Path) -> None:
     lay_host(tmp_path)
-    facts = gpu_facts((0,), tmp_path)
+    facts = gpu_facts(tmp_path)
     assert facts["gpus"][0] == {"address": "0000:13:00.0", "name": "NVIDIA H200", "numa_node": 0}
     assert facts["hcas"][0]["rate"] == "400 Gb/sec (4X NDR)"
     assert describe_gpu_facts(facts) == {

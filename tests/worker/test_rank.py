@@ -30,7 +30,7 @@ def test_hosts_with_other_gpus_than_rank_0s_are_named_once_a_kind(
     here = threading.local()
     named = SimpleNamespace(gethostname=lambda: f"node{here.rank}")
     monkeypatch.setattr(rank, "socket", named)
-    monkeypatch.setattr(rank, "gpu_facts", lambda _: FOUND[here.rank])
+    monkeypatch.setattr(rank, "gpu_facts", lambda: FOUND[here.rank])
     task = LaunchTask(plan=plan(world_size=5), label="", folder=tmp_path)
 
     def introduce(comm: Communicator) -> Any:
