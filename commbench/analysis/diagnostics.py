@@ -6,11 +6,13 @@ whenever a run is read, so a better rule applies to old runs too.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from math import log, sqrt
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
@@ -18,7 +20,6 @@ from commbench.analysis.statistics import design_effect, median
 from commbench.output.paragraphs import list_some
 from commbench.spec.backends import BACKENDS
 from commbench.spec.timing_modes import PIPELINED, describe_timing
-from commbench.spec.variables import find_unread
 from commbench.units import format_share
 
 if TYPE_CHECKING:
@@ -159,19 +160,22 @@ def _bimodality(row: ResultRow) -> float | None:
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
     small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
     """
-    logs = [log(s) for s in row.ordered_s if s > 0]
+    logs = [*map(log, row.ordered_s[bisect_right(row.ordered_s, 0.0) :])]
     number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
     if number < FEWEST_FOR_SHAPE:
         return None
-    sums = list(accumulate(logs, initial=0.0))
-    total, cuts = sums[-1], range(least, number - least + 1)
-    # The variance between the two groups of each split.
-    between = [(number * sums[i] - i * total) ** 2 / (i * (number - i)) for i in cuts]
-    cut = cuts[between.index(max(between))]
-    left, right = sums[cut] / cut, (total - sums[cut]) / (number - cut)
+    mean = sum(logs) / number
+    deviations = [value - mean for value in logs]
+    sums = list(accumulate(deviations, initial=0.0))
+    # The variance between the two groups of each split, up to a factor.
+    cuts = enumerate(sums[least : number - least + 1], least)
+    between = [total * total / (cut * (number - cut)) for cut, total in cuts]
+    cut = least + between.index(max(between))
+    left, right = sums[cut] / cut, -sums[cut] / (number - cut)
     if right - left <= DISTINCT:
         return None
-    within = sum(v * v for v in logs) - cut * left**2 - (number - cut) * right**2
+    squares = sum(map(mul, deviations, deviations))
+    within = squares - cut * left**2 - (number - cut) * right**2
     separation = (right - left) / sqrt(max(within / number, 1e-12))
     return separation if separation > 3.25 + 14 / sqrt(number) else None
 
@@ -230,6 +234,10 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
         return ()
     names = [name for name in variables if name.startswith("NCCL_")]
+    if not names:
+        return ()
+    from commbench.spec.variables import find_unread
+
     return find_unread(names, header.plan.backend)
 
 

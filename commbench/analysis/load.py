@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import COLUMNS, INTEGERS, KEY, TEXTS, row_type, row_values
-from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.importers.hints import NO_HINTS, ImportHints
@@ -66,6 +65,8 @@ def _is_results(path: Path, head: bytes) -> bool:
 
 
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
+    from commbench.analysis.csv_file import read_results
+
     file = path / RESULTS_CSV if is_folder(path) else path
     rows = read_results(file, columns)
     labels = {row.label for row in rows} - {""} if "label" in columns else set()

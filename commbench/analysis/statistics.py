@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
-from math import ceil, floor, sqrt
+from math import ceil, comb, floor, sqrt
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
@@ -67,6 +67,7 @@ def summarise(
 
     `launches` are the same samples by launch, where there were several.
     """
+    batches = [*map(sorted, batches)]
     ordered = sorted(chain.from_iterable(batches))
     number, middle = len(ordered), median(ordered)
     effect = _larger_design_effect(batches, launches, middle)
@@ -210,11 +211,14 @@ def quantile_ranks(number: int, fraction: float) -> tuple[int, int] | None:
     normal approximation above 1000. Le Boudec, Performance Evaluation (2010), Thm 2.1.
     """
     tail = (1 - CONFIDENCE) / 2
+    spread = sqrt(number * fraction * (1 - fraction))
     if number > _EXACT_UP_TO:
-        spread = _Z * sqrt(number * fraction * (1 - fraction))
-        return floor(number * fraction - spread), ceil(1 + number * fraction + spread)
-    low, below, probability = 0, 0.0, (1 - fraction) ** number
-    for rank in range(1, number + 1):  # `below` becomes P(Binomial <= rank - 1)
+        reach = _Z * spread
+        return floor(number * fraction - reach), ceil(1 + number * fraction + reach)
+    first = max(0, floor(number * fraction - 6 * spread))  # below it, P < 1e-9
+    low, below = 0, 0.0
+    probability = comb(number, first) * fraction**first * (1 - fraction) ** (number - first)
+    for rank in range(first + 1, number + 1):  # `below` becomes P(Binomial <= rank - 1)
         below += probability
         probability *= (number - rank + 1) / rank * fraction / (1 - fraction)
         if below <= tail:
