@@ -20,7 +20,7 @@ TIMEOUT = timedelta(seconds=60)
 def communicators(ranks: int) -> tuple[Communicator, ...]:
     """A communicator for each of so many ranks; they have no measured group."""
     store = dist.HashStore()
-    # The variable is set here, for C++ reads variables in all threads, and one must not change then.
+    # The variable is set once: torch reads variables in all threads, and none may change then.
     with lazy_gloo(), ThreadPoolExecutor(ranks) as pool:
         groups = list(
             pool.map(lambda r: dist.ProcessGroupGloo(store, r, ranks, TIMEOUT), range(ranks))
