@@ -311,7 +311,7 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_percentage(text: str, option: str = "") -> float:
-    """Parse a fraction: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or 10 %."""
+    """Parse a percentage: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or 10 %."""
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)
@@ -321,7 +321,7 @@ def parse_percentage(text: str, option: str = "") -> float:
         given = f"{option} {text!r}" if option else repr(text)
         meant = value if 1 <= value <= 100 and not percent else 10.0
         hint = f"write {meant:.6g}% or {meant / 100:.6g}"
-        raise UsageError(f"{given} is not a fraction", hint)
+        raise UsageError(f"{given} is not a percentage", hint)
     return round(value, 12)
 
 

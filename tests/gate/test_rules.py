@@ -41,9 +41,9 @@ def test_an_option_is_a_rule(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("max_slowdown", "10", "'10' is not a fraction"),
-        ("max_slowdown", "", "'' is not a fraction"),
-        ("max_slowdown", "-5%", "'-5%' is not a fraction"),
+        ("max_slowdown", "10", "'10' is not a percentage"),
+        ("max_slowdown", "", "'' is not a percentage"),
+        ("max_slowdown", "-5%", "'-5%' is not a percentage"),
         ("max_slowdown", "all_redcue:10%", "unknown operation 'all_redcue'"),
         ("max_slowdown", "all_reduce:all_gather:10%",
          "'all_reduce:all_gather:10%' is not a limit"),
@@ -98,7 +98,7 @@ def test_a_file_holds_several_rules(tmp_path: Path) -> None:
         ("[[rules]]", "{} has an unknown key 'rules'"),
         ("[[rule]]", "{}, rule 1: it has no limit"),
         ("[[rule]]\nmax_slowdwon = 0.1", "{}, rule 1: unknown key 'max_slowdwon'"),
-        ("[[rule]]\nmax_slowdown = 10", "{}, rule 1: '10' is not a fraction"),
+        ("[[rule]]\nmax_slowdown = 10", "{}, rule 1: '10' is not a percentage"),
         ("[[rule]]\nmax_slowdown = [1]", "{}, rule 1: max_slowdown is [1]"),
         ("[[rule]]\nmax_slowdown = true", "{}, rule 1: max_slowdown is True"),
         ("[[rule]]\nmax_time = '1s'\noptional = 'yes'", "{}, rule 1: optional is 'yes'"),

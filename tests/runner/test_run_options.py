@@ -143,8 +143,8 @@ def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
         ({"label": "x" * 65}, f"label '{'x' * 65}' cannot be part of a folder's name"),
         ({"label": "line\n"}, "label 'line\\n' cannot be part of a folder's name"),
         ({"nproc_per_node": 0}, "--nproc-per-node is 0"),
-        ({"nnodes": 2, "node_rank": 2}, "--node-rank 2 is not one of 2 nodes"),
-        ({"node_rank": -1}, "--node-rank -1 is not one of 1 nodes"),
+        ({"nnodes": 2, "node_rank": 2}, "--node-rank 2 is not a number from 0 to 1"),
+        ({"node_rank": -1}, "--node-rank -1 needs several nodes"),
         ({"nnodes": 0}, "--nnodes is 0"),
         ({"nnodes": 2}, "2 nodes need the address of node 0"),
         ({"master_port": 0}, "--master-port 0 is not a port"),
@@ -306,7 +306,7 @@ def test_a_fraction_is_said_as_percent_or_as_a_number(text: str, value: float) -
 def test_what_is_no_fraction_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_percentage(text)
-    assert refused.value.message == f"{text!r} is not a fraction"
+    assert refused.value.message == f"{text!r} is not a percentage"
     assert refused.value.hint == "write 10% or 0.1"
 
 
