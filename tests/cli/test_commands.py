@@ -110,6 +110,12 @@ REFUSED = {
         "error: label 'a/b' cannot be part of a folder's name\n"
         "hint: use up to 64 letters, digits, '.', '_' and '-', a letter or digit first\n",
     ),
+    "run -c 2": (2, "error: -c cannot be 2\nhint: -c 1 checks results, -c 0 does not\n"),
+    "run --launch graph": (
+        3,
+        "error: nothing is left to measure: a CPU has no CUDA graphs\n"
+        "hint: leave out --launch graph, or measure on GPUs\n",
+    ),
     "run --backend nccl --device cpu": (3, None),
     "run --backend smoke-signals": (3, None),
     "run --dtype int16": (

@@ -84,7 +84,7 @@ def parse_nccl_tests(*texts: str | None) -> tuple[int, ...]:
         ("1M", "3M", "1", None, (M, 2 * M, 3 * M)),
         ("1M", "2M", "0", "512K", (M, M + 512 * K, 2 * M)),
         ("1M", "4M", None, "2M", (M, 3 * M)),
-        ("1M", "4M", "2", "1M", (M, 2 * M, 4 * M)),
+        ("1M", "3M", "1", "1M", (M, 2 * M, 3 * M)),
         ("30M", None, None, None, (30 * M, 31 * M, 32 * M)),
         (None, "34M", None, None, (32 * M, 33 * M, 34 * M)),
         (None, None, "2", None, (32 * M,)),
@@ -107,6 +107,7 @@ def test_the_flags_of_nccl_tests_have_its_defaults(
     [
         (("1K", "8", None, None, None), "--sizes and -b both choose the sizes"),
         (("1K", None, None, None, "1M"), "--sizes and -i both choose the sizes"),
+        ((None, "1M", "4M", "2", "1M"), "-f and -i both choose the next size"),
         ((None, "8", "128", "two", None), "-f 'two' is not a number"),
         ((None, "8", "128", "-2", None), "-f '-2' is not a number"),
         ((None, "8", "128", "nan", None), "-f 'nan' is not a number"),
