@@ -9,11 +9,13 @@ Bounds: Chan et al. 2007; factors: nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow
-from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS, Operation
+
+if TYPE_CHECKING:
+    from commbench.spec.links import Peak
 
 BUS_BOUND = "bus bandwidth"
 NODE_BOUND = "node bandwidth"

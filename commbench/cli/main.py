@@ -14,7 +14,6 @@ from typer import Option
 
 from commbench import __version__
 from commbench.cli.lazy_group import HELP_SETTINGS, LazyGroup
-from commbench.cli.usage_errors import describe_usage_error
 from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
 from commbench.output.console import OutputClosedError, print_error, print_result
 
@@ -62,6 +61,8 @@ def main() -> NoReturn:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
     except _UsageError as error:
+        from commbench.cli.usage_errors import describe_usage_error
+
         print_error(*describe_usage_error(error))
         code = 2
     except (KeyboardInterrupt, typer.Abort):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
@@ -13,9 +13,11 @@ from commbench.analysis.statistics import median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.schema import LinkProbe, Run, RunHeader
-from commbench.spec.links import Peak
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import format_bytes, format_GBps, format_size, format_time
+
+if TYPE_CHECKING:
+    from commbench.spec.links import Peak
 
 _TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
 TIMING_HEADINGS = (" over ".join(_TIMINGS), "size", *_TIMINGS, "ratio")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
@@ -25,7 +26,6 @@ from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_te
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
-from commbench.spec.links import Peak
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import (
     format_about,
@@ -34,6 +34,9 @@ from commbench.units import (
     format_known_time,
     format_percent,
 )
+
+if TYPE_CHECKING:
+    from commbench.spec.links import Peak
 
 
 def run_text(

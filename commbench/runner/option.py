@@ -142,6 +142,13 @@ def require_launcher(name: str) -> None:
         raise UsageError(f"unknown launcher {name!r}", f"known: {', '.join(LAUNCHERS)}")
 
 
+def require_peak(text: str) -> None:
+    """Raise UsageError for a text that describes no peak."""
+    from commbench.spec.links import parse_peak
+
+    parse_peak(text)
+
+
 def require_positive(flag: str, number: int) -> None:
     """Raise UsageError for a number below 1."""
     if number < 1:

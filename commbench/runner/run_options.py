@@ -28,10 +28,10 @@ from commbench.runner.option import (
     require_effect,
     require_label,
     require_launcher,
+    require_peak,
     require_port,
     require_positive,
 )
-from commbench.spec.links import parse_peak
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
@@ -211,7 +211,7 @@ class RunOptions:
         refused_by={"api": "leave it out: nothing is printed"},
     )  # fmt: skip
     peak: str | None = _output(
-        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=parse_peak,
+        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=require_peak,
         default_text="none",
     )  # fmt: skip
     plots: bool = _output(
