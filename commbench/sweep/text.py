@@ -156,8 +156,9 @@ def _best_only(result: SweepResult) -> list[str]:
         cells.append([
             *("unset" if values[n] == UNSET else values[n] for n in names),
             format_time(point.best.time.median or 0.0),
-            " ".join(f"{n} {mark}" for n, mark in others if n), ratio_text(time_ratio(point.best.time, following)),
-            ratio_text(gain), interval_text(gain),
+            " ".join(f"{n} {mark}" for n, mark in others if n),
+            ratio_text(time_ratio(point.best.time, following)), ratio_text(gain),
+            interval_text(gain),
         ])  # fmt: skip
     headings = [clean(name).replace("_", "_\n") for name in names]
     figures = ["time", "others", "next /\nbest", "first /\nbest", "95 %\ninterval"]
