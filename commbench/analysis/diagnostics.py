@@ -15,6 +15,7 @@ from math import log, sqrt
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
+from commbench.analysis.advice import more_launches, more_time
 from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
 from commbench.analysis.statistics import design_effect, median
 from commbench.output.paragraphs import list_some
@@ -270,11 +271,11 @@ def _other_cpu_mode(plan: Plan) -> str:
 
 
 def _more_time(plan: Plan) -> str:
-    return f"try --budget {max(2, 10 * plan.budget_s):g}"
+    return f"try {more_time(plan)}"
 
 
 def _more_launches(plan: Plan) -> str:
-    return f"try --launches {max(6, 2 * plan.launches)}"
+    return f"try {more_launches(plan.launches)}"
 
 
 def _always(advice: str) -> Callable[[Plan], str]:
