@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.advice import PRECISION, more_launches, more_precisely
-from commbench.analysis.diagnostics import unread_variables
+from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
 from commbench.compare.ratio import (

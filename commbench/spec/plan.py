@@ -6,7 +6,6 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from itertools import product
 from math import inf, prod
@@ -203,6 +202,7 @@ class Plan:
     def digest(self) -> str:
         """A hash of everything in the plan; equal on two ranks only if their plans are."""
         import hashlib
+        import json
 
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

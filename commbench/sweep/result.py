@@ -79,6 +79,13 @@ class SweepResult:
         return {each.setting.name: each.failure for each in self.settings if each.failure}
 
     @property
+    def fails_again(self) -> bool:
+        """Whether all that is missing would fail again, because the request or the environment
+        does not allow it."""
+        lacking = [each for each in self.settings if each.rounds < self.sweep.rounds]
+        return bool(lacking) and all(each.is_permanent for each in lacking)
+
+    @property
     def missing_rounds(self) -> int:
         """How many runs are still to be made or failed; `commbench sweep --resume` makes them."""
         return sum(self.sweep.rounds - each.rounds for each in self.settings)

@@ -11,13 +11,8 @@ import pytest
 from synthetic_rows import batches, ranks, row
 
 from commbench.analysis.columns import row_values
-from commbench.analysis.diagnostics import (
-    DIAGNOSTICS,
-    Diagnostic,
-    diagnose_row,
-    find_causes,
-    ranks_per_core,
-)
+from commbench.analysis.diagnostic_figures import ranks_per_core
+from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
 from commbench.analysis.rows import ResultRow
 from commbench.results.schema import Batch, RankInfo
 

@@ -25,7 +25,7 @@ Note: old and new have only one launch each. Another launch may differ by more t
 FAIL  all_reduce: at most 10 % slower than the baseline
   1 fail, 1 undecided (value within the limit), 2 pass
      size  ratio  95 % interval  outcome
-  ───────────────────────────────────────────────
+  ───────────────────────────────────────────────────────
   all_reduce float32 sum in_place
   256 KiB  1.300  1.294 … 1.306  fail
     1 MiB  1.100  1.095 … 1.105  undecided (value within)
