@@ -46,7 +46,7 @@ REFUSED = {
     "run --iters 0": (2, "error: --iters is 0\nhint: it must be at least 1\n"),
     "run --iters many": (
         2,
-        "error: Invalid value for '--iters' / '-n': 'many' is not a valid int.\n"
+        "error: --iters 'many' is not a whole number\n"
         "hint: `commbench run --help` lists the options\n",
     ),
     "run --precision five": (
@@ -139,12 +139,12 @@ REFUSED = {
     ),
     "run --iter 3": (
         2,
-        "error: No such option: --iter\n"
+        "error: there is no option --iter\n"
         "hint: did you mean --iters? `commbench run --help` lists the options\n",
     ),
     "compare": (
         2,
-        "error: Missing argument 'A'.\n"
+        "error: A is missing\n"
         "hint: write for example: commbench compare ring tree; "
         "`commbench compare --help` lists the options\n",
     ),
