@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from commbench.worker.communicator import Communicator, gloo_group
+from commbench.worker.communicator import Communicator, lazy_gloo
 from commbench.worker.device import Cpu
 
 TIMEOUT = timedelta(seconds=60)
@@ -20,8 +20,11 @@ TIMEOUT = timedelta(seconds=60)
 def communicators(ranks: int) -> tuple[Communicator, ...]:
     """A communicator for each of so many ranks; they have no measured group."""
     store = dist.HashStore()
-    with ThreadPoolExecutor(ranks) as pool:
-        groups = list(pool.map(lambda r: gloo_group(store, r, ranks, TIMEOUT), range(ranks)))
+    # The variable is set once: torch reads variables in all threads, and none may change then.
+    with lazy_gloo(), ThreadPoolExecutor(ranks) as pool:
+        groups = list(
+            pool.map(lambda r: dist.ProcessGroupGloo(store, r, ranks, TIMEOUT), range(ranks))
+        )
     cpu = Cpu()
     return tuple(Communicator(r, ranks, cpu, control=group) for r, group in enumerate(groups))
 

@@ -6,36 +6,33 @@ whenever a run is read, so a better rule applies to old runs too.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import accumulate, chain
-from math import log, sqrt
-from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
+from commbench.analysis.advice import more_launches, more_time
+from commbench.analysis.diagnostic_figures import (
+    above_link,
+    always_last,
+    bimodality,
+    clock_coarseness,
+    different_variables,
+    drift,
+    imprecision,
+    late_launches,
+    launch_spread,
+    ranks_per_core,
+    skew,
+    unread_variables,
+)
 from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
-from commbench.analysis.statistics import design_effect, median
 from commbench.output.paragraphs import list_some
-from commbench.spec.backends import BACKENDS
-from commbench.spec.timing_modes import PIPELINED, describe_timing
+from commbench.spec.plan import CPU_MODES
+from commbench.spec.timing_modes import PIPELINED
 from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.results.schema import RankInfo, RunHeader
     from commbench.spec.plan import Plan
-
-FEWEST_FOR_SHAPE = 20
-"""With fewer samples the shape of their distribution is unknown."""
-FEWEST_BATCHES_FOR_DRIFT = 4
-SMALLEST_MODE = 0.15
-"""Share of the samples that a group must have to count as a mode."""
-DISTINCT = log(1.15)
-"""Two modes that differ by less than 15 % count as one."""
-LAUNCH_SHARE = 0.05
-"""Queueing an iteration on a device matters where it takes this part of the iteration's time."""
 
 
 class Diagnostic(NamedTuple):
@@ -67,7 +64,7 @@ class Diagnostic(NamedTuple):
             worst,
             percent=format_share(worst),
             capped=format_share(min(worst, 1.0)),
-            precision=format_share((row.time and row.time.precision) or 0),
+            precision=_interval_text(row),
             target=f"{100 * plan.precision:.2g} %",
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
@@ -76,6 +73,23 @@ class Diagnostic(NamedTuple):
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+
+
+SYMMETRIC = 1.5
+"""An interval is written as `±` where neither side is more than so many times the other."""
+
+
+def _interval_text(row: ResultRow) -> str:
+    """How well the median is known: `±25 %`, or, where one side is much wider or the interval is as
+    wide as the median, its two ends: `-20/+80 %`."""
+    time = row.time
+    if time is None or time.low is None or time.high is None or time.precision is None:
+        return "±0 %"
+    below, above = time.median - time.low, time.high - time.median
+    is_symmetric = max(below, above) <= SYMMETRIC * min(below, above)
+    if time.precision < 0.1 or (is_symmetric and time.precision < 0.75):
+        return f"±{format_share(time.precision)}"
+    return f"-{100 * below / time.median:.0f}/+{format_share(above / time.median)}"
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
@@ -93,188 +107,20 @@ def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     return {d: figure for d, figure in found.items() if names.isdisjoint(d.explained_by)}
 
 
-def ranks_per_core(row: ResultRow) -> float | None:
-    """The most ranks that share a core, on any host; None on devices other than the CPU."""
-    return _ranks_per_core(row.header.ranks) if row.header.plan.device == "cpu" else None
-
-
-@lru_cache(maxsize=16)
-def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
-    hosts: dict[str, list[tuple[int, ...]]] = {}
-    for rank in ranks:
-        hosts.setdefault(rank.host, []).append(rank.cores)
-    return max(map(_ranks_per_core_of_host, filter(all, hosts.values())), default=None)
-
-
-def _ranks_per_core_of_host(ranks: Sequence[tuple[int, ...]]) -> float:
-    """The larger of two figures: ranks over all cores they may use, and the most ranks that are
-    bound to the same single core. `ranks` holds the allowed cores of each rank."""
-    average = len(ranks) / len({core for cores in ranks for core in cores})
-    bound = Counter(cores[0] for cores in ranks if len(cores) == 1)
-    return max(average, *bound.values(), 0)
-
-
-def _imprecision(row: ResultRow) -> float | None:
-    if row.time is None or row.header.plan.iterations is not None:
-        return None
-    precision = row.time.precision
-    return None if precision is None else precision / row.header.plan.precision
-
-
-def _drift(row: ResultRow) -> float | None:
-    """The difference of the medians of the later and the earlier half of the batches, over the
-    median of all; None where it may be chance."""
-    batches = [batch.samples_s for batch in row.measurement.batches if batch.launch == 0]
-    if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
-        return None
-    is_only_launch = len(batches) == len(row.measurement.batches)
-    effect = row.time.design_effect
-    if not is_only_launch:
-        effect = design_effect(batches, row.time.median)
-    if effect == 1 or not _has_trend(batches):
-        return None
-    half = len(batches) // 2
-    halves = [sorted(chain.from_iterable(part)) for part in (batches[:half], batches[-half:])]
-    if sum(map(len, halves)) < FEWEST_FOR_SHAPE:
-        return None
-    return abs(median(halves[1]) - median(halves[0])) / row.time.median
-
-
-def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
-    """Whether the medians of batches rise or fall with time (Mann-Kendall test, 1 %)."""
-    middles = [median(sorted(batch)) for batch in batches]
-    number = len(middles)
-    score = sum(
-        (middles[j] > middles[i]) - (middles[j] < middles[i])
-        for i in range(number)
-        for j in range(i + 1, number)
-    )
-    variance = number * (number - 1) * (2 * number + 5) / 18
-    return abs(score) - 1 > 2.576 * sqrt(variance) or abs(score) == number * (number - 1) / 2
-
-
-def _bimodality(row: ResultRow) -> float | None:
-    """Ashman's D of the best split of the durations into two groups, on a log scale: the distance
-    of the groups' means over their standard deviation. None where it may be chance.
-
-    Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
-    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
-    """
-    logs = [*map(log, row.ordered_s[bisect_right(row.ordered_s, 0.0) :])]
-    number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
-    if number < FEWEST_FOR_SHAPE:
-        return None
-    mean = sum(logs) / number
-    deviations = [value - mean for value in logs]
-    sums = list(accumulate(deviations, initial=0.0))
-    # The variance between the two groups of each split, up to a factor.
-    cuts = enumerate(sums[least : number - least + 1], least)
-    between = [total * total / (cut * (number - cut)) for cut, total in cuts]
-    cut = least + between.index(max(between))
-    left, right = sums[cut] / cut, -sums[cut] / (number - cut)
-    if right - left <= DISTINCT:
-        return None
-    squares = sum(map(mul, deviations, deviations))
-    within = squares - cut * left**2 - (number - cut) * right**2
-    separation = (right - left) / sqrt(max(within / number, 1e-12))
-    return separation if separation > 3.25 + 14 / sqrt(number) else None
-
-
-def _skew(row: ResultRow) -> float | None:
-    skew, case = row.interference.entry_skew_s, row.measurement.case
-    if not describe_timing(case.timing).has_entry_skew:
-        return None
-    if skew is None or row.time is None or not row.time.median:
-        return None
-    return skew / row.time.median
-
-
-def _always_last(row: ResultRow) -> float | None:
-    shares, skew = row.interference.last_share, _skew(row)
-    if len(shares) < 2 or skew is None or skew <= 0.05:
-        return None
-    if len(row.measurement.samples_s) < FEWEST_FOR_SHAPE:
-        return None
-    return max(shares)
-
-
-def _clock(row: ResultRow) -> float | None:
-    """How coarse the clock is for the duration of an iteration: 1 where the clock's step is a tenth
-    of it, or the overhead of the timed loop a twentieth."""
-    if row.time is None or not row.time.median:
-        return None
-    iteration = row.time.median * (row.interference.calls or 1)
-    step, overhead = row.header.resolution_s or 0.0, row.header.overhead_s or 0.0
-    return max(10 * step, 20 * overhead) / iteration
-
-
-def _late_launches(row: ResultRow) -> float | None:
-    """The share of the iterations that the host queued late on a device. None where the time that
-    it needs to queue one is below a twentieth of the iteration, and cannot change it much."""
-    batches = [batch for batch in row.measurement.batches if batch.enqueue_s is not None]
-    if not batches or row.time is None:
-        return None
-    iteration = row.time.median * (row.interference.calls or 1)
-    if max(batch.enqueue_s or 0.0 for batch in batches) < LAUNCH_SHARE * iteration:
-        return None
-    late = sum(batch.late_iterations or 0 for batch in batches)
-    return late / sum(len(batch.samples_s) for batch in batches)
-
-
-def _launch_spread(row: ResultRow) -> float | None:
-    medians = row.launch_medians
-    return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
-
-
-def unread_variables(header: RunHeader) -> tuple[str, ...]:
-    """The NCCL_* variables that are set although the backend is another, which does not read them.
-
-    Only these: commbench and torch use gloo beside NCCL, and torchrun sets TORCH_NCCL_* itself."""
-    variables = header.environment.get("variables")
-    if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
-        return ()
-    names = [name for name in variables if name.startswith("NCCL_")]
-    if not names:
-        return ()
-    from commbench.spec.variables import find_unread
-
-    return find_unread(names, header.plan.backend)
-
-
-def different_variables(header: RunHeader) -> tuple[str, ...]:
-    """The environment variables that some ranks have otherwise than rank 0."""
-    others = header.environment.get("other_variables")
-    if not isinstance(others, dict):
-        return ()
-    named = (names for names in others.values() if isinstance(names, dict))
-    return tuple(sorted(set(chain.from_iterable(named))))
-
-
-def _above_link(row: ResultRow) -> float | None:
-    """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
-    if not row.header.plan.peak:
-        return None
-    from commbench.analysis.peak import find_peak_fraction
-    from commbench.spec.links import parse_peak
-
-    share = find_peak_fraction(row, parse_peak(row.header.plan.peak))
-    return share.fraction / share.ceiling if share else None
-
-
 _RUN_DOCTOR = "run `commbench doctor`"
 
 
-def _other_cpu_mode(plan: Plan) -> str:
-    other = {"quiet": "plain", "plain": "quiet"}.get(plan.cpu_mode)
-    return f"try --cpu-mode {other}" if other else _RUN_DOCTOR
+def _plain_cpu_mode(plan: Plan) -> str:
+    """Advice for a run in the default mode of the CPU; no advice goes back to that mode."""
+    return "try --cpu-mode plain" if plan.cpu_mode == CPU_MODES[0] else _RUN_DOCTOR
 
 
 def _more_time(plan: Plan) -> str:
-    return f"try --budget {max(2, 10 * plan.budget_s):g}"
+    return f"try {more_time(plan)}"
 
 
 def _more_launches(plan: Plan) -> str:
-    return f"try --launches {max(6, 2 * plan.launches)}"
+    return f"try {more_launches(plan.launches)}"
 
 
 def _always(advice: str) -> Callable[[Plan], str]:
@@ -283,7 +129,7 @@ def _always(advice: str) -> Callable[[Plan], str]:
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
-        "above_link", _above_link, 1.005,
+        "above_link", above_link, 1.005,
         "busbw is {percent} of --peak, impossible", _always("check the peak"),
         "The bus bandwidth is higher than the link that --peak names can carry. Perhaps that is the"
         " speed of one link of several, or of another link: `commbench links` lists speeds.",
@@ -336,7 +182,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05,
-        "{percent} of the calls stalled", _other_cpu_mode,
+        "{percent} of the calls stalled", _plain_cpu_mode,
         "A call is stalled if it was 50 % slower than typical and at least 1.5 ms slower. The"
         " scheduler of the host causes that: it gave the core of a rank to other work. `commbench"
         " doctor` measures which CPU mode helps on this host.",
@@ -344,63 +190,66 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "queued", lambda row: row.interference.queued_share, 0.5,
-        "waited for a core {capped} of the time", _other_cpu_mode,
+        "ranks lacked a core {capped} of the time", _plain_cpu_mode,
         "Threads of a rank were ready to run and had no core, because other work ran there. In the"
         " mode quiet each rank stays on one core; in the mode plain it may move. `commbench doctor`"
         " measures which mode helps on this host.",
         ("too_few_cores", "throttled"),
     ),
     Diagnostic(
-        "drift", _drift, 0.10,
+        "drift", drift, 0.10,
         "times drifted by up to {percent}", _more_time,
         "Later batches of calls were slower, or faster, than earlier ones, and all in the same"
         " direction: the machine became warm, or other work began. Run longer, or again.",
     ),
     Diagnostic(
-        "launches", _launch_spread, 0.10,
+        "launches", launch_spread, 0.10,
         "medians of launches differ by {percent}", _more_launches,
         "The whole run was repeated in fresh processes, and their medians differ. Do not compare"
         " single launches: compare runs of several launches, or use `commbench sweep --rounds`.",
     ),
     Diagnostic(
-        "bimodal", _bimodality, 4.0,
-        "times form two groups, {:.1f} widths apart", _more_time,
-        "The median lies in one of two groups of times, which of them is chance. The samples are in"
-        " run.jsonl. Look at both groups before you compare the median.",
+        "bimodal", bimodality, 4.0,
+        "times form two separate groups", _more_time,
+        "The times form two groups, for example because a path or a clock changes now and then. It"
+        " is chance in which group the median lies. The samples are in run.jsonl: look at both"
+        " groups before you compare the median.",
         ("too_few_cores",),
     ),
     Diagnostic(
-        "skew", _skew, 0.10,
-        "ranks started {percent} of the call apart", _always("see slowest_rank"),
+        "skew", skew, 0.10,
+        "ranks start {percent} of a call apart",
+        _always("results.csv names the rank"),
         "Ranks started up to that part of the call time apart, so that part is waiting, not moving"
         " data. In results.csv, operation_us leaves the waiting out, and slowest_rank names the"
         " rank.",
         ("too_few_cores", "always_last"),
     ),
     Diagnostic(
-        "always_last", _always_last, 0.90,
-        "one rank is last in {percent} of calls", _always("see slowest_rank"),
+        "always_last", always_last, 0.90,
+        "a rank is last in {percent} of calls",
+        _always("results.csv names it"),
         "The same rank starts the call last nearly every time, and the others wait for it. The"
         " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
         " clock of its processor, or a slower link.",
         ("too_few_cores",),
     ),
     Diagnostic(
-        "launch_bound", _late_launches, 0.10,
+        "launch_bound", late_launches, 0.10,
         "{percent} of calls were queued late", _always("compare larger sizes"),
         "The device came to a call before the host had queued it, so the time contains a wait for"
         " the host and is too long. A barrier always does: torch blocks the host in it. A host with"
         " a higher clock, or with less other work, queues calls earlier.",
     ),
     Diagnostic(
-        "coarse_clock", _clock, 1.0,
+        "coarse_clock", clock_coarseness, 1.0,
         "clock {:.1f} times too coarse", _always(f"use --timing {PIPELINED}"),
         "The step of the clock, or the overhead of the timed loop, is a large part of such a short"
         f" time. --timing {PIPELINED} measures many calls at once.",
     ),
     Diagnostic(
-        "imprecise", _imprecision, 1.0,
-        "median known only to ±{precision} (target ±{target})", _more_time,
+        "imprecise", imprecision, 1.0,
+        "median known only to {precision} (target ±{target})", _more_time,
         "The 95 % interval of the median is wider than --precision asks for, and the time for"
         " measuring (--budget) was used up. Give it more time, or use a quieter host.",
     ),

@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.reports import report
 from commbench.api.runs import (
     Run,
     as_results,
@@ -29,6 +28,7 @@ from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.api.measuring import measure, plan_options, run, run_options
+    from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
     from commbench.compare.comparison import Comparison
@@ -69,12 +69,13 @@ __all__ = [
 
 _LAZY = {
     "commbench.api.measuring": ("measure", "plan_options", "run", "run_options"),
+    "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what measures when it is used."""
+    """Import what measures or reports when it is used."""
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(module), name)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.api.runs import ignore
+from commbench.api.runs import load_rows
 
 if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
@@ -56,22 +55,3 @@ def _reported(
     if isinstance(what, (str, Path)) and find_sweep(str(what)):
         return load_sweep(what)
     return load_rows(what) if isinstance(what, (str, Path, Run, LoadedRun)) else what
-
-
-def load_rows(
-    run: AnyRun,
-    *,
-    ranks: int | None = None,
-    op: str | None = None,
-    dtype: str | None = None,
-    notify: Callable[[str], None] = ignore,
-) -> LoadedRun:
-    """A run with its rows, also those of a results.csv. The keywords are those of `load`."""
-    from commbench.analysis.columns import COLUMNS
-    from commbench.analysis.load import as_loaded_run, load
-    from commbench.importers.hints import ImportHints
-    from commbench.results.run_folder import find_run
-
-    if isinstance(run, (str, Path)):
-        return load(find_run(str(run), notify), COLUMNS, ImportHints(ranks, op, dtype))
-    return as_loaded_run(run)

@@ -112,10 +112,9 @@ def frame(*runs: AnyRun) -> DataFrame:
 
     Values that were not measured are `pandas.NA`. Raises RecordsError for what is no run.
     """
-    from commbench.analysis.columns import COLUMNS
-    from commbench.analysis.load import as_loaded_run, join_frames
+    from commbench.analysis.load import join_frames
 
-    return join_frames([as_loaded_run(as_results(run, COLUMNS)) for run in runs])
+    return join_frames([load_rows(run) for run in runs])
 
 
 def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
@@ -151,13 +150,11 @@ def export(
     Parquet is bytes, every other format is text. With `output` the content is also written to that
     new file. Raises RecordsError where the file exists.
     """
-    from commbench.analysis.columns import COLUMNS
-    from commbench.analysis.load import as_loaded_run
     from commbench.report.exporters import export_run, require_exporter
     from commbench.results.files import write_new
 
     require_exporter(format)
-    content = export_run(as_loaded_run(as_results(run, COLUMNS, notify)), format)
+    content = export_run(load_rows(run, notify=notify), format)
     if output is not None:
         write_new(Path(output), content)
     return content
@@ -217,6 +214,22 @@ def explain(
     call = QuotedCall(ranks, size, time, dtype, timing, nodes)
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
     return answer(text_or_run, call, op, peak, notify)
+
+
+def load_rows(
+    run: AnyRun,
+    *,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> LoadedRun:
+    """A run with its rows, also those of a results.csv. The keywords are those of `load`."""
+    from commbench.analysis.columns import COLUMNS
+    from commbench.analysis.load import as_loaded_run
+    from commbench.importers.hints import ImportHints
+
+    return as_loaded_run(as_results(run, COLUMNS, notify, ImportHints(ranks, op, dtype)))
 
 
 def as_results(

@@ -82,7 +82,7 @@ def report(
     commbench report before after --format markdown      for a ticket
     """
     from commbench import api
-    from commbench.api.reports import load_rows
+    from commbench.api.runs import load_rows
     from commbench.errors import UsageError
     from commbench.output.console import print_result, print_status
     from commbench.results.run_folder import find_sweep

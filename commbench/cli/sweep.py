@@ -39,9 +39,7 @@ def sweep(
         metavar="OPTION=V,V",
         help=f"Option of `commbench run` and its values: {_VARIED}.",
     ),
-    rounds: int = Option(
-        3, metavar="N", help="Measure each setting N times; 3 or more tell settings apart."
-    ),
+    rounds: int = Option(3, metavar="N", help="Measure each setting N times; use 3 or more."),
     tolerance: str | None = Option(
         None, metavar="PART", help="Smaller differences count as ties.  [default: 5%]"
     ),
@@ -99,9 +97,12 @@ def sweep(
         )  # fmt: skip
         result = api.run_sweep(options, printer)
     if failed := result.failures:
+        again = f"`commbench sweep --resume {result.path}`"
         print_error(
             f"{len(failed)} of {len(result.settings)} settings failed: {', '.join(failed)}",
-            f"`commbench sweep --resume {result.path}` tries again",
+            f"{again} fails again unless you change this host or its software"
+            if result.fails_again
+            else f"{again} tries again",
         )
         raise typer.Exit(1)
 
@@ -129,7 +130,9 @@ def show_sweep(folder: Path, warnings: bool = False) -> None:
     result = api.load_sweep(folder)
     print_result(sweep_text(result, None) if warnings else result.text)
     if missing := result.missing_rounds:
-        print_status(
-            f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing; "
-            f"`commbench sweep --resume {result.path}` makes them"
-        )
+        runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs"
+        if result.fails_again:
+            print_status(f"{runs} failed; they fail again unless you change this host")
+        else:
+            print_status(f"{runs} are missing;")
+            print_status(f"`commbench sweep --resume {result.path}` measures them")

@@ -46,10 +46,13 @@ because drawing takes time from the run."""
 class Work:
     """How much of a run is done, and how long the rest will take."""
 
-    def __init__(self, launch: int, launches: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, launch: int, launches: int, clock: Callable[[], float], done_before: float = 0.0
+    ) -> None:
+        """`done_before`, 0 to 1, is the part of this launch that was done before the clock."""
         self._launch, self._launches, self._clock = launch, launches, clock
         self._started = clock()
-        self._done = 0.0
+        self._done = self._done_before = done_before
         """Of this launch, 0 to 1."""
 
     def advanced(self, done: float) -> None:
@@ -67,9 +70,10 @@ class Work:
     @property
     def left_text(self) -> str:
         """How much time is left, such as `about 12 s left`; empty while that is not known."""
-        if not self._done:
+        done_now = self._done - self._done_before
+        if done_now <= 0:
             return ""
-        left_s = self.elapsed_s / self._done * (self._launches - self._launch - self._done)
+        left_s = self.elapsed_s / done_now * (self._launches - self._launch - self._done)
         if left_s < 1.5 * MINUTE_S:
             return f"about {max(1, round(left_s))} s left"
         return f"about {round(left_s / MINUTE_S)} min left"
@@ -133,7 +137,7 @@ class WorkLines(ProgressListener):
 
     def finished(self, name: str, result: str) -> None:
         if self._has_cases:
-            self._print(f"{name}  {result}")
+            self._print(f"{name}  {result}" if result else name)
 
     def _print(self, text: str) -> None:
         line = safe(clean(f"[{self._work.share:.0%}] {text}".replace("%]", " %]", 1)))
@@ -146,9 +150,12 @@ def restore_cursor() -> None:
         Console(stderr=True).show_cursor(True)
 
 
-def work_listener(launch: int, launches: int, has_cases: bool) -> ProgressListener:
-    """The listener for one launch of a run that suits this process's standard error."""
-    console, work = Console(stderr=True), Work(launch, launches, time.monotonic)
+def work_listener(
+    launch: int, launches: int, has_cases: bool, done_before: float = 0.0
+) -> ProgressListener:
+    """The listener for one launch of a run that suits this process's standard error. `done_before`,
+    0 to 1, is the part of the launch that was done earlier."""
+    console, work = Console(stderr=True), Work(launch, launches, time.monotonic, done_before)
     if is_terminal(sys.stderr):
         return WorkBar(console, work)
     return WorkLines(console, work, has_cases)

@@ -6,7 +6,6 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from itertools import product
 from math import inf, prod
@@ -203,6 +202,7 @@ class Plan:
     def digest(self) -> str:
         """A hash of everything in the plan; equal on two ranks only if their plans are."""
         import hashlib
+        import json
 
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -236,7 +236,7 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
-        return "a CPU has no CUDA graphs"
+        return _NO_GRAPHS
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
@@ -246,13 +246,24 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     return ""
 
 
+_NO_GRAPHS = "a CPU has no CUDA graphs"
+
+
 def require_ready_case(plan: Plan) -> None:
-    """Raise UnavailableError when every case is known to be impossible."""
+    """Raise UnavailableError when every case is known to be impossible here, UsageError when each
+    combines a dtype with a reduce operation that is not defined for it."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return
     reasons = dict.fromkeys(case.reason for case in cases)
-    raise UnavailableError(
+    is_wrong = all(
+        case.reduce_op in REDUCE_OPS
+        and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        for case in cases
+    )
+    raise (UsageError if is_wrong else UnavailableError)(
         f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
-        "try another operation, dtype, reduce operation, placement or size",
+        "leave out --launch graph, or measure on GPUs"
+        if list(reasons) == [_NO_GRAPHS]
+        else "try another operation, dtype, reduce operation, placement or size",
     )

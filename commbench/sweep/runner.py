@@ -5,7 +5,7 @@ own, so that a sweep that was stopped can be resumed. Folders:
 
     sweep.json                 the description
     SETTING/round-1            the run of the first round; round-1.2 is the second attempt at it
-    SETTING/failure.txt        the error of the last round that failed
+    SETTING/failure.txt        the error of the last round that failed, and its exit code
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
@@ -48,6 +49,10 @@ FAILURE = "failure.txt"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
+_EXIT_CODE = "exit code "
+"""The beginning of the line of a failure file with the exit code of the run."""
+_LINE = 72
+"""Columns of a line about a failed round, after the percentage. The result has the whole error."""
 STOP_S = 60.0
 """Seconds that a run may take to end after a signal."""
 _PROGRESS = re.compile(r"\[(\d+) %\]")
@@ -89,6 +94,8 @@ class SettingResult(NamedTuple):
     """How many of its rounds are complete."""
     failure: str
     """Why a round or a case has no result; empty where all have one."""
+    is_permanent: bool = False
+    """Whether the failure comes from the request or the environment, so that it comes again."""
 
 
 Rounds = dict[tuple[Setting, int], Run]
@@ -179,19 +186,20 @@ def run_missing_rounds(
     cannot measure at all is not tried again. Raises Interrupted.
     """
     order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
+    total, before = len(order), len(rounds)
     missing = [(number, setting) for number, setting in order if (setting, number) not in rounds]
     names = short_names(sweep.settings)
     unmeasurable: set[Setting] = set()
     for done, (number, setting) in enumerate(missing):
 
         def advance(share: float, done: int = done) -> None:
-            progress.advanced((done + share) / len(missing))
+            progress.advanced((before + done + share) / total)
 
-        head = f"round {number} of {sweep.rounds}, {names[setting]}"
+        head = f"{names[setting]}, round {number} of {sweep.rounds}"
         progress.started(head)
         if setting in unmeasurable:
             advance(1.0)
-            progress.finished(head, "skipped: this setting failed before")
+            progress.finished(f"{head}: skipped, because this setting failed before", "")
             continue
         start = time.monotonic()
         first = _round_folder(folder, setting, number)
@@ -203,8 +211,10 @@ def run_missing_rounds(
         elif code in PERMANENT:
             unmeasurable.add(setting)
         advance(1.0)
-        seconds = f"{time.monotonic() - start:.1f} s"
-        progress.finished(head, f"failed: {plain_reason(failure)}" if failure else seconds)
+        ended = f"{head}: done in {time.monotonic() - start:.1f} s"
+        if failure:
+            ended = shorten(f"{head}: failed: {plain_reason(failure)}", _LINE, placeholder=" ...")
+        progress.finished(ended, "")
 
 
 def run_once(
@@ -250,7 +260,8 @@ def run_once(
         return 0, ""
     failure = _error_message(lines) or f"exit code {process.returncode}"
     if process.returncode != WRONG_RESULTS:
-        (folder.parent / FAILURE).write_text(failure + "\n", encoding="utf-8")
+        text = f"{failure}\n{_EXIT_CODE}{process.returncode}\n"
+        (folder.parent / FAILURE).write_text(text, encoding="utf-8")
     return process.returncode, failure
 
 
@@ -274,14 +285,17 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         }
         run = merge_rounds(runs, setting.name) if runs else None
         failed = folder / setting.slug / FAILURE
-        failure = ""
+        failure, is_permanent = "", False
         if len(runs) < sweep.rounds and failed.exists():
-            failure = failed.read_text(encoding="utf-8").strip()
+            failure, _, code = (
+                failed.read_text(encoding="utf-8").strip().partition(f"\n{_EXIT_CODE}")
+            )
+            is_permanent = code in map(str, PERMANENT)
         elif run:
             failures = (m for m in run.measurements if m.status == FAILED)
             failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
         rows = make_rows(run) if run else ()
-        found.append(SettingResult(setting, run, rows, len(runs), failure))
+        found.append(SettingResult(setting, run, rows, len(runs), failure, is_permanent))
     return tuple(found)
 
 

@@ -69,7 +69,8 @@ def _sentences(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> 
 
 
 def _winners(kind: str, points: Sequence[SweepPoint], names: dict[Setting, str]) -> str:
-    """The fastest setting of each range of sizes, with those that are tied."""
+    """The fastest setting of each range of sizes, with those that are tied at all of its sizes, and
+    those that are undecided."""
     ranges = make_ranges(points)
     if len(ranges) > MOST_RANGES:
         overall = names[rank_settings(points)[0].setting]
@@ -80,13 +81,19 @@ def _winners(kind: str, points: Sequence[SweepPoint], names: dict[Setting, str])
     parts = []
     for found in ranges:
         by_time = [rank.setting for rank in rank_settings(found.points)]
-        best, *tied = sorted(found.best, key=by_time.index)
+        best, *others = sorted(found.best, key=by_time.index)
+        tied = [each for each in others if all(each in point.tied for point in found.points)]
+        groups = {"tied": tied, "undecided": [each for each in others if each not in tied]}
+        with_it = "; ".join(
+            f"{word}: {list_some([names[setting] for setting in group], MOST_NAMED)}"
+            for word, group in groups.items()
+            if group
+        )
         sizes = format_sizes(found.points[0].size_bytes, found.points[-1].size_bytes)
-        with_it = list_some([names[setting] for setting in tied], MOST_NAMED)
         parts.append(
             f"{names[best]} is the fastest"
             + (f" at {sizes}" if sizes else "")
-            + (f" (tied: {with_it})" if tied else "")
+            + (f" ({with_it})" if with_it else "")
         )
     return f"{kind}: {'; '.join(parts)}."
 

@@ -57,7 +57,7 @@ class SweepOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MOST_ROUNDS:
-            hint = f"write a number from 1 to {MOST_ROUNDS}; 3 or more tell settings apart"
+            hint = f"write a number from 1 to {MOST_ROUNDS}; use 3 or more"
             raise UsageError(f"--rounds is {self.rounds}", hint)
         if self.label is not None:
             from commbench.runner.option import require_label
@@ -183,14 +183,14 @@ def _run(
     total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
     before = len(rounds)
-    done = f", {before} of them done before" if before else ""
+    done = f", {before} of them measured before" if before else ""
     listener.status(
         f"{format_count(len(sweep.settings), 'setting')} x {format_count(sweep.rounds, 'round')} = "
         f"{format_count(total, 'run')}{done}; in {folder}"
     )
     raise_at_signals()
     with _resumable(sweep, folder, rounds, listener):
-        progress = work_listener(launch=0, launches=1, has_cases=True)
+        progress = work_listener(0, 1, has_cases=True, done_before=before / total)
         try:
             runner.run_missing_rounds(sweep, folder, rounds, progress)
         finally:
@@ -227,6 +227,8 @@ def _resumable(
         ignore_interruptions()
         hint = f"`commbench sweep --resume {folder}` continues it"
         error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        # A run may complete after the signal.
+        rounds |= runner.read_rounds(sweep, folder)
         if rounds:
             error.run = make_result(sweep, folder, rounds)
             listener.ended(error.run, error)

@@ -35,8 +35,10 @@ class Setting(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its values in words: `NCCL_ALGO=RING NCCL_PROTO=LL`."""
-        return " ".join(f"{name}={value}" for name, value in self.values)
+        """Its values in words: `NCCL_ALGO=RING NCCL_PROTO unset`."""
+        return " ".join(
+            f"{name} unset" if value == UNSET else f"{name}={value}" for name, value in self.values
+        )
 
     @property
     def slug(self) -> str:
@@ -45,7 +47,8 @@ class Setting(NamedTuple):
         parts = [f"{name}={value}" for name, value in self.values]
         plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
         if plain != "+".join(parts) or any("+" in part for part in parts):
-            return f"{plain}-{zlib.crc32(self.name.encode('utf-8', 'surrogateescape')):08x}"
+            checksum = zlib.crc32(" ".join(parts).encode("utf-8", "surrogateescape"))
+            return f"{plain}-{checksum:08x}"
         return plain or "as-it-is"
 
 

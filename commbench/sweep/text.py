@@ -26,7 +26,7 @@ WIDEST_TABLE = 100
 ENOUGH_ROUNDS = 3
 MOST_NAMED = 3
 MOST_RANKED = 12
-BEST, TIED = "*", "="
+BEST, TIED, UNDECIDED = "*", "=", "?"
 
 
 def sweep_text(result: SweepResult, most_warnings: int | None = MOST_WARNINGS) -> str:
@@ -69,8 +69,9 @@ def notes(result: SweepResult) -> list[str]:
     tolerance = f"{result.sweep.tolerance * 100:g} %"
     first = result.names[result.sweep.settings[0]]
     texts = [
-        f"{BEST} fastest. {TIED} tied with it: at most {tolerance} slower, or not known to be "
-        f"slower. Ratios are times over the time under {first}, with 95 % intervals."
+        f"{BEST} fastest. {TIED} tied with it: at most {tolerance} slower, with the whole 95 % "
+        f"interval. {UNDECIDED} undecided: it may be as fast, or slower. Ratios are times over the "
+        f"time under {first}, with 95 % intervals."
     ]
     if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
         count = "One round is" if rounds == 1 else f"{rounds} rounds are"
@@ -149,17 +150,18 @@ def _best_only(result: SweepResult) -> list[str]:
     cells = []
     for point in result.points:
         values = dict(point.best.setting.values)
-        tied = len(point.tied) - 1
+        others = (len(point.tied) - 1, TIED), (len(point.undecided), UNDECIDED)
         following = point.by_time[1].time if point.is_compared else MedianCI(None, None, None)
         gain = MedianCI(None, None, None) if point.best.setting == first else point.gain
         cells.append([
             *("unset" if values[n] == UNSET else values[n] for n in names),
             format_time(point.best.time.median or 0.0),
-            f"{tied} more" if tied else "", ratio_text(time_ratio(point.best.time, following)),
-            ratio_text(gain), interval_text(gain),
+            " ".join(f"{n} {mark}" for n, mark in others if n),
+            ratio_text(time_ratio(point.best.time, following)), ratio_text(gain),
+            interval_text(gain),
         ])  # fmt: skip
     headings = [clean(name).replace("_", "_\n") for name in names]
-    figures = ["time", "tied\nwith", "next /\nbest", "first /\nbest", "95 %\ninterval"]
+    figures = ["time", "others", "next /\nbest", "first /\nbest", "95 %\ninterval"]
     shown = _join(result, (headings + figures, cells), _selections(result), left=headings)
     note = (
         f"The table shows the fastest setting of each size. First: {result.names[first]}. "
@@ -185,7 +187,9 @@ def _times(result: SweepResult) -> Columns:
 def _mark(point: SweepPoint, each: SettingTime) -> str:
     if not point.is_compared:
         return " "
-    return BEST if each is point.best else TIED if each.is_tied else " "
+    if each is point.best:
+        return BEST
+    return TIED if each.is_tied else UNDECIDED if each.is_undecided else " "
 
 
 def _why_no_time(result: SweepResult, point: SweepPoint, index: int) -> str:

@@ -193,7 +193,7 @@ def communicator(
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
     try:
-        with _lazy_gloo():
+        with lazy_gloo():
             control = dist.new_group(backend="gloo", timeout=timeout)
         ranks = rank_context.world_size
         comm = Communicator(rank_context.rank, ranks, device, dist.group.WORLD, control)
@@ -261,7 +261,7 @@ def _publish_failure(
 
 
 @contextmanager
-def _lazy_gloo() -> Iterator[None]:
+def lazy_gloo() -> Iterator[None]:
     """While this is open, new gloo groups connect two ranks only when they first talk: control
     traffic goes along trees, and a full mesh of n^2 connections would cost more than the rest of a
     start."""
@@ -278,7 +278,7 @@ def _lazy_gloo() -> Iterator[None]:
 def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
     """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
     nothing refers to it any more."""
-    with _lazy_gloo():
+    with lazy_gloo():
         return dist.ProcessGroupGloo(store, rank, ranks, timeout)
 
 

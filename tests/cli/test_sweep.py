@@ -33,8 +33,12 @@ def test_every_setting_is_measured_in_every_round(swept: tuple[Ended, Path]) -> 
     assert runs == {f"cpu-mode={mode}/round-{n}" for mode in ("quiet", "plain") for n in (1, 2)}
     lines = ended.err.splitlines()
     assert lines[0] == "2 settings x 2 rounds = 4 runs; in swept"
-    done = [line.partition(" round ")[0] for line in lines[1:] if re.search(r"  [\d.]+ s$", line)]
-    assert done == ["[25 %]", "[50 %]", "[75 %]", "[100 %]"]
+    ends = (re.match(r"(\[\d+ %\]) (?:quiet|plain), (round \d of 2): done in [\d.]+ s$", line)
+            for line in lines)  # fmt: skip
+    assert [match.groups() for match in ends if match] == [
+        ("[25 %]", "round 1 of 2"), ("[50 %]", "round 1 of 2"),
+        ("[75 %]", "round 2 of 2"), ("[100 %]", "round 2 of 2"),
+    ]  # fmt: skip
     assert lines[-1] == "results are in swept"
 
 
@@ -70,7 +74,12 @@ def test_a_sweep_goes_on_where_it_stopped(commbench: Commbench, swept: tuple[End
     cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
     ended = commbench("sweep", "--resume", "swept")
     assert ended.code == 0, ended.err
-    assert ended.err.startswith("2 settings x 2 rounds = 4 runs, 2 of them done before; in swept\n")
+    assert ended.err.startswith(
+        "2 settings x 2 rounds = 4 runs, 2 of them measured before; in swept\n"
+    )
+    shares = [int(share) for share in re.findall(r"^\[(\d+) %\]", ended.err, re.MULTILINE)]
+    assert min(shares) >= 50, "progress counts what was measured before"
+    assert shares[-1] == 100
     assert (tmp_path / "swept" / "cpu-mode=plain" / "round-2" / "run.jsonl").exists()
     assert (tmp_path / "swept" / "cpu-mode=quiet" / "round-1.2" / "run.jsonl").exists()
 
@@ -120,7 +129,9 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
     synthetic_sweep(tmp_path / "swept", missing={(1, 1)})
     shown = commbench("show", "swept")
     assert shown.code == 0
-    assert shown.err == "1 of 6 runs are missing; `commbench sweep --resume swept` makes them\n"
+    assert shown.err == (
+        "1 of 6 runs are missing;\n`commbench sweep --resume swept` measures them\n"
+    )
     refused = commbench("show", "swept", "--peak", "1GB/s")
     assert (refused.code, refused.err) == (
         2, "error: swept is a sweep, and a sweep has one form only\nhint: leave out the options\n"
@@ -165,11 +176,18 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
         r"address for: nowhere0 \(0 of 2 rounds measured\)",
         failed,
     )
-    assert ended.err.count("nowhere0  skipped: this setting failed before") == 1
+    assert (
+        ended.err.count("nowhere0, round 2 of 2: skipped, because this setting failed before") == 1
+    )
+    assert max(map(len, ended.err.splitlines()[:-1])) <= 80
     assert ended.err.splitlines()[-2:] == [
         "error: 1 of 2 settings failed: GLOO_SOCKET_IFNAME=nowhere0",
-        "hint: `commbench sweep --resume swept` tries again",
+        "hint: `commbench sweep --resume swept` fails again unless you change this host or its "
+        "software",
     ]
+    assert commbench("show", "swept").err == (
+        "2 of 4 runs failed; they fail again unless you change this host\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +200,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
         ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
          "--launches cannot be used in a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
-        ("--vary cpu-mode=quiet,plain --nonsense", 2, "No such option: --nonsense"),
+        ("--vary cpu-mode=quiet,plain --nonsense", 2, "there is no option --nonsense"),
         ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
         ("--vary cpu-mode=quiet,plain --rounds 0", 2, "--rounds is 0"),
         ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),

@@ -84,7 +84,7 @@ def parse_nccl_tests(*texts: str | None) -> tuple[int, ...]:
         ("1M", "3M", "1", None, (M, 2 * M, 3 * M)),
         ("1M", "2M", "0", "512K", (M, M + 512 * K, 2 * M)),
         ("1M", "4M", None, "2M", (M, 3 * M)),
-        ("1M", "4M", "2", "1M", (M, 2 * M, 4 * M)),
+        ("1M", "3M", "1", "1M", (M, 2 * M, 3 * M)),
         ("30M", None, None, None, (30 * M, 31 * M, 32 * M)),
         (None, "34M", None, None, (32 * M, 33 * M, 34 * M)),
         (None, None, "2", None, (32 * M,)),
@@ -107,6 +107,7 @@ def test_the_flags_of_nccl_tests_have_its_defaults(
     [
         (("1K", "8", None, None, None), "--sizes and -b both choose the sizes"),
         (("1K", None, None, None, "1M"), "--sizes and -i both choose the sizes"),
+        ((None, "1M", "4M", "2", "1M"), "-f and -i both choose the next size"),
         ((None, "8", "128", "two", None), "-f 'two' is not a number"),
         ((None, "8", "128", "-2", None), "-f '-2' is not a number"),
         ((None, "8", "128", "nan", None), "-f 'nan' is not a number"),
@@ -143,8 +144,8 @@ def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
         ({"label": "x" * 65}, f"label '{'x' * 65}' cannot be part of a folder's name"),
         ({"label": "line\n"}, "label 'line\\n' cannot be part of a folder's name"),
         ({"nproc_per_node": 0}, "--nproc-per-node is 0"),
-        ({"nnodes": 2, "node_rank": 2}, "--node-rank 2 is not one of 2 nodes"),
-        ({"node_rank": -1}, "--node-rank -1 is not one of 1 nodes"),
+        ({"nnodes": 2, "node_rank": 2}, "--node-rank 2 is not a number from 0 to 1"),
+        ({"node_rank": -1}, "--node-rank -1 needs several nodes"),
         ({"nnodes": 0}, "--nnodes is 0"),
         ({"nnodes": 2}, "2 nodes need the address of node 0"),
         ({"master_port": 0}, "--master-port 0 is not a port"),
@@ -306,7 +307,7 @@ def test_a_fraction_is_said_as_percent_or_as_a_number(text: str, value: float) -
 def test_what_is_no_fraction_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_percentage(text)
-    assert refused.value.message == f"{text!r} is not a fraction"
+    assert refused.value.message == f"{text!r} is not a percentage"
     assert refused.value.hint == "write 10% or 0.1"
 
 

@@ -21,9 +21,9 @@ def parse_settings(variables: list[str], options: list[str]) -> tuple[Setting, .
 def test_every_combination_is_a_setting_in_the_order_given() -> None:
     found = parse_settings(["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,-"], ["dtype=float32,bfloat16"])
     assert [setting.name for setting in found] == [
-        f"NCCL_ALGO={algorithm} NCCL_PROTO={protocol} dtype={dtype}"
+        f"NCCL_ALGO={algorithm} {protocol} dtype={dtype}"
         for algorithm in ("RING", "TREE")
-        for protocol in ("LL", "-")
+        for protocol in ("NCCL_PROTO=LL", "NCCL_PROTO unset")
         for dtype in ("float32", "bfloat16")
     ]
 
