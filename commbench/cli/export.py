@@ -8,7 +8,9 @@ from commbench.cli.options import Output
 
 
 def export(
-    run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
+    run: str = Argument(
+        metavar="RUN", help="Run folder, run.jsonl, results.csv, label, or another tool's file."
+    ),
     format_: str = Option(
         "csv",
         "--format",

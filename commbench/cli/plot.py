@@ -11,7 +11,7 @@ from commbench.cli.options import Dtype, Op, Ranks
 
 def plot(
     runs: list[str] = Argument(
-        metavar="RUN...", help="Run folders, labels, or other tools' files."
+        metavar="RUN...", help="Run folders, run.jsonl, labels, or other tools' files."
     ),
     output: Path | None = Option(
         None,
@@ -32,8 +32,8 @@ def plot(
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
-    commbench plot ring tree --output plots            runs by label, under results/
-    commbench plot results/ring --output ring.svg --peak 12.5GB/s
+    commbench plot ring tree --output plots      runs by label, under results/
+    commbench plot ring --output ring.svg --peak 12.5GB/s
     """
     from commbench import api
     from commbench.output.console import print_result, print_status
