@@ -197,12 +197,15 @@ def format_interval(low: float, high: float, like: float | None = None) -> str:
     return f"{format_time(low, like).split()[0]} … {format_time(high, like)}"
 
 
-def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
+def format_known_time(
+    seconds: float, low: float | None, high: float | None, like: float | None = None
+) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
-    `230 … 340 us`. Where the interval is not known, it is empty, and the time is format_time's."""
+    `230 … 340 us`. Where the interval is not known, it is empty, and the time is format_time's.
+    `like` is a duration whose unit is used instead."""
     if low is None or high is None:
-        return format_time(seconds), ""
-    unit, factor = _time_unit(seconds)
+        return format_time(seconds, like), ""
+    unit, factor = _time_unit(seconds if like is None else like)
     decimals = known_decimals(seconds * factor, low * factor, high * factor)
     number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
     return f"{number} {unit}", f"{first} … {last} {unit}"

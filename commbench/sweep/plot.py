@@ -35,6 +35,7 @@ DARK, LIGHT = "#222222", "#ffffff"
 """Text on cells."""
 BEST: dict[str, Any] = {"edgecolor": DARK, "linewidth": 1.8, "linestyle": "-"}
 TIED: dict[str, Any] = {"edgecolor": DARK, "linewidth": 1.1, "linestyle": (0, (2, 1.5))}
+UNDECIDED: dict[str, Any] = {"edgecolor": DARK, "linewidth": 0.9, "linestyle": (0, (0.8, 2))}
 
 
 class Cell(NamedTuple):
@@ -44,6 +45,7 @@ class Cell(NamedTuple):
     """Time over that of the fastest setting of the same size; NaN where there is no time."""
     is_best: bool = False
     is_tied: bool = False
+    is_undecided: bool = False
 
 
 EMPTY = Cell(nan)
@@ -142,7 +144,9 @@ def _known(values: MedianCI) -> tuple[float, float, float]:
 def _cells(point: SweepPoint) -> dict[Setting, Cell]:
     best = point.best.time.median or nan
     return {
-        each.setting: Cell((each.time.median or nan) / best, each is point.best, each.is_tied)
+        each.setting: Cell(
+            (each.time.median or nan) / best, each is point.best, each.is_tied, each.is_undecided
+        )
         for each in point.by_time
     }
 
@@ -241,6 +245,8 @@ def _map_picture(
         legend = [("fastest", {"facecolor": "none", **BEST, "edgecolor": INK})]
         if any(each.is_tied and not each.is_best for each in every):
             legend.append(("tied with it", {"facecolor": "none", **TIED, "edgecolor": INK}))
+        if any(each.is_undecided for each in every):
+            legend.append(("undecided", {"facecolor": "none", **UNDECIDED, "edgecolor": INK}))
         if any(isnan(each.ratio) for each in every):
             legend.append(("no time", {"facecolor": "white", "edgecolor": GREY, "hatch": "////"}))
         head = Head(title, [plain(note, 600) for note in notes], [legend])
@@ -293,8 +299,9 @@ def _paint_map(axes: Axes, one: Map, highest: float, width: float) -> None:
                 color=DARK if light else LIGHT, weight="bold" if cell.is_best else "normal",
                 gid=FIXED,
             )  # fmt: skip
-            if cell.is_best or cell.is_tied:
-                marked.append((at, BEST if cell.is_best else TIED))
+            if cell.is_best or cell.is_tied or cell.is_undecided:
+                look = BEST if cell.is_best else TIED if cell.is_tied else UNDECIDED
+                marked.append((at, look))
     for (column, row), look in marked:
         axes.add_patch(
             Rectangle((column + 0.05, row + 0.07), 0.9, 0.86, facecolor="none", zorder=3,

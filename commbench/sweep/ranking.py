@@ -10,7 +10,7 @@ from commbench.analysis.columns import TIMES, UNDISTURBED_TIMES, row_type, row_v
 from commbench.analysis.rows import ResultRow
 from commbench.compare.comparison import ComparedRow
 from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
-from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
+from commbench.compare.ratio import SAME, SLOWER, UNDECIDED, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import OK
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
@@ -28,9 +28,19 @@ class SettingTime(NamedTuple):
     ratio: MedianCI
     """Its time over that under the first setting; no ratio for the first setting itself, and where
     the first setting has no time."""
-    is_tied: bool
-    """Whether it is the fastest, or not slower than the fastest by more than the tolerance with its
-    whole interval."""
+    verdict: str
+    """What it is against the fastest: SAME, also for the fastest itself, where the whole interval
+    lies within the tolerance; SLOWER; or UNDECIDED."""
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether it is the fastest, or the same as the fastest."""
+        return self.verdict == SAME
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it may be as fast as the fastest, but is not known to be."""
+        return self.verdict == UNDECIDED
 
 
 class SweepPoint(NamedTuple):
@@ -59,6 +69,16 @@ class SweepPoint(NamedTuple):
         return tuple(each.setting for each in self.by_time if each.is_tied)
 
     @property
+    def undecided(self) -> tuple[Setting, ...]:
+        """The settings that may be as fast as the fastest, but are not known to be."""
+        return tuple(each.setting for each in self.by_time if each.is_undecided)
+
+    @property
+    def not_slower(self) -> tuple[Setting, ...]:
+        """The settings that are not known to be slower than the fastest, fastest first."""
+        return tuple(each.setting for each in self.by_time if each.verdict != SLOWER)
+
+    @property
     def is_compared(self) -> bool:
         """Whether at least two settings have a time."""
         return len(self.by_time) > 1
@@ -76,11 +96,12 @@ class SweepPoint(NamedTuple):
 
 
 class SizeRange(NamedTuple):
-    """Neighbouring sizes of one kind at which the same settings are the fastest or tied."""
+    """Neighbouring sizes of one kind at which a setting is the fastest, or not known to be
+    slower."""
 
     kind: str
     best: tuple[Setting, ...]
-    """The settings that are the fastest, or tied with it, at each of these sizes."""
+    """The settings that are the fastest, or not known to be slower, at each of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
 
@@ -90,9 +111,9 @@ class SettingRank(NamedTuple):
 
     setting: Setting
     won: int
-    """Cases in which it alone is best."""
+    """Cases in which every other setting is slower."""
     tied: int
-    """Cases in which it is among the best."""
+    """Cases in which it is the fastest or tied with it."""
     times_best: float
     """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only."""
 
@@ -136,8 +157,8 @@ def _make_times(
         if first and setting != settings[0]:
             ratio = time_ratio(first, time)
         behind = time_ratio(fastest, time)
-        is_tied = behind.low is None or decide_verdict(behind, tolerance) != SLOWER
-        found.append(SettingTime(setting, rows[setting], time, ratio, is_tied))
+        verdict = SAME if time is fastest else decide_verdict(behind, tolerance)
+        found.append(SettingTime(setting, rows[setting], time, ratio, verdict))
     return tuple(found)
 
 
@@ -174,16 +195,19 @@ def _pooled_values(row: ResultRow) -> Any:
 
 
 def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
-    """Join neighbouring sizes of a kind as long as one setting is the fastest, or tied, at all."""
+    """Join neighbouring sizes of a kind as long as one setting is not known to be slower than the
+    fastest at any of them."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=lambda p: (p.kind, p.size_bytes)):
         last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
-        common = tuple(setting for setting in last.best if setting in point.tied) if last else ()
+        common = (
+            tuple(setting for setting in last.best if setting in point.not_slower) if last else ()
+        )
         if last and common:
             ranges[-1] = SizeRange(point.kind, common, (*last.points, point))
         else:
-            ranges.append(SizeRange(point.kind, point.tied, (point,)))
+            ranges.append(SizeRange(point.kind, point.not_slower, (point,)))
     return tuple(ranges)
 
 
@@ -199,7 +223,7 @@ def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     ranks = [
         SettingRank(
             setting,
-            won=sum(point.tied == (setting,) for point in compared),
+            won=sum(point.not_slower == (setting,) for point in compared),
             tied=sum(setting in point.tied for point in compared),
             times_best=exp(sum(map(log, of_setting)) / len(of_setting)),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
-from commbench.compare.ratio import MedianCI
+from commbench.compare.ratio import SAME, UNDECIDED, MedianCI
 from commbench.errors import RecordsError, WrongResultError, unwritable_error
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
@@ -26,7 +26,7 @@ COLUMNS = (
     "ratio_ci_low", "ratio_ci_high", "place", "status",
 )  # fmt: skip
 """The columns of a sweep's frame: a row for each case under each setting. `ratio` is the time over
-that under the first setting; `place` is best, tied or empty."""
+that under the first setting; `place` is best, tied, undecided or empty."""
 BEST, TIED = "best", "tied"
 CSV = "sweep.csv"
 
@@ -40,7 +40,9 @@ class Winner(NamedTuple):
     best: str
     """The name of the fastest setting."""
     tied: tuple[str, ...]
-    """The names of settings that cannot be told apart from it."""
+    """The names of settings whose time is the same, within the tolerance."""
+    undecided: tuple[str, ...]
+    """The names of settings that may be as fast, but are not known to be."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,13 @@ class SweepResult:
     def winners(self) -> tuple[Winner, ...]:
         """The best setting of each case that was measured under two settings or more."""
         return tuple(
-            Winner(point.kind, point.size_bytes, best.name, tuple(other.name for other in tied))
+            Winner(
+                point.kind,
+                point.size_bytes,
+                best.name,
+                tuple(other.name for other in tied),
+                tuple(other.name for other in point.undecided),
+            )
             for point in self.points
             if point.is_compared
             for best, *tied in [point.tied]
@@ -114,7 +122,7 @@ class SweepResult:
             for row in result.rows:
                 case = row.measurement.case
                 each, is_best = times.get((result.setting, case.index), (None, False))
-                place = BEST if is_best else TIED if each and each.is_tied else ""
+                place = BEST if is_best else _PLACES.get(each.verdict, "") if each else ""
                 yield (
                     *(getattr(case, name) for name in KEY),
                     result.setting.name,
@@ -126,6 +134,7 @@ class SweepResult:
                 )
 
 
+_PLACES = {SAME: TIED, UNDECIDED: UNDECIDED}
 _UNKNOWN = MedianCI(None, None, None)
 
 

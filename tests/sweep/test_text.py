@@ -69,6 +69,28 @@ def test_settings_that_cannot_be_told_apart_are_tied(tmp_path: Path) -> None:
         assert sorted({"*", "="} & set(row)) == ["*", "="]
 
 
+def test_a_setting_that_is_far_off_in_some_rounds_is_undecided_and_not_tied(
+    tmp_path: Path,
+) -> None:
+    calls: dict[int, int] = {}
+
+    def factor(setting: int, size: int) -> float:
+        if not setting:
+            return 1.0
+        calls[size] = calls.get(size, 0) + 1
+        return (1, 20, 25)[calls[size] % 3]
+
+    synthetic_sweep(tmp_path, factor)
+    result = load_sweep(tmp_path)
+    for row in table_of(tmp_path):
+        assert sorted({"*", "=", "?"} & set(row)) == ["*", "?"]
+    assert [(w.best, w.tied, w.undecided) for w in result.winners] == [
+        ("cpu-mode=quiet", (), ("cpu-mode=plain",))
+    ] * len(SIZES)
+    assert {row[-2] for row in result.frame_rows()} == {"best", "undecided"}
+    assert "? undecided: it may be as fast" in " ".join(sweep_text(result).split())
+
+
 def test_each_range_of_sizes_has_its_sentence_where_the_faster_one_changes(tmp_path: Path) -> None:
     synthetic_sweep(tmp_path, lambda s, size: 1.5 if (s == 0) == (size < 1 << 17) else 1)
     sentences = kind_sentences(load_sweep(tmp_path))
