@@ -249,7 +249,7 @@ def check_honesty(_: int) -> None:
         sweep = read_sweep(folder)
         points = make_points(make_results(sweep, folder, read_rounds(sweep, folder)), 0.05)
         rows += sum(point.is_compared for point in points)
-        false += sum(point.is_compared and len(point.tied) == 1 for point in points)
+        false += sum(point.is_compared and len(point.not_slower) == 1 for point in points)
     say(
         "sweeps of a setting against itself: rows with a verdict other than same or undecided",
         [false / rows],

@@ -262,10 +262,15 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
     """Raise UsageError where no row is common, or, unless `force`, what must match differs."""
     for found in comparisons:
         if found.mismatches and not force:
-            facts = "; ".join(f"{fact.name} is {fact.a} and {fact.b}" for fact in found.mismatches)
+            first, second = found.a.name, found.b.name
+            a, b = (first, second) if first != second else ("the first", "the second")
+            facts = "; ".join(
+                f"{fact.name} differs ({fact.a} in {a}, {fact.b} in {b})"
+                for fact in found.mismatches
+            )
             raise UsageError(
-                f"{found.a.name} and {found.b.name} should not be compared: {facts}",
-                "measure both alike, or compare all the same with --force",
+                f"{first} and {second} should not be compared: {facts}",
+                "measure both with the same options, or add --force to compare them anyway",
             )
         if not found.rows:
             words = [dimension.word for dimension in DIMENSIONS]

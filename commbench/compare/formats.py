@@ -78,7 +78,7 @@ def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
 
 def _comparison(found: Comparison) -> list[str]:
     first, second = summary.distinct_names((found.a, found.b))
-    lines = [f"### {escape(second)} against {escape(first)}", ""]
+    lines = [f"### {escape(summary.title(first, second))}", ""]
     sentences = pooled_sentences(found)
     lines += [f"* **{escape(text)}**" for text in sentences[:SHORT]]
     if len(sentences) > SHORT:

@@ -56,24 +56,47 @@ def _disturbance(pooled: PooledRatio, low: MedianCI) -> str:
     verdict, of_low = pooled.verdict, pooled.undisturbed_verdict
     if not of_low or verdict == SAME:
         return ""
-    calls = f"; undisturbed calls {ratio_text(low)} times{interval_text(low)}"
+    times = f"{ratio_text(low)} times{interval_text(low)}"
     if of_low == SAME:
         return (
-            f"{calls}: the collective itself shows {_meaning(SAME, low)}; what differs is "
-            "disturbance"
+            f"; undisturbed calls show {_meaning(SAME, low)}: {times}. The disturbance differs, "
+            "not the collective itself"
         )
     if of_low == UNDECIDED:
-        return "" if verdict == UNDECIDED else f"{calls} do not confirm it"
+        return "" if verdict == UNDECIDED else f"; undisturbed calls do not confirm it: {times}"
     if of_low == verdict:
-        return f"{calls} confirm it"
-    return f"{calls}: the collective itself is {of_low}"
+        less = ", but less" if _is_weaker(low, pooled) else ""
+        return f"; undisturbed calls are {of_low} too{less}: {times}"
+    return f"; undisturbed calls, and so the collective itself, are {of_low}: {times}"
+
+
+def _is_weaker(low: MedianCI, pooled: PooledRatio) -> bool:
+    """Whether the ratio of undisturbed calls is nearer to 1 than the whole interval of the ratio of
+    medians."""
+    if low.median is None or pooled.ratio_ci_low is None or pooled.ratio_ci_high is None:
+        return False
+    if pooled.verdict == SLOWER:
+        return low.median < pooled.ratio_ci_low
+    return low.median > pooled.ratio_ci_high
 
 
 def _meaning(verdict: str, ratio: MedianCI) -> str:
     if verdict in CHANGED or ratio.low is None or ratio.high is None:
         return {SAME: "no difference"}.get(verdict, verdict)
-    most = format_part(far_end(ratio))
-    return f"no difference above {most}" if verdict == SAME else f"cannot tell below {most}"
+    if verdict == SAME:
+        return f"no difference above {format_part(far_end(ratio))}"
+    return f"undecided, from {_end_text(ratio.low)} to {_end_text(ratio.high)}"
+
+
+def _end_text(ratio: float) -> str:
+    """An end of an interval in words: `4 % slower`, `2.3 times as fast`."""
+    word, adverb = ("slower", "slow") if ratio > 1 else ("faster", "fast")
+    part = (ratio if ratio > 1 else 1 / ratio if ratio > 0 else inf) - 1
+    if part == inf:
+        return f"any factor {word}"
+    if part >= 1:
+        return f"{round(1 + part, 1):g} times as {adverb}"
+    return f"{100 * part:.0f} % {word}"
 
 
 def far_end(ratio: MedianCI) -> float:
@@ -145,21 +168,36 @@ def short_kinds(cases: Mapping[str, Case], varied: Collection[str] = ()) -> dict
 
 
 def smallest_differences(found: Comparison) -> str:
-    """The smallest difference that these two runs could have shown; empty where no interval is
-    known."""
-    known = [(p.smallest_difference, p) for p in found.pooled if p.smallest_difference is not None]
+    """Which differences these two runs could not have shown, in the least noisy and the noisiest of
+    the ranges without a difference; empty where there is none, or no interval is known."""
+    known = [
+        (part, pooled)
+        for pooled in found.pooled
+        if pooled.verdict not in CHANGED and (part := pooled.smallest_difference) is not None
+    ]
     if not known:
         return ""
-    (least, _), (most, worst) = min(known, key=_first), max(known, key=_first)
-    first, last = format_part(least), format_part(most)
-    if first == last:
-        return f"The smallest difference that these two runs could have shown is {first}."
-    short = _short_kinds(found)[worst.kind]
-    where = f"{short} {format_sizes(worst.low_bytes, worst.high_bytes)}".strip()
+    least, most = min(known, key=_first), max(known, key=_first)
+    texts = [_hidden(part) for part, _ in (least, most)]
+    if len(found.pooled) == 1 or (texts[0] == texts[1] and len(known) == len(found.pooled)):
+        return f"Noise hides {texts[0]}."
+    short = _short_kinds(found)
+    where = [
+        f"{short[pooled.kind]} {format_sizes(pooled.low_bytes, pooled.high_bytes)}".strip()
+        for _, pooled in (least, most)
+    ]
+    if len(known) == 1:
+        return f"Noise hides {texts[0]} for {where[0]}."
+    if texts[0] == texts[1]:
+        return f"Noise hides {texts[0]} where no difference was found."
     return (
-        f"The smallest difference that these two runs could have shown is {first} at best, and "
-        f"{last} for {where}."
+        f"Noise hides {texts[0]} for {where[0]} (least noise), and {texts[1]} for {where[1]} (most "
+        "noise)."
     )
+
+
+def _hidden(part: float) -> str:
+    return "all differences" if part == inf else f"differences below {format_part(part)}"
 
 
 def _first(item: tuple[float, Any]) -> float:

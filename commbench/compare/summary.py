@@ -72,6 +72,11 @@ def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
     ]
 
 
+def title(first: str, second: str) -> str:
+    """Which run is A, and which is B."""
+    return f"A = {first}, B = {second}"
+
+
 def sides(found: Comparison) -> list[SideSummary]:
     """A and B."""
     return [
@@ -81,13 +86,18 @@ def sides(found: Comparison) -> list[SideSummary]:
 
 
 def count_line(found: Comparison) -> str:
-    """How many rows are slower, faster, the same, cannot be told, or are not compared."""
+    """How many rows are slower, faster, the same, undecided, or not compared."""
     counts, rows = found.counts, len(found.rows)
     words = {
-        SLOWER: "slower", FASTER: "faster", SAME: "the same", UNDECIDED: "cannot be told",
+        SLOWER: "slower", FASTER: "faster", SAME: "the same", UNDECIDED: "undecided",
         NOT_COMPARED: "not compared",
     }  # fmt: skip
-    parts = [f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]]
+    parts = []
+    for verdict, word in words.items():
+        if number := counts[verdict]:
+            parts.append(f"{number} {word}")
+            if verdict == UNDECIDED and (same := number - len(_undecided_rows(found))):
+                parts[-1] += f" ({same} of them in a range of sizes without a difference)"
     alone = len(found.only_a) + len(found.only_b)
     parts += [f"{alone} in one run only"] if alone else []
     common = f"{rows} {'row' if rows == 1 else 'rows'} in common"
@@ -95,36 +105,35 @@ def count_line(found: Comparison) -> str:
 
 
 def row_words(row: ComparedRow) -> str:
-    """The verdict on a row in words: `slower`, `same within 4 %`, `cannot tell below 12 %`."""
+    """The verdict on a row in words: `slower`, `same within 4 %`, `undecided`."""
     ratio = MedianCI(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
     if row.verdict == SAME:
         return "same" if ratio.low is None else f"same within {format_part(far_end(ratio))}"
-    if row.verdict == UNDECIDED:
-        return f"cannot tell below {format_part(far_end(ratio))}"
     return row.verdict
 
 
 def interesting_rows(found: Comparison) -> list[ComparedRow]:
-    """The rows that are slower or faster, those that differ most first; then those that cannot be
-    told, where their range cannot be told either."""
-    told = [
+    """The rows that are slower or faster, those that differ most first; then those that are
+    undecided, unless their range shows no difference."""
+    changed = [row for row in found.rows if row.verdict in CHANGED]
+    return [*sorted(changed, key=lambda row: -_rank(row.ratio or 1.0)), *_undecided_rows(found)]
+
+
+def _undecided_rows(found: Comparison) -> list[ComparedRow]:
+    """The undecided rows that are in no range of sizes without a difference."""
+    same = [
         (pooled.kind, pooled.low_bytes, pooled.high_bytes)
         for pooled in found.pooled
         if pooled.verdict == SAME
     ]
     by_kind: dict[str, list[tuple[int, int]]] = {}
-    for kind, low, high in told:
+    for kind, low, high in same:
         by_kind.setdefault(kind, []).append((low, high))
-    changed = [row for row in found.rows if row.verdict in CHANGED]
-    open_ = [
+    return [
         row
         for row in found.rows
         if row.verdict == UNDECIDED
         and not any(low <= row.a.size_bytes <= high for low, high in by_kind.get(row.kind, ()))
-    ]
-    return [
-        *sorted(changed, key=lambda row: -_rank(row.ratio or 1.0)),
-        *open_,
     ]
 
 
@@ -185,33 +194,54 @@ def explanations(found: Comparison) -> list[str]:
     for row in found.rows:
         if row.reason not in ("", OVERLAP):
             concerned.setdefault(row.reason, []).append(row.a)
-    for side, rows in (("A", found.only_a), ("B", found.only_b)):
-        if rows:
-            word = "row" if len(rows) == 1 else "rows"
-            concerned[f"only in {side} ({len(rows)} {word})"] = list(rows)
-    return [
+    common = [row.a for row in found.rows]
+    texts = [
         f"{what[0].upper()}{what[1:]}: "
-        + ("all rows." if len(rows) == len(found.rows) > 1 else f"{_where(rows)}.")
+        + ("all rows." if len(rows) == len(common) > 1 else f"{_where(rows, common)}.")
         for what, rows in concerned.items()
     ]
+    for side, run, rows in (("A", found.a, found.only_a), ("B", found.b, found.only_b)):
+        if rows:
+            count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+            texts.append(f"Only in {side} ({count}): {_where(rows, run.rows)}.")
+    return texts
 
 
-def _where(rows: Sequence[Any], most_kinds: int = 12, most_sizes: int = 24) -> str:
-    """Which rows of results: the sizes of each kind."""
+def _where(rows: Sequence[Any], every: Sequence[Any], most: int = 12) -> str:
+    """Which rows of results, of `every` row: the sizes of each kind, neighbouring ones as a
+    range."""
+    kinds, sizes_of_all = _sizes_by_kind(rows), _sizes_by_kind(every)
+    parts = []
+    for kind, sizes in islice(kinds.items(), most):
+        ranges = _size_ranges(sizes, sizes_of_all[kind])
+        text = list_some(ranges, most) + (" (--format csv lists all)" * (len(ranges) > most))
+        parts.append(f"{kind}, {text}" if text else kind)
+    if len(kinds) > most:
+        parts.append("and other kinds (--format csv lists all)")
+    return "; ".join(parts)
+
+
+def _sizes_by_kind(rows: Iterable[Any]) -> dict[str, list[int]]:
+    """The sizes of each kind of case, ascending; none for an operation without data."""
     kinds: dict[str, list[int]] = {}
     for row in rows:
         sizes = kinds.setdefault(row_kind(row), [])
         if row.dtype:
             sizes.append(row.size_bytes)
-    parts = []
-    for kind, sizes in islice(kinds.items(), most_kinds):
-        shown = ", ".join(units.format_bytes(size) for size in sizes[:most_sizes])
-        more = len(sizes) - most_sizes
-        shown += f" and {more} more (--format csv lists all)" if more > 0 else ""
-        parts.append(f"{kind}: {shown}" if shown else kind)
-    if len(kinds) > most_kinds:
-        parts.append("and other kinds (--format csv lists all)")
-    return "; ".join(parts)
+    return {kind: sorted(sizes) for kind, sizes in kinds.items()}
+
+
+def _size_ranges(sizes: Sequence[int], every: Sequence[int]) -> list[str]:
+    """Some of the sizes `every`: `all 7 sizes`, or ranges of neighbours, as `1 KiB to 1 MiB`."""
+    if len(sizes) == len(every) > 1:
+        return [f"all {len(every)} sizes"]
+    chosen = set(sizes)
+    texts = []
+    for is_chosen, neighbours in groupby(every, chosen.__contains__):
+        if is_chosen:
+            shown = [units.format_bytes(size) for size in neighbours]
+            texts += shown if len(shown) < 3 else [f"{shown[0]} to {shown[-1]}"]
+    return texts
 
 
 def crossover_text(crossover: Crossover) -> str:
@@ -227,13 +257,15 @@ def notes(found: Comparison) -> list[str]:
     """What limits the verdicts, and an option that would help and was not used."""
     texts = _unread_notes(found)
     weak = [
-        row.p_value
+        (row.p_value, row.a)
         for row in found.rows
         if row.verdict in CHANGED and row.p_value is not None and row.p_value >= SIGNIFICANCE
     ]
     if weak:
-        rows = "1 changed row" if len(weak) == 1 else f"{len(weak)} changed rows"
-        texts.append(f"{rows} may be noise (Mann-Whitney p up to {max(weak):.2g})")
+        highest = max(p for p, _ in weak)
+        p = f"p = {highest:.2g}" if len(weak) == 1 else f"p up to {highest:.2g}"
+        where = _where([a for _, a in weak], [row.a for row in found.rows])
+        texts.append(f"the change may be noise ({p} in the Mann-Whitney test): {where}")
     single = launches_note(found)
     texts += single
     if not single and any(pooled.verdict == UNDECIDED for pooled in found.pooled):

@@ -40,7 +40,7 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
     answer += filter(None, [smallest_differences(found)])
     rows, rest = _choose_rows(found, is_verbose)
     parts = [
-        "\n".join([style(clip(f"{second} against {first}", WIDTH), BOLD), *_sides(found)]),
+        "\n".join([style(clip(summary.title(first, second), WIDTH), BOLD), *_sides(found)]),
         "\n".join(map(_wrapped, answer)),
         _wrapped(f"{summary.count_line(found)}{rest}"),
         *(
@@ -55,7 +55,11 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
         title = "These differ, and the runs are compared because of --force:"
         parts.append(facts_text(title, found.mismatches))
     if found.differences:
-        parts.append(facts_text("What differs:", found.differences))
+        parts.append(
+            facts_text(
+                "Other differences:" if found.mismatches else "What differs:", found.differences
+            )
+        )
     return "\n\n".join(filter(None, parts))
 
 

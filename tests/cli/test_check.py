@@ -191,8 +191,8 @@ REFUSED = {
         "error: new and new are the same run: new\nhint: name two different runs\n"
     ),
     "check new --against big": (
-        "error: big and new should not be compared: world_size is 4 and 2\n"
-        "hint: measure both alike, or compare all the same with --force\n"
+        "error: big and new should not be compared: world_size differs (4 in big, 2 in new)\n"
+        "hint: measure both with the same options, or add --force to compare them anyway\n"
     ),
 }
 

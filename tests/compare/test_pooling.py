@@ -166,17 +166,15 @@ def test_where_medians_cannot_tell_undisturbed_calls_do() -> None:
     (pooled,) = found.pooled
     assert (pooled.verdict, pooled.undisturbed_verdict) == ("undecided", "same")
     (sentence,) = found.sentences
-    assert "; undisturbed calls 1.00" in sentence
-    assert sentence.endswith(
-        ": the collective itself shows no difference above 1 %; what differs is disturbance."
-    )
+    assert "; undisturbed calls show no difference above 1 %: 1.00" in sentence
+    assert sentence.endswith(" The disturbance differs, not the collective itself.")
 
 
 def test_a_host_that_was_slow_in_one_run_is_no_slower_collective() -> None:
     found = compare(disturbed(1, 0.2), disturbed(2, 0.8))
     (pooled,) = found.pooled
     assert (pooled.verdict, pooled.undisturbed_verdict) == ("slower", "same")
-    assert found.sentences[0].endswith("what differs is disturbance.")
+    assert found.sentences[0].endswith(" The disturbance differs, not the collective itself.")
 
 
 def test_rows_without_intervals_are_pooled_without_one(tmp_path: Path) -> None:
