@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import floor, log10
+from math import floor, log10, nan
 from typing import Any
 
 from commbench.errors import UsageError
@@ -314,17 +314,19 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_percentage(text: str, option: str = "") -> float:
-    """Parse a fraction: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or 10 %."""
+    """Parse a percentage as a fraction: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or
+    10 %."""
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)
     except ValueError:
-        value = -1.0
+        value = nan
     if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
         given = f"{option} {text!r}" if option else repr(text)
         meant = value if 1 <= value <= 100 and not percent else 10.0
         hint = f"write {meant:.6g}% or {meant / 100:.6g}"
-        raise UsageError(f"{given} is not a fraction", hint)
+        what = "is below 0 %" if value < 0 else "is not a percentage"
+        raise UsageError(f"{given} {what}", hint)
     return round(value, 12)
 
 

@@ -279,7 +279,7 @@ def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
     assert commbench.check(old, tmp_path / "limits.toml").outcome == "pass"
     with pytest.raises(UsageError, match="there is no rule"):
         commbench.check(old)
-    with pytest.raises(UsageError, match="tolerance 'some' is not a fraction"):
+    with pytest.raises(UsageError, match="tolerance 'some' is not a percentage"):
         commbench.compare(old, new, tolerance="some")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from commbench.analysis.advice import more_launches, more_time
 from commbench.analysis.diagnostic_figures import (
     above_link,
     always_last,
@@ -97,11 +98,11 @@ def _other_cpu_mode(plan: Plan) -> str:
 
 
 def _more_time(plan: Plan) -> str:
-    return f"try --budget {max(2, 10 * plan.budget_s):g}"
+    return f"try {more_time(plan)}"
 
 
 def _more_launches(plan: Plan) -> str:
-    return f"try --launches {max(6, 2 * plan.launches)}"
+    return f"try {more_launches(plan.launches)}"
 
 
 def _always(advice: str) -> Callable[[Plan], str]:

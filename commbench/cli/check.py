@@ -42,7 +42,7 @@ def check(
     junit: Path | None = Option(
         None,
         metavar="FILE.xml",
-        help="Write JUnit XML to a file that does not exist.",
+        help="Write JUnit XML to a new file.",
         rich_help_panel=OUTPUT,
     ),
     verbose: bool = Option(
@@ -57,20 +57,23 @@ def check(
 ) -> None:
     """Check a run against limits or an earlier run.
 
-    A row fails if its whole 95% interval is beyond the limit. Exit code 0: every rule passes.
-    1: a row fails. 7: no verdict, because rows are undecided or missing.
+    A row fails if its whole 95% interval is beyond the limit, or if it has no valid result.
+    Exit code 0: every rule passes. 1: a row fails, or the run is incomplete. 7: no verdict,
+    because too few rows are decided, or only one of the two runs has a row.
 
     \b
     commbench check results/new --against results/old --max-slowdown 10%
-    commbench check new --min-busbw all_reduce:1M-1G:3.0GB/s --max-time barrier:200us
+    commbench check new --min-busbw all_reduce:1M-1G:3GB/s --max-time barrier:1ms
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
     from commbench.gate.text import gate_text
     from commbench.output.console import print_result, print_status, print_workflow_command
     from commbench.output.table import runs_in_actions
-    from commbench.results.files import write_new
+    from commbench.results.files import require_new, write_new
 
+    if junit:
+        require_new(junit)  # before the check, so that a verdict is never lost
     gate = api.check(
         run, rules, against=against, max_slowdown=max_slowdown or (), min_busbw=min_busbw or (),
         max_time=max_time or (), undecided=undecided, allow_unmatched=allow_unmatched, force=force,

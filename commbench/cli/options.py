@@ -86,8 +86,8 @@ Undecided = Annotated[
     Option(
         "--undecided",
         metavar="pass|fail",
-        help="What a row counts as whose interval contains the limit.  [default: pass if its "
-        "value is within the limit and other rows pass, else exit code 7]",
+        help="How to count a row whose interval contains the limit.  [default: not at all if its "
+        "value is within the limit and another row passes, else exit code 7]",
         rich_help_panel=VERDICT,
     ),
 ]

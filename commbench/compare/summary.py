@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
+from commbench.analysis.advice import PRECISION, more_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
@@ -36,10 +37,9 @@ from commbench.units import GB, MICRO
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
 _KIND = attrgetter("kind")
 ANOTHER_LAUNCH = (
-    "another launch may differ by more than these intervals say; `commbench run --launches 6` "
-    "measures that"
+    "another launch may differ by more than these intervals say; "
+    f"`commbench run {more_launches()}` measures that"
 )
-_PRECISE = 0.02
 """A precision that is not worth improving."""
 
 
@@ -289,11 +289,11 @@ def _unread_notes(found: Comparison) -> list[str]:
 def _advice(found: Comparison) -> str:
     """What makes intervals narrower, and was not done yet in both runs."""
     plans = [run.header.plan for run in (found.a, found.b) if run.header]
-    if not plans or any(plan.iterations is None and plan.precision > _PRECISE for plan in plans):
-        return "measure both again with --precision 2% --budget 2"
+    if not plans or any(plan.iterations is None and plan.precision > PRECISION for plan in plans):
+        return f"measure both again with {more_precisely()}"
     if any(plan.iterations is not None for plan in plans):
-        most = max(plan.iterations or 0 for plan in plans)
-        return f"measure both again with --iters {10 * most}"
+        most = max(plans, key=lambda plan: plan.iterations or 0)
+        return f"measure both again with {more_precisely(most)}"
     return "measure on a quieter host (`commbench doctor`), or allow more (--tolerance)"
 
 

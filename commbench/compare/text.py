@@ -55,11 +55,8 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
         title = "These differ, and the runs are compared because of --force:"
         parts.append(facts_text(title, found.mismatches))
     if found.differences:
-        parts.append(
-            facts_text(
-                "Other differences:" if found.mismatches else "What differs:", found.differences
-            )
-        )
+        title = "Other differences:" if found.mismatches else "What differs:"
+        parts.append(facts_text(title, found.differences))
     return "\n\n".join(filter(None, parts))
 
 

@@ -340,7 +340,7 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     if checks := gate_text.rows_to_show(result, verbose=True):
         headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
         rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
-        bad = sorted({check.outcome for check in checks} - {PASS, NOT_MEASURED})
+        bad = sorted({row[-1] for row in rows} - {PASS, NOT_MEASURED})
         blocks.append(Table(result.rule.title, headings, rows, ("row", "outcome"), bad))
     if notes := gate_text.rule_notes(gate, result):
         blocks.append(Items(notes))

@@ -7,7 +7,9 @@ from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED
 from commbench.gate.text import (
     WORDS,
     advice,
+    finding,
     gate_title,
+    launches_note,
     row_cells,
     rows_to_show,
     rule_counts,
@@ -36,9 +38,10 @@ def gate_markdown(gate: GateResult) -> str:
     ]
     lines += [*markdown_table(("outcome", "rule", "rows"), rules, left="outcome,rule,rows"), ""]
     notes = [note for result in worst_first(gate) for note in rule_notes(gate, result)]
-    lines += [f"* {escape(note)}" for note in dict.fromkeys([*notes, *advice(gate)])]
+    notes = [*launches_note(gate), *notes, *advice(gate)]
+    lines += [f"* {escape(note)}" for note in dict.fromkeys(notes)]
     rows = [
-        (result.rule.title, check.case.name, *row_cells(result, check)[1:])
+        (result.rule.title, check.case.name, *_cells(result, check))
         for result in worst_first(gate)
         for check in rows_to_show(result)[:MOST_ROWS]
     ]
@@ -46,6 +49,12 @@ def gate_markdown(gate: GateResult) -> str:
         marked = markdown_table(_HEADINGS, rows, left="rule,row,outcome")
         lines += ["", *details(f"Rows that fail or are undecided: {len(rows)}", marked)]
     return "\n".join(lines) + "\n"
+
+
+def _cells(result: RuleResult, check: RowCheck) -> tuple[str, str, str]:
+    """A row's value with what it is relative to, its interval, and its outcome."""
+    _, value, interval, outcome = row_cells(result, check)
+    return result.rule.limit.measured.format(value) if value else "", interval, outcome
 
 
 def gate_junit(gate: GateResult) -> bytes:
@@ -79,9 +88,9 @@ def gate_junit(gate: GateResult) -> bytes:
 
 
 def _junit_message(result: RuleResult, check: RowCheck) -> str:
-    _, value, interval, outcome = row_cells(result, check)
-    found = f"{value} ({interval})" if value else interval
-    return f"{outcome}: {found}; limit: {result.rule.limit.words(result.rule.value)}"
+    outcome = row_cells(result, check)[3]
+    limit = result.rule.limit.words(result.rule.value)
+    return f"{outcome}: {finding(result, check)}; limit: {limit}"
 
 
 def make_annotations(gate: GateResult) -> list[str]:
@@ -100,7 +109,7 @@ def make_annotations(gate: GateResult) -> list[str]:
 
 def _annotation(gate: GateResult, result: RuleResult) -> str:
     rows = [
-        " ".join(filter(None, (check.case.name, *row_cells(result, check)[1:])))
+        f"{check.case.name} {finding(result, check)}: {row_cells(result, check)[3]}"
         for check in rows_to_show(result)
     ]
     more = len(rows) - _MOST_IN_ANNOTATION

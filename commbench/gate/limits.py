@@ -53,6 +53,8 @@ class Limit(NamedTuple):
     """The limit is the least value allowed, not the largest."""
     needs_baseline: bool = False
     """It limits rows of a comparison with a baseline."""
+    measured: str = "{}"
+    """A value that is put in, as it is called where no heading says what it is."""
 
     def is_beyond(self, limit: float, value: float) -> bool:
         """Whether a value breaks the limit."""
@@ -100,6 +102,7 @@ LIMITS: dict[str, Limit] = {
             heading="ratio",
             estimate=_slowdown,
             needs_baseline=True,
+            measured="{} times the baseline",
         ),
         Limit(
             name="min_busbw",

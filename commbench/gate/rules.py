@@ -46,7 +46,8 @@ class Rule(NamedTuple):
             low = format_size(self.smallest) if self.smallest else ""
             high = format_size(self.largest) if self.largest != LARGEST_SIZE else ""
             sizes = low if low == high else f"{low}-{high}"
-        return " ".join(filter(None, (self.operation or "all", self.dtype, sizes)))
+        every = "all operations" if self.dtype or sizes else "all rows"
+        return " ".join(filter(None, (self.operation or every, self.dtype, sizes)))
 
     @property
     def title(self) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from commbench.analysis.advice import more_launches, more_precisely
 from commbench.analysis.load import LoadedRun
-from commbench.compare.comparison import Comparison
 from commbench.compare.summary import distinct_names
 from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
@@ -29,30 +29,34 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
     Passing rows are counted only, unless `verbose`.
     """
     parts = [style(fill(verdict(gate)), _STYLES[gate.outcome])]
+    parts += [_fill(note) for note in launches_note(gate)]
     parts += [_rule_text(gate, result, verbose) for result in worst_first(gate)]
     if hints := advice(gate):
         parts.append("\n".join(_fill(hint) for hint in hints))
     if found := gate.comparison:
         for title, facts in (
             ("These must match and do not (--force):", found.mismatches),
-            ("What else differs between the baseline (A) and the run (B):", found.differences),
+            ("Other differences between the baseline (A) and the run (B):", found.differences),
         ):
             parts += [facts_text(title, facts)] if facts else []
-        parts += [_fill(note) for note in _launches_note(found)]
     return "\n\n".join(parts)
 
 
-def _launches_note(found: Comparison) -> list[str]:
+def launches_note(gate: GateResult) -> list[str]:
     """What a comparison of single launches cannot know; empty where there are several."""
-    runs = (found.a, found.b)
+    if not gate.comparison:
+        return []
+    runs = (gate.comparison.a, gate.comparison.b)
     single = [run for run in runs if max((row.launches or 0 for row in run.rows), default=0) == 1]
     if not single:
         return []
     names = " and ".join(distinct_names(single))
-    have = "has one launch" if len(single) == 1 else "have one launch each"
+    have = "has only one launch" if len(single) == 1 else "have only one launch each"
+    slower = [r for r in gate.results if r.rule.limit.needs_baseline and r.with_outcome(FAIL)]
+    may = " So a row may fail without a real change." if slower else ""
     return [
-        f"{names} {have}. Another launch may differ by more than the intervals say; "
-        "`commbench run --launches 6` measures that."
+        f"Note: {names} {have}. Another launch may differ by more than the intervals say.{may} "
+        f"`commbench run {more_launches()}` measures that."
     ]
 
 
@@ -80,22 +84,51 @@ def verdict(gate: GateResult) -> str:
 
 
 def _why_pass(gate: GateResult) -> str:
-    rows = sum(len(result.checks) for result in gate.results)
-    passing = sum(len(result.with_outcome(PASS)) for result in gate.results)
-    undecided = [c for result in gate.results for c in result.with_outcome(UNDECIDED)]
-    parts = [f"{_of(passing, rows)} within {_limits(len(gate.results))}"]
-    beyond = sum(check.is_beyond for check in undecided)
-    if undecided:
-        parts.append(f"{len(undecided)} undecided")
-    if beyond:
-        parts.append(f"{beyond} of these beyond the limit, which --undecided pass allows")
-    return ", ".join(parts)
+    rows = [*_by_row(gate)]
+    undecided = [row for row in rows if any(c.outcome == UNDECIDED for _, c in row)]
+    beyond = sum(any(check.is_beyond for _, check in row) for row in undecided)
+    within = len(rows) - len(undecided)
+    accepted = any(result.undecided == PASS for result in gate.results)
+    parts = [f"{_of(within, len(rows))} within {_limits(len(gate.results))}"] if within else []
+    if undecided and accepted:
+        are = "row is" if len(undecided) == 1 else "rows are"
+        some = f", {beyond} of them with a value beyond the limit" if beyond else ""
+        parts.append(f"{len(undecided)} undecided {are} accepted (--undecided pass){some}")
+    elif undecided:
+        parts.append(f"{len(undecided)} undecided with a value within the limit")
+    return ", ".join(parts + _uncounted(gate))
 
 
-def _of(number: int, rows: int) -> str:
+def _by_row(gate: GateResult) -> Iterable[list[tuple[RuleResult, RowCheck]]]:
+    """The checks that are more than `not measured`, those of one row together."""
+    rows: dict[str, list[tuple[RuleResult, RowCheck]]] = {}
+    for result in gate.results:
+        for check in result.checks:
+            if check.outcome != NOT_MEASURED:
+                rows.setdefault(check.case.name, []).append((result, check))
+    return rows.values()
+
+
+def _uncounted(gate: GateResult) -> list[str]:
+    """How many rows only one of the runs has, where there are any."""
+    found = {
+        check.case.name: result.allow_unmatched
+        for result in gate.results
+        for check in result.checks
+        if check.is_unmatched
+    }
+    if not found:
+        return []
+    are = "row is" if len(found) == 1 else "rows are"
+    ignored = " and ignored (--allow-unmatched)" if all(found.values()) else ""
+    return [f"{len(found)} {are} in one of the two runs only{ignored}"]
+
+
+def _of(number: int, rows: int, one: str = "is", several: str = "are") -> str:
+    verb = one if number == 1 else several
     if number == rows:
-        return "the only row is" if rows == 1 else f"all {rows} rows are"
-    return f"{number} of {rows} rows {'is' if number == 1 else 'are'}"
+        return f"{ {1: 'the only row', 2: 'both rows'}.get(rows, f'all {rows} rows') } {verb}"
+    return f"{number} of {rows} rows {verb}"
 
 
 def _limits(number: int) -> str:
@@ -105,33 +138,59 @@ def _limits(number: int) -> str:
 def _why_fail(gate: GateResult) -> str:
     if gate.incomplete:
         return f"the run is incomplete, {gate.incomplete}"
-    failing = [
-        (result, check)
-        for result in gate.results
-        for check in result.checks
-        if result.effect(check) == FAIL
+    rows = [*_by_row(gate)]
+    failing = [row for row in rows if any(check.outcome == FAIL for _, check in row)]
+    counted = [  # undecided rows that --undecided fail makes failures
+        row
+        for row in rows
+        if row not in failing and any(result.effect(check) == FAIL for result, check in row)
     ]
-    result, check = max(failing, key=lambda found: _excess(*found))
-    what = (
-        result.rule.limit.sentence.format(_value(result, check)) if check.estimate
-        else f"has no valid time ({check.reason})"
-    )  # fmt: skip
-    worst = f"{check.case.name} {what} (rule: {result.rule.limit.words(result.rule.value)})"
-    if len(failing) == 1:
-        return worst
-    names = {check.case.name for _, check in failing}
-    rows = {check.case.name for each in gate.results for check in each.checks}
-    if len(names) == 1:
-        return f"one row breaks {len(failing)} rules; worst: {worst}"
-    return f"{len(names)} of {len(rows)} rows break a rule; worst: {worst}"
+    parts = []
+    if counted:
+        undecided = f"{_of(len(counted), len(rows))} undecided"
+        parts = [f"{undecided}; --undecided fail counts {_them(len(counted))} as failed"]
+    if failing:
+        broken = [found for row in failing for found in row if found[1].outcome == FAIL]
+        result, check = max(broken, key=lambda found: _excess(*found))
+        worst = f"{check.case.name} {_finding(result, check)} (rule: {_demand(result)})"
+        if len(failing) > 1 or counted:
+            worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}; worst: {worst}"
+        elif len(broken) > 1:
+            worst = f"one row breaks {len(broken)} rules; worst: {worst}"
+        parts.insert(0, worst)
+    return "; ".join(parts + _uncounted(gate))
+
+
+def _them(number: int) -> str:
+    return "it" if number == 1 else "them"
+
+
+def _demand(result: RuleResult) -> str:
+    return result.rule.limit.words(result.rule.value)
+
+
+def _finding(result: RuleResult, check: RowCheck) -> str:
+    """What a row does, with its value: `takes 600 us`."""
+    if not check.estimate:
+        return f"has no valid time ({check.reason})"
+    return result.rule.limit.sentence.format(_value(result, check))
+
+
+def finding(result: RuleResult, check: RowCheck) -> str:
+    """What a row does, with its value and interval: `takes 600 us (590 … 610 us)`. The reason where
+    there is no value."""
+    if not check.estimate:
+        return check.reason
+    interval = f" ({row_cells(result, check)[2]})" if check.estimate.has_interval else ""
+    return f"{_finding(result, check)}{interval}"
 
 
 def _why_no_verdict(gate: GateResult) -> str:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
     preventing = [(result, check) for result in found for check in result.preventing()]
     undecided = [(r, check) for r, check in preventing if check.outcome == UNDECIDED]
-    unmatched = len(preventing) - len(undecided)
-    rows = sum(len(result.checks) for result in gate.results)
+    rows = len([*_by_row(gate)])
+    names = {check.case.name for _, check in undecided}
     parts = []
     if len(undecided) == 1:
         result, check = undecided[0]
@@ -142,15 +201,26 @@ def _why_no_verdict(gate: GateResult) -> str:
         )
     elif undecided:
         parts.append(
-            f"{len(undecided)} of {rows} rows are undecided: their values are beyond the limit, "
-            "but parts of their intervals are not"
+            f"{_of(len(names), rows)} undecided: their values are beyond the limit, but parts of "
+            "their intervals are not"
         )
-    if unmatched:
-        parts.append(f"{_of(unmatched, rows)} in one of the two runs only")
-    without = [repr(result.rule.title) for result in found if not result.preventing()]
-    if without:
-        parts.append(f"no row passes {list_some(without, _MOST_NAMES)}")
+    parts += _uncounted(gate)
+    for result in found:
+        if not result.preventing():
+            parts.append(_why_none_passes(result))
     return "; ".join(parts) or "no rule has a row to judge"
+
+
+def _why_none_passes(result: RuleResult) -> str:
+    """Why a rule without a verdict has none, although no single row prevents it."""
+    rule = f"under the rule {result.rule.title!r}"
+    if undecided := len(result.with_outcome(UNDECIDED)):
+        others = len(result.checks) - undecided
+        rest = ", the others are not measured" if others else ""
+        return f"{_of(undecided, undecided + others)} undecided{rest} {rule}"
+    if result.checks:
+        return f"{_of(len(result.checks), len(result.checks))} not measured {rule}"
+    return f"no row of the run matches the rule {result.rule.title!r}"
 
 
 def rule_counts(result: RuleResult) -> str:
@@ -160,9 +230,8 @@ def rule_counts(result: RuleResult) -> str:
         found = result.with_outcome(outcome)
         beyond = sum(check.is_beyond for check in found)
         if outcome == UNDECIDED:
-            parts += [f"{beyond} undecided beyond the limit"] if beyond else []
-            within = len(found) - beyond
-            parts += [f"{within} undecided within the limit"] if within else []
+            for number, side in ((beyond, "beyond"), (len(found) - beyond, "within")):
+                parts += [f"{number} undecided (value {side} the limit)"] if number else []
         else:
             parts += [f"{len(found)} {outcome}"] if found else []
     return ", ".join(parts) or "no row"
@@ -178,7 +247,8 @@ def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, str, str, str]:
         show = result.rule.limit.show
         low, high = (show(end, found.value) for end in (found.low, found.high))
         interval = f"{low.split(' ')[0]} … {high}"
-    side = (" within", " beyond")[check.is_beyond] if check.outcome == UNDECIDED else ""
+    side = (" (value within)", " (value beyond)")[check.is_beyond]
+    side = side if check.outcome == UNDECIDED else ""
     return size, _value(result, check), interval, check.outcome + side
 
 
@@ -206,9 +276,7 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     judged = [check for check in result.with_outcome(PASS) if check.estimate]
     if judged and len(judged) == len(result.checks):
         closest = max(judged, key=lambda check: _excess(result, check))
-        _, value, interval, _ = row_cells(result, closest)
-        known = f" ({interval})" if closest.estimate and closest.estimate.has_interval else ""
-        notes.append(f"Closest to the limit: {closest.case.name}, {value}{known}.")
+        notes.append(f"Closest to the limit: {closest.case.name} {finding(result, closest)}.")
     return notes
 
 
@@ -240,7 +308,7 @@ def advice(gate: GateResult) -> list[str]:
     texts = []
     if UNDECIDED in prevented or any(result.with_outcome(UNDECIDED) for result in found):
         texts.append(
-            "Undecided: the limit lies inside the interval. Measure again with "
+            "Undecided: the limit is inside the interval. Measure again with "
             f"`{_more_precisely(gate.run)}`, or choose what undecided rows count as: "
             "--undecided pass or --undecided fail."
         )
@@ -255,19 +323,15 @@ def advice(gate: GateResult) -> list[str]:
 
 
 def _more_precisely(run: LoadedRun) -> str:
-    """Options of `commbench run` that make the intervals about half as wide."""
-    if not run.header or _importing_tool(run):
-        return "--precision 2% --budget 2"
-    plan = run.header.plan
-    if plan.iterations:
-        return f"--iters {4 * plan.iterations}"
-    return f"--precision {plan.precision * 50:g}% --budget {4 * plan.budget_s:g}"
+    """Options of `commbench run` that make the intervals narrower."""
+    is_known = run.header and not _importing_tool(run)
+    return more_precisely(run.header.plan if run.header and is_known else None)
 
 
 def _rule_text(gate: GateResult, result: RuleResult, verbose: bool) -> str:
     line = f"{WORDS[result.outcome]}  {result.rule.title}"
     lines = [style(fill(line, rest="  "), _STYLES.get(result.outcome, BOLD))]
-    lines += [f"  {rule_counts(result)}"] if result.checks else []
+    lines += [fill(rule_counts(result), "  ", "    ")] if result.checks else []
     rows = rows_to_show(result, verbose)
     shown = rows if verbose else rows[:MOST_ROWS]
     lines += _table(result, shown) if shown else []

@@ -15,9 +15,12 @@ WIDEST = 120
 """Columns of a paragraph, at most. Longer lines are hard to read."""
 _MARGIN = 10
 _UNIT = re.compile(
-    r"(?:(?<=\d)|(?<=[±=])|(?<=\b[Sntk])(?= =)) (?=\d|= |(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))"
+    r"(?:(?<=\d)|(?<=[±=…])|(?<=\b[Sntk])(?= =)) "
+    r"(?=\d|= |… |(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))"
 )
-"""A blank at which no line ends: before a unit, and in `S = 8`."""
+"""A blank at which no line ends: before a unit, in an interval, and in `S = 8`."""
+_VALUE = re.compile(r"(--[a-z][a-z-]*) (?=\d)")
+"""A blank between an option and its number, such as `--budget 2`: no line ends there either."""
 
 
 def line_width() -> int:
@@ -28,16 +31,16 @@ def line_width() -> int:
 
 def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
     """The text in lines of at most line_width() columns, safe to print; the first line begins with
-    `first`, the others with `rest`. Options are those of textwrap.fill."""
-    return _fill(clean(text), first, rest, **options)
-
-
-def _fill(text: str, first: str, rest: str, **options: Any) -> str:
+    `first`, the others with `rest`. A number stays on the line of its unit and of its option.
+    Options are those of textwrap.fill."""
     import textwrap
 
-    return textwrap.fill(
-        text, line_width(), initial_indent=first, subsequent_indent=rest, **options
+    # A no-break space is not printable, so it must come after clean; textwrap keeps it.
+    kept = _VALUE.sub("\\1\u00a0", _UNIT.sub("\u00a0", clean(text)))
+    filled = textwrap.fill(
+        kept, line_width(), initial_indent=first, subsequent_indent=rest, **options
     )
+    return filled.replace("\u00a0", " ")
 
 
 def list_some(names: Sequence[str], most: int) -> str:
@@ -64,12 +67,9 @@ def paragraphs(parts: Sequence[Paragraph]) -> str:
 
 
 def wrapped(text: str, label: str = "", margin: int = 0) -> str:
-    """The text in lines of at most line_width() columns, after a margin that begins with the label.
-    A number and its unit stay on one line."""
-    # A no-break space is not printable, so it must come after clean; textwrap keeps it.
-    kept = _UNIT.sub("\u00a0", clean(text))
-    filled = _fill(kept, label.ljust(margin), " " * margin, break_on_hyphens=False)
-    return filled.replace("\u00a0", " ")
+    """The text in lines of at most line_width() columns, after a margin that begins with the
+    label."""
+    return fill(text, label.ljust(margin), " " * margin, break_on_hyphens=False)
 
 
 def exact(number: float) -> str:

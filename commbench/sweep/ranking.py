@@ -201,13 +201,12 @@ def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=lambda p: (p.kind, p.size_bytes)):
         last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
-        common = (
-            tuple(setting for setting in last.best if setting in point.not_slower) if last else ()
-        )
+        best = point.not_slower
+        common = tuple(setting for setting in last.best if setting in best) if last else ()
         if last and common:
             ranges[-1] = SizeRange(point.kind, common, (*last.points, point))
         else:
-            ranges.append(SizeRange(point.kind, point.not_slower, (point,)))
+            ranges.append(SizeRange(point.kind, best, (point,)))
     return tuple(ranges)
 
 

@@ -19,25 +19,26 @@ TEXT = """\
 FAIL: new against old: all_reduce float32 sum in_place 256 KiB takes 1.300 times as long as in the
 baseline (rule: at most 10 % slower than the baseline).
 
+Note: old and new have only one launch each. Another launch may differ by more than the intervals
+  say. So a row may fail without a real change. `commbench run --launches 6` measures that.
+
 FAIL  all_reduce: at most 10 % slower than the baseline
-  1 fail, 1 undecided within the limit, 2 pass
+  1 fail, 1 undecided (value within the limit), 2 pass
      size  ratio  95 % interval  outcome
-  ───────────────────────────────────────────────
+  ───────────────────────────────────────────────────────
   all_reduce float32 sum in_place
   256 KiB  1.300  1.294 … 1.306  fail
-    1 MiB  1.100  1.095 … 1.105  undecided within
+    1 MiB  1.100  1.095 … 1.105  undecided (value within)
 
 PASS  all_reduce 1M-: bus bandwidth at least 2.00 GB/s
   1 pass
-  Closest to the limit: all_reduce float32 sum in_place 1 MiB, 9.53 GB/s (9.50 … 9.56 GB/s).
+  Closest to the limit: all_reduce float32 sum in_place 1 MiB has a bus bandwidth of 9.53 GB/s
+  (9.50 … 9.56 GB/s).
 
-What else differs between the baseline (A) and the run (B):
+Other differences between the baseline (A) and the run (B):
          A       B
   ─────────────────────
   torch  2.13.0  2.14.0
-
-old and new have one launch each. Another launch may differ by more than the intervals say;
-  `commbench run --launches 6` measures that.
 """
 RULES = ("--max-slowdown", "all_reduce:10%", "--min-busbw", "all_reduce:1M-:2GB/s")
 
@@ -106,10 +107,10 @@ def test_without_a_verdict_the_text_says_why_and_what_to_do(
         "NO VERDICT: new against old: all_reduce float32 sum in_place 256 KiB is undecided: "
         "its value 1.300 is beyond the limit, but a part of its interval (1.294 … 1.306) is not. "
     )
-    assert "256 KiB  1.300  1.294 … 1.306  undecided beyond\n" in ended.out
+    assert "256 KiB  1.300  1.294 … 1.306  undecided (value beyond)\n" in ended.out
     assert (
-        "Undecided: the limit lies inside the interval. Measure again with `--precision 2.5% "
-        "--budget 0.8`, or choose what undecided rows count as: --undecided pass or "
+        "Undecided: the limit is inside the interval. Measure again with `--precision 2% "
+        "--budget 2`, or choose what undecided rows count as: --undecided pass or "
         "--undecided fail."
     ) in flat(ended.out)
 
@@ -131,7 +132,7 @@ def test_a_row_with_too_few_iterations_is_decided_by_its_median(
     assert ended.code == 1
     assert flat(ended.out).startswith(
         "FAIL: five: all_reduce float32 sum in_place 1 KiB takes 535.0 us "
-        "(rule: time at most 0.001 us). FAIL all: time at most 0.001 us 1 fail size"
+        "(rule: time at most 0.001 us). FAIL all rows: time at most 0.001 us 1 fail size"
     )
     note = "decided by the median alone. No interval is known: fewer than 6 iterations (five)."
     assert note in flat(ended.out)
@@ -165,7 +166,7 @@ def test_results_of_another_tool_are_judged_by_their_means(
     against = ("--against", "before.log", "--max-slowdown", "10%", "--op", "all_reduce")
     ended = commbench("check", "after.log", *against)
     assert ended.code == 1, ended.err
-    assert ended.out.startswith("FAIL: after against before: 64 of 64 rows break a rule; worst: ")
+    assert ended.out.startswith("FAIL: after against before: all 64 rows fail; worst: ")
     assert (
         "64 rows are decided by the mean alone. No interval is known: nccl-tests printed means, "
         "no samples (after, before)."
@@ -180,7 +181,7 @@ REFUSED = {
         "hint: give one: --against BASELINE, --min-busbw, --max-time or --rules\n"
     ),
     "check new --max-slowdown 10%": (
-        "error: 'all: at most 10 % slower than the baseline' needs a baseline\n"
+        "error: 'all rows: at most 10 % slower than the baseline' needs a baseline\n"
         "hint: name the run to compare with: --against BASELINE\n"
     ),
     "check new --max-time 80": "error: time '80' has no unit\nhint: write 80us, 80ms or 80s\n",
@@ -224,7 +225,7 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4), statuses=statuses)
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    assert "FAIL  all: time at most 1 s\n  2 fail, 1 not measured, 1 pass\n" in ended.out
+    assert "FAIL  all rows: time at most 1 s\n  2 fail, 1 not measured, 1 pass\n" in ended.out
     assert "in_place 1 KiB has no valid time (wrong results)" in flat(ended.out)
     synthetic_run(tmp_path / "old", "old", lambda _: steady(1e-4))
     ended = commbench("check", "new", "--against", "old")
@@ -256,7 +257,7 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
     assert ended.out.startswith(
-        "NO VERDICT: new against old: 1 of 2 rows is in one of the two runs only."
+        "NO VERDICT: new against old: 1 row is in one of the two runs only."
     )
     assert f"  1 row not measured ({reason}\n" in ended.out
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0
@@ -300,5 +301,7 @@ def test_a_run_without_rows_gives_no_verdict(commbench: Commbench, tmp_path: Pat
     journal.end(RunEnd("complete"))
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 7
-    assert ended.out.startswith("NO VERDICT: new: no row passes 'all: time at most 1 s'.\n")
+    assert ended.out.startswith(
+        "NO VERDICT: new: no row of the run matches the rule 'all rows: time at most 1 s'.\n"
+    )
     assert "  No row of new matches this rule.\n" in ended.out

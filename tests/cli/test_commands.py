@@ -51,11 +51,11 @@ REFUSED = {
     ),
     "run --precision five": (
         2,
-        "error: --precision 'five' is not a fraction\nhint: write 10% or 0.1\n",
+        "error: --precision 'five' is not a percentage\nhint: write 10% or 0.1\n",
     ),
     "run --precision 5": (
         2,
-        "error: --precision '5' is not a fraction\nhint: write 5% or 0.05\n",
+        "error: --precision '5' is not a percentage\nhint: write 5% or 0.05\n",
     ),
     "run --precision 500%": (
         2,

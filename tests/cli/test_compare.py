@@ -260,11 +260,11 @@ REFUSED = {
     ),
     "compare ring tree --tolerance 5": (
         2,
-        "error: --tolerance '5' is not a fraction\nhint: write 5% or 0.05\n",
+        "error: --tolerance '5' is not a percentage\nhint: write 5% or 0.05\n",
     ),
     "compare ring tree --tolerance nan%": (
         2,
-        "error: --tolerance 'nan%' is not a fraction\nhint: write 10% or 0.1\n",
+        "error: --tolerance 'nan%' is not a percentage\nhint: write 10% or 0.1\n",
     ),
     "compare ring tree --format jsn": (
         2,

@@ -14,15 +14,17 @@ from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage
 @pytest.mark.parametrize(
     ("name", "text", "title", "sizes", "value"),
     [
-        ("max_slowdown", "10%", "all: at most 10 % slower than the baseline", (0, LARGEST_SIZE),
+        ("max_slowdown", "10%",
+         "all rows: at most 10 % slower than the baseline", (0, LARGEST_SIZE),
          1.1),
         ("max_slowdown", "all_reduce:12.5%",
          "all_reduce: at most 12.5 % slower than the baseline", (0, LARGEST_SIZE), 1.125),
-        ("max_slowdown", "1K-64K:200%", "all 1K-64K: at most 200 % slower than the baseline",
+        ("max_slowdown", "1K-64K:200%",
+         "all operations 1K-64K: at most 200 % slower than the baseline",
          (1 << 10, 1 << 16), 3.0),
         ("min_busbw", "all_reduce:1M-1G:3.0GB/s",
          "all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s", (1 << 20, 1 << 30), 3e9),
-        ("min_busbw", "all:1M-:250 MB/s", "all 1M-: bus bandwidth at least 0.25 GB/s",
+        ("min_busbw", "all:1M-:250 MB/s", "all operations 1M-: bus bandwidth at least 0.25 GB/s",
          (1 << 20, LARGEST_SIZE), 0.25e9),
         ("max_time", "all_gather:-64K:80us", "all_gather -64K: time at most 80 us",
          (0, 1 << 16), 80e-6),
@@ -41,9 +43,9 @@ def test_an_option_is_a_rule(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("max_slowdown", "10", "'10' is not a fraction"),
-        ("max_slowdown", "", "'' is not a fraction"),
-        ("max_slowdown", "-5%", "'-5%' is not a fraction"),
+        ("max_slowdown", "10", "'10' is not a percentage"),
+        ("max_slowdown", "", "'' is not a percentage"),
+        ("max_slowdown", "-5%", "'-5%' is below 0 %"),
         ("max_slowdown", "all_redcue:10%", "unknown operation 'all_redcue'"),
         ("max_slowdown", "all_reduce:all_gather:10%",
          "'all_reduce:all_gather:10%' is not a limit"),
@@ -85,7 +87,7 @@ def test_a_file_holds_several_rules(tmp_path: Path) -> None:
     assert [(rule.title, rule.optional) for rule in rules] == [
         ("all_reduce bfloat16 1M-1G: at most 10 % slower than the baseline", False),
         ("all_reduce bfloat16 1M-1G: bus bandwidth at least 3.00 GB/s", False),
-        ("all: time at most 10 ms", True),
+        ("all rows: time at most 10 ms", True),
     ]
 
 
@@ -98,7 +100,7 @@ def test_a_file_holds_several_rules(tmp_path: Path) -> None:
         ("[[rules]]", "{} has an unknown key 'rules'"),
         ("[[rule]]", "{}, rule 1: it has no limit"),
         ("[[rule]]\nmax_slowdwon = 0.1", "{}, rule 1: unknown key 'max_slowdwon'"),
-        ("[[rule]]\nmax_slowdown = 10", "{}, rule 1: '10' is not a fraction"),
+        ("[[rule]]\nmax_slowdown = 10", "{}, rule 1: '10' is not a percentage"),
         ("[[rule]]\nmax_slowdown = [1]", "{}, rule 1: max_slowdown is [1]"),
         ("[[rule]]\nmax_slowdown = true", "{}, rule 1: max_slowdown is True"),
         ("[[rule]]\nmax_time = '1s'\noptional = 'yes'", "{}, rule 1: optional is 'yes'"),

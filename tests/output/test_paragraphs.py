@@ -30,11 +30,12 @@ def test_text_to_print_has_no_control_characters() -> None:
     assert fill("two\nlines\x1b[1m") == "two lines [1m"
 
 
-def test_a_number_stays_on_the_line_of_its_unit() -> None:
-    for length in range(80, 100):
-        text = wrapped("x" * length + " 12 GB/s and more")
-        assert "12 GB/s" in text
-        assert "\u00a0" not in text
+def test_a_number_stays_on_the_line_of_its_unit_and_of_its_option() -> None:
+    for length in range(40, 100):
+        for write in (wrapped, fill):
+            text = write("x" * length + " 12 GB/s, 10 % slower; try --budget 2 and more")
+            assert all(kept in text for kept in ("12 GB/s", "10 %", "--budget 2"))
+            assert "\u00a0" not in text
 
 
 def test_labels_stand_in_a_column_of_their_own() -> None:

@@ -306,7 +306,7 @@ def test_a_fraction_is_said_as_percent_or_as_a_number(text: str, value: float) -
 def test_what_is_no_fraction_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_percentage(text)
-    assert refused.value.message == f"{text!r} is not a fraction"
+    assert refused.value.message == f"{text!r} is not a percentage"
     assert refused.value.hint == "write 10% or 0.1"
 
 
