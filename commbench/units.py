@@ -6,7 +6,7 @@ Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import floor, log10, nan
 from typing import Any
 
@@ -197,18 +197,38 @@ def format_interval(low: float, high: float, like: float | None = None) -> str:
     return f"{format_time(low, like).split()[0]} … {format_time(high, like)}"
 
 
-def format_known_time(
-    seconds: float, low: float | None, high: float | None, like: float | None = None
-) -> tuple[str, str]:
+def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
-    `230 … 340 us`. Where the interval is not known, it is empty, and the time is format_time's.
-    `like` is a duration whose unit is used instead."""
+    `230 … 340 us`. Where the interval is not known, it is empty, and the time is format_time's."""
     if low is None or high is None:
-        return format_time(seconds, like), ""
-    unit, factor = _time_unit(seconds if like is None else like)
+        return format_time(seconds), ""
+    unit, factor = _time_unit(seconds)
     decimals = known_decimals(seconds * factor, low * factor, high * factor)
     number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
     return f"{number} {unit}", f"{first} … {last} {unit}"
+
+
+def format_known_times(
+    times: Sequence[tuple[float, float | None, float | None]],
+) -> list[str]:
+    """Times, each with its interval, in the unit of the shortest. Each has the digits that its
+    interval supports, and more where rounding would put a longer time before a shorter one."""
+    unit, factor = _time_unit(min((seconds for seconds, _, _ in times), default=0.0))
+    values = [seconds * factor for seconds, _, _ in times]
+    own = [
+        _digits(value)
+        if low is None or high is None
+        else known_decimals(value, low * factor, high * factor)
+        for value, (_, low, high) in zip(values, times, strict=True)
+    ]
+    decimals = own
+    for least in range(min(own, default=0), max(own, default=0) + 1):
+        decimals = [max(least, each) for each in own]
+        shown = list(map(round, values, decimals))
+        in_order = [number for _, number in sorted(zip(values, shown, strict=True))]
+        if in_order == sorted(shown):
+            break
+    return [f"{format_decimals(v, d)} {unit}" for v, d in zip(values, decimals, strict=True)]
 
 
 def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802

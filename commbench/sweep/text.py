@@ -18,7 +18,7 @@ from commbench.sweep.ranking import SettingTime, SweepPoint, rank_settings
 from commbench.sweep.runner import plain_reason
 from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.settings import UNSET, Setting, make_axes
-from commbench.units import format_bytes, format_known_time
+from commbench.units import format_bytes, format_known_times
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -80,7 +80,8 @@ def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
         texts.append(
             "Each row has the fastest setting of a size. Both ratios are times over its time: that "
             f"of the second fastest setting, and that of the first setting, {first}. others: how "
-            "many other settings are tied with it or undecided. sweep.csv has all times."
+            "many other settings are tied with it or undecided. sweep.csv has the times under all "
+            "settings."
         )
     else:
         texts.append(
@@ -180,7 +181,8 @@ def _best_only(result: SweepResult) -> list[str]:
         gain = MedianCI(None, None, None) if point.best.setting == first else point.gain
         cells.append([
             *("unset" if values[n] == UNSET else values[n] for n in names),
-            _time_text(point, point.best), " ".join(f"{n} {mark}" for n, mark in others if n),
+            _time_texts(point)[point.best.setting],
+            " ".join(f"{n} {mark}" for n, mark in others if n),
             ratio_text(time_ratio(point.best.time, second)),
             ratio_text(gain), interval_text(gain, "", ""),
         ])  # fmt: skip
@@ -191,22 +193,24 @@ def _best_only(result: SweepResult) -> list[str]:
 
 def _times(result: SweepResult) -> Columns:
     """A time for each setting, with the mark of its place."""
-    cells = [
-        [
-            f"{_time_text(point, each)} {_mark(point, each)}"
+    cells = []
+    for point in result.points:
+        texts = _time_texts(point)
+        cells.append([
+            f"{texts[each.setting]} {_mark(point, each)}"
             if each
             else f"{_why_no_time(result, point, index)}  "
             for index, each in enumerate(point.times)
-        ]
-        for point in result.points
-    ]
+        ])  # fmt: skip
     return [f"{_heading(result, s)}  " for s in result.sweep.settings], cells
 
 
-def _time_text(point: SweepPoint, each: SettingTime) -> str:
-    """A time with the digits that its interval supports, in the unit of the fastest."""
-    time = each.time
-    return format_known_time(time.median or 0.0, time.low, time.high, point.best.time.median)[0]
+def _time_texts(point: SweepPoint) -> dict[Setting, str]:
+    """The times of a point with the digits that their intervals support."""
+    by_time = point.by_time
+    times = [(each.time.median or 0.0, each.time.low, each.time.high) for each in by_time]
+    texts = format_known_times(times)
+    return {each.setting: text for each, text in zip(by_time, texts, strict=True)}
 
 
 def _mark(point: SweepPoint, each: SettingTime) -> str:
