@@ -314,7 +314,11 @@ def format_sizes(sizes: tuple[int, ...]) -> str:
     for factor in (2, 4, 8, 16) if len(sizes) > 2 else ():
         low, high, step = sizes[0], sizes[-1], "" if factor == 2 else f":x{factor}"
         if low * factor == sizes[1] and sizes == size_range(low, high, factor=factor):
-            return f"{format_size(low)}-{format_size(high)}{step}"
+            first, last = (
+                f"{text}B" if (text := format_size(size)).isdigit() else text
+                for size in (low, high)
+            )
+            return f"{first}-{last}{step}"
     return ",".join(format_size(size) for size in sizes)
 
 
