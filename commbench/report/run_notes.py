@@ -100,16 +100,23 @@ def find_warnings(
         for diagnostic, figure in find_causes(row).items():
             concerned.setdefault(diagnostic, []).append((row, figure))
     timed = [row for row in rows if row.time]
+    has_several = len({row.header.label for row in rows}) > 1
     warnings = []
     for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
         own = [row for row, _ in concerned[diagnostic]]
         is_all = len(own) == len(timed)
         which = "all rows" if is_all else (name_rows or partial(_name_sizes, timed=timed))(own)
         message = diagnostic.describe(concerned[diagnostic])
-        names = () if is_all else tuple(row.measurement.case.name for row in own)
+        names = () if is_all else tuple(_row_name(row, has_several) for row in own)
         found = RowsWarning(diagnostic.name, which, message, diagnostic.explanation, names)
         warnings.append(found)
     return warnings
+
+
+def _row_name(row: ResultRow, has_several: bool) -> str:
+    """The name of a row; of several runs with the label of its run."""
+    name = row.measurement.case.name
+    return f"{row.header.label}: {name}" if has_several else name
 
 
 def warnings_text(
