@@ -85,17 +85,8 @@ def gate_of(
         checks = []
         for number, row in enumerate(rows):
             outcome, is_beyond, is_unmatched = ROWS[row]
-            case = Case(
-                number,
-                "all_reduce",
-                "float32",
-                "sum",
-                None,
-                "",
-                "each",
-                1024 << number,
-                256 << number,
-            )
+            size = 1024 << number
+            case = Case(number, "all_reduce", "float32", "sum", None, "", "each", size, size // 4)
             found = None if outcome == NOT_MEASURED else Estimate(1e-3, 0.9e-3, 1.1e-3)
             checks.append(RowCheck(case, outcome, found, "why", is_beyond, is_unmatched))
         rule = parse_rule("max_time", "1ms")
@@ -177,7 +168,8 @@ def test_unmatched_rows_may_be_allowed_but_something_must_pass(rows: str, code: 
         ("undecided within, undecided within", {},
          "NO VERDICT: new: both rows are undecided under the rule 'all rows: time at most 1 ms'."),
         ("unsupported", {},
-         "NO VERDICT: new: the only row is not measured under the rule 'all rows: time at most 1 ms'."),
+         "NO VERDICT: new: the only row is not measured under the rule "
+         "'all rows: time at most 1 ms'."),
         ("", {},
          "NO VERDICT: new: no row of the run matches the rule 'all rows: time at most 1 ms'."),
     ],
