@@ -118,7 +118,7 @@ def test_the_reason_to_stop_is_true(both: Ended) -> None:
 
 def test_the_table_puts_both_ways_side_by_side(both: Ended) -> None:
     lines = both.out.splitlines()
-    start = next(i for i, line in enumerate(lines) if "alone over back to back" in line)
+    start = next(i for i, line in enumerate(lines) if "time alone / time back to back" in line)
     title = "all_reduce float32 sum in_place"
     compared = [line.split() for line in lines[start + 2 : start + 5]]
     named = [" ".join(words[:-5]) for words in compared]
@@ -139,7 +139,7 @@ def test_ascending_order_settles_one_case_after_another(commbench: Commbench) ->
     assert [line["case"]["index"] for line in lines] == [0, 1, 2]
     assert all(batch["calls"] >= 2 for case in range(3) for batch in ended.batches(case))
     assert "calls back to back, slowest rank, median" in " ".join(ended.out.split())
-    assert "alone over back to back" not in ended.out
+    assert "time alone / time back to back" not in ended.out
 
 
 def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(

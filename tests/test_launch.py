@@ -183,7 +183,10 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, code: 
     measured = [row for row in rows if row["status"] == "ok"]
     assert {row["stop_reason"] for row in measured} == {"cut off"}
     assert all(float(row["time_us"]) > 0 and int(row["iterations"]) > 0 for row in measured)
-    assert err.splitlines()[-2] == f"error: stopped by {signal.Signals(number).name}"
+    assert err.splitlines()[-2:] == [
+        f"error: stopped by {signal.Signals(number).name}",
+        "hint: continue with `commbench run --resume run`",
+    ]
 
 
 SIGNAL_WHILE_FORKING = """
@@ -196,7 +199,9 @@ os.register_at_fork(after_in_parent=partial(os.kill, os.getpid(), signal.SIGTERM
 def test_a_signal_that_comes_while_a_rank_is_forked_ends_the_run(program: Commbench) -> None:
     ended = program(SIGNAL_WHILE_FORKING, "--sizes", "1K", "--iters", "100000", "--no-plots")
     assert ended.code == 143
-    assert ended.err.splitlines()[-2] == "error: stopped by SIGTERM"
+    assert ended.err.splitlines()[-2:] == [
+        "error: stopped by SIGTERM", "hint: nothing was measured yet: run the same command again",
+    ]  # fmt: skip
 
 
 def test_the_ranks_of_a_launcher_that_is_killed_end_with_it(running) -> None:

@@ -26,6 +26,7 @@ from commbench.analysis.diagnostic_figures import (
 )
 from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
 from commbench.output.paragraphs import list_some
+from commbench.spec.plan import CPU_MODES
 from commbench.spec.timing_modes import PIPELINED
 from commbench.units import format_share
 
@@ -63,7 +64,7 @@ class Diagnostic(NamedTuple):
             worst,
             percent=format_share(worst),
             capped=format_share(min(worst, 1.0)),
-            precision=format_share((row.time and row.time.precision) or 0),
+            precision=_interval_text(row),
             target=f"{100 * plan.precision:.2g} %",
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
@@ -72,6 +73,23 @@ class Diagnostic(NamedTuple):
         )
         advice = {self.advice(row.header.plan) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+
+
+SYMMETRIC = 1.5
+"""An interval is written as `±` where neither side is more than so many times the other."""
+
+
+def _interval_text(row: ResultRow) -> str:
+    """How well the median is known: `±25 %`, or, where one side is much wider or the interval is as
+    wide as the median, its two ends: `-20/+80 %`."""
+    time = row.time
+    if time is None or time.low is None or time.high is None or time.precision is None:
+        return "±0 %"
+    below, above = time.median - time.low, time.high - time.median
+    is_symmetric = max(below, above) <= SYMMETRIC * min(below, above)
+    if time.precision < 0.1 or (is_symmetric and time.precision < 0.75):
+        return f"±{format_share(time.precision)}"
+    return f"-{100 * below / time.median:.0f}/+{format_share(above / time.median)}"
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
@@ -92,9 +110,9 @@ def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
 _RUN_DOCTOR = "run `commbench doctor`"
 
 
-def _other_cpu_mode(plan: Plan) -> str:
-    other = {"quiet": "plain", "plain": "quiet"}.get(plan.cpu_mode)
-    return f"try --cpu-mode {other}" if other else _RUN_DOCTOR
+def _plain_cpu_mode(plan: Plan) -> str:
+    """Advice for a run in the default mode of the CPU; no advice goes back to that mode."""
+    return "try --cpu-mode plain" if plan.cpu_mode == CPU_MODES[0] else _RUN_DOCTOR
 
 
 def _more_time(plan: Plan) -> str:
@@ -164,7 +182,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05,
-        "{percent} of the calls stalled", _other_cpu_mode,
+        "{percent} of the calls stalled", _plain_cpu_mode,
         "A call is stalled if it was 50 % slower than typical and at least 1.5 ms slower. The"
         " scheduler of the host causes that: it gave the core of a rank to other work. `commbench"
         " doctor` measures which CPU mode helps on this host.",
@@ -172,7 +190,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "queued", lambda row: row.interference.queued_share, 0.5,
-        "waited for a core {capped} of the time", _other_cpu_mode,
+        "ranks lacked a core {capped} of the time", _plain_cpu_mode,
         "Threads of a rank were ready to run and had no core, because other work ran there. In the"
         " mode quiet each rank stays on one core; in the mode plain it may move. `commbench doctor`"
         " measures which mode helps on this host.",
@@ -192,14 +210,16 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "bimodal", bimodality, 4.0,
-        "times form two groups, {:.1f} widths apart", _more_time,
-        "The median lies in one of two groups of times, which of them is chance. The samples are in"
-        " run.jsonl. Look at both groups before you compare the median.",
+        "times form two separate groups", _more_time,
+        "The times form two groups, for example because a path or a clock changes now and then. It"
+        " is chance in which group the median lies. The samples are in run.jsonl: look at both"
+        " groups before you compare the median.",
         ("too_few_cores",),
     ),
     Diagnostic(
         "skew", skew, 0.10,
-        "ranks started {percent} of the call apart", _always("see slowest_rank"),
+        "ranks start {percent} of a call apart",
+        _always("results.csv names the rank"),
         "Ranks started up to that part of the call time apart, so that part is waiting, not moving"
         " data. In results.csv, operation_us leaves the waiting out, and slowest_rank names the"
         " rank.",
@@ -207,7 +227,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "always_last", always_last, 0.90,
-        "one rank is last in {percent} of calls", _always("see slowest_rank"),
+        "a rank is last in {percent} of calls",
+        _always("results.csv names it"),
         "The same rank starts the call last nearly every time, and the others wait for it. The"
         " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
         " clock of its processor, or a slower link.",
@@ -228,7 +249,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "imprecise", imprecision, 1.0,
-        "median known only to ±{precision} (target ±{target})", _more_time,
+        "median known only to {precision} (target ±{target})", _more_time,
         "The 95 % interval of the median is wider than --precision asks for, and the time for"
         " measuring (--budget) was used up. Give it more time, or use a quieter host.",
     ),

@@ -9,7 +9,13 @@ import typer
 
 from commbench.cli.run_parameters import given_options, make_parameter, make_signature
 from commbench.errors import CommbenchError
-from commbench.output.console import print_error, print_result, print_status
+from commbench.output.console import (
+    print_error,
+    print_result,
+    print_status,
+    wrap_on_terminal,
+)
+from commbench.output.paragraphs import fill
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ class RunPrinter:
         self._options = options
 
     def status(self, line: str) -> None:
-        print_status(line)
+        print_status(wrap_on_terminal(line))
 
     def ended(self, run: Run, error: CommbenchError | None) -> None:
         if error is None:
@@ -80,7 +86,7 @@ def print_plan(options: RunOptions) -> None:
     from commbench.spec.plan import require_ready_case
 
     planned = api.plan_options(options)
-    print_result(planned.summary)
+    print_result(fill(planned.summary))
     line = shlex.join(planned.torchrun_line)
     print_result(plan_text(planned.plan, line, is_condensed=not options.verbose))
     require_ready_case(planned.plan)

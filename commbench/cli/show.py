@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from typer import Argument, Option
 
 from commbench.cli.options import Dtype, Format, Op, Peak, Ranks
@@ -52,5 +54,5 @@ def show(
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     print_result(loaded.text(format_, peak, warnings=warnings))
     if (end := loaded.end) is None or end.status != COMPLETE:
-        if_cut_off = "" if end else "if it was cut off, "
-        print_status(f"{if_cut_off}`commbench run --resume {loaded.path}` continues it")
+        condition = "To continue it" if end else "If it was cut off, continue it"
+        print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")

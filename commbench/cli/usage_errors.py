@@ -18,12 +18,45 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if guess := _closest(option, getattr(error, "possibilities", None) or ()):
         listed = f"did you mean {guess}? {listed}"
     error.possibilities = None  # the message would list them all
-    message = str(getattr(error, "format_message", error.__str__)())
+    message = _message(error)
     if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         return message, f"options of `commbench run` go after two dashes: {example}"
-    example = _example(error) if message.startswith("Missing ") else ""
+    example = _example(error) if _kind(error) == "MissingParameter" else ""
     return message, f"write for example: {example}; {listed}" if example else listed
+
+
+def _message(error: Any) -> str:
+    """What is wrong, in the words of commbench's own messages; Click's words where it is none of
+    the usual errors."""
+    text = str(getattr(error, "format_message", error.__str__)())
+    found = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", text)
+    if found:
+        return f"there is one argument too many: {found[1]}"
+    if found := re.match(r"'(.*)' is not a valid (int|float)", getattr(error, "message", "")):
+        number = "a whole number" if found[2] == "int" else "a number"
+        return f"{_parameter(error)} {found[1]!r} is not {number}"
+    if _kind(error) == "MissingParameter":
+        return f"{_parameter(error)} is missing"
+    if found := re.match(r"Option '(.*)' (requires an argument|does not take a value)", text):
+        wants = "needs a value" if found[2].startswith("requires") else "takes no value"
+        return f"{found[1]} {wants}"
+    if _kind(error) == "NoSuchOption":
+        return f"there is no option {error.option_name}"
+    return f"{text[:1].lower()}{text[1:]}".removesuffix(".")
+
+
+def _kind(error: Any) -> str:
+    return type(error).__name__
+
+
+def _parameter(error: Any) -> str:
+    """The option or argument that an error is about: `--iters`, `RUN`."""
+    if not error.param:
+        return "a value"
+    if error.param.param_type_name == "option":
+        return str(error.param.opts[0])
+    return str(error.param.make_metavar(error.ctx)).strip("[]").removesuffix("...")
 
 
 def _path(error: Any) -> str:

@@ -206,4 +206,5 @@ def _why_incomplete(run: LoadedRun) -> str:
     end = run.run.end
     if end is None:
         return "it has not ended: it is still running, or was killed"
-    return "" if end.status == "complete" else f"it ended as {end.status}: {end.reason}"
+    how = "was interrupted" if end.status == "interrupted" else end.status
+    return "" if end.status == "complete" else f"it {how}: {end.reason}"

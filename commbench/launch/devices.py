@@ -23,6 +23,11 @@ class Capabilities:
     host_gpus: int = 0
     """GPUs of the host, also those that this process does not see."""
 
+    @property
+    def backends_text(self) -> str:
+        """The backends for a message, without `fake`, with which torch tests itself."""
+        return ", ".join(name for name in self.backends if name != "fake") or "none"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -71,7 +76,7 @@ def choose_target(
     if backend and backend not in capabilities.backends:
         raise UnavailableError(
             f"this torch has no backend {backend!r}",
-            f"it has: {', '.join(capabilities.backends) or 'none'}",
+            f"it has: {capabilities.backends_text}",
         )
     if device and device not in capabilities.devices:
         raise UnavailableError(
@@ -126,5 +131,5 @@ def _choose_backend(capabilities: Capabilities, device: str) -> str:
             return backend.name
     raise UnavailableError(
         f"this torch has no backend for {device}",
-        f"it has: {', '.join(capabilities.backends) or 'none'}; --device cpu measures with gloo",
+        f"it has: {capabilities.backends_text}; --device cpu measures with gloo",
     )

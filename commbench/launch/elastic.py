@@ -39,6 +39,9 @@ MONITOR_INTERVAL_S = 0.02
 """How often the agent looks at its ranks."""
 SHUTDOWN_S = 3
 """How long ranks have to end after a signal, before the agent kills them."""
+NODE_0_KEEPS = "node 0 keeps what was measured: `commbench show` prints it there"
+RUN_AGAIN = "run the same command again"
+"""The hints for an interrupted launch; the process that records the run knows a better one."""
 SCRATCH_DIR, LOCK = "commbench", "lock"
 
 
@@ -150,7 +153,7 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
         return LaunchOutcome(
             Interrupted(
                 f"stopped by {result.signal_number.name}",
-                "the results so far are kept on node 0: `commbench show` prints them there",
+                NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN,
                 signal_number=result.signal_number,
             )
         )

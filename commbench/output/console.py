@@ -5,11 +5,12 @@ Nothing else in the package prints, so all text passes through `table.safe`.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 
 import typer
 
-from commbench.output.table import safe
+from commbench.output.table import is_terminal, safe
 
 LONGEST_LINE = 4000
 """Most characters of an error's message or hint."""
@@ -48,9 +49,19 @@ def print_error(message: str, hint: str, details: str = "") -> None:
         if details:
             print_status(details)
         if message:
-            print_status(f"error: {_one_line(message)}")
+            print_status(wrap_on_terminal(f"error: {_one_line(message)}", "       "))
         if hint:
-            print_status(f"hint: {_one_line(hint)}")
+            print_status(wrap_on_terminal(f"hint: {_one_line(hint)}", "      "))
+
+
+def wrap_on_terminal(line: str, margin: str = "") -> str:
+    """A line for standard error, in lines as wide as the terminal where it is one. The lines after
+    the first begin with the margin. Elsewhere, such as in a log, it stays one line."""
+    if not is_terminal(sys.stderr):
+        return line
+    from commbench.output.paragraphs import fill
+
+    return fill(line, rest=margin, break_long_words=False, break_on_hyphens=False)
 
 
 def _one_line(text: str) -> str:

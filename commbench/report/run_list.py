@@ -1,38 +1,53 @@
-"""The list of runs: one line each, at most 80 columns wide where labels and names are short."""
+"""The list of runs: one line each, at most 80 columns wide where names are short."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from commbench.output.table import WIDTH, table
+from commbench.output.table import TableColumn, clean, fitting_table
 from commbench.results.run_folder import StoredRun
 from commbench.spec.operations import OPERATIONS
 from commbench.units import format_sizes
 
-_SHORTEST_LABEL = 12
-"""Characters of a label that are shown in any event."""
-
 
 def run_list_text(runs: Sequence[StoredRun]) -> str:
-    """A table with a row for each run, in the given order. Labels are shortened to fit WIDTH."""
-    headings = ("label", "started", "what", "ranks", "status")
-    facts = [
-        (
-            _local_time(run.started),
-            _what(run),
-            f"{run.ranks} {run.backend}" if run.ranks else "",
-            run.status or "not ended",
-        )
-        for run in runs
-    ]
-    others = zip(headings[1:], *facts, strict=True)
-    left = WIDTH - sum(2 + max(map(len, column)) for column in others) - 2
-    rows = [
-        (_shortened(run.label, max(_SHORTEST_LABEL, left)), *fact)
-        for run, fact in zip(runs, facts, strict=True)
-    ]
-    return "\n".join(table(headings, rows, left=",".join(headings)))
+    """A table with a row for each run, in the given order; empty for no runs.
+
+    Names are never shortened, because they are typed again. A label is printed only where the name
+    of its folder does not end with it, and the start only where that name does not begin with it.
+    """
+    if not runs:
+        return ""
+    columns = (
+        TableColumn("folder", lambda run: run.folder.name, 9, is_left=True),
+        TableColumn("label", _label, 8, is_left=True),
+        TableColumn("started", _started, 5, is_left=True),
+        TableColumn("what", _what, 7, is_left=True),
+        TableColumn(
+            "ranks", lambda r: f"{r.ranks} {r.backend}" if r.ranks else "", 6, is_left=True
+        ),
+        TableColumn("status", lambda run: run.status or "not ended", 7, is_left=True),
+    )
+    return "\n".join(fitting_table(columns, runs))
+
+
+def sweep_list_text(folders: Sequence[str]) -> str:
+    """The names of the folders of sweeps, one a line; empty for none."""
+    lines = [f"  {clean(name)}" for name in folders]
+    return "\n".join(["Sweeps (`commbench show FOLDER` prints one):", *lines]) if lines else ""
+
+
+def _label(run: StoredRun) -> str:
+    return (
+        "" if re.fullmatch(rf"(.*-)?{re.escape(run.label)}(-\d+)?", run.folder.name) else run.label
+    )
+
+
+def _started(run: StoredRun) -> str:
+    """The start in the time zone of this host; empty where the folder's name begins with it."""
+    return "" if re.match(r"\d{8}-\d{6}-", run.folder.name) else _local_time(run.started)
 
 
 def _what(run: StoredRun) -> str:
@@ -48,13 +63,9 @@ def _what(run: StoredRun) -> str:
     return f"{operations} {sizes}"
 
 
-def _shortened(label: str, longest: int) -> str:
-    return label if len(label) <= longest else f"{label[: longest - 1]}…"
-
-
 def _local_time(started: str) -> str:
     """The date and time of this host's time zone; the text itself where it is no such time."""
     try:
-        return f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M}"
+        return f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
-        return started[:16]
+        return started[:19]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import hypot
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,19 +12,27 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import median
+from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
-from commbench.units import format_bytes, format_GBps, format_size, format_time
+from commbench.units import (
+    format_bytes,
+    format_decimals,
+    format_GBps,
+    format_known_time,
+    format_size,
+    format_time,
+    known_decimals,
+)
 
 if TYPE_CHECKING:
     from commbench.spec.links import Peak
 
 _TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
-TIMING_HEADINGS = (" over ".join(_TIMINGS), "size", *_TIMINGS, "ratio")
+TIMING_HEADINGS = (" / ".join(f"time {name}" for name in _TIMINGS), "size", *_TIMINGS, "ratio")
 
 
 def timing_modes_text(rows: Sequence[ResultRow]) -> str:
@@ -35,20 +44,33 @@ def timing_modes_text(rows: Sequence[ResultRow]) -> str:
 def compare_timing_modes(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
     """The cells under TIMING_HEADINGS for each case that was timed in both modes."""
     first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
-    times: dict[tuple[str, int], dict[str, float]] = {}
+    times: dict[tuple[str, int], dict[str, Summary]] = {}
     for row in rows:
         if row.time:
             case = row.measurement.case
             found = times.setdefault((case.title_without("timing"), case.size_bytes), {})
-            found[case.timing] = row.time.median
+            found[case.timing] = row.time
     lines: list[tuple[str, ...]] = []
     for (title, size), found in times.items():
         if first.name in found and second.name in found:
             one, other = found[first.name], found[second.name]
-            ratio = f"{one / other:.2f}" if other else ""
             shown = format_bytes(size) if size else ""
-            lines.append((title, shown, format_time(one), format_time(other), ratio))
+            cells = [
+                format_known_time(time.median, time.low, time.high)[0] for time in (one, other)
+            ]
+            lines.append((title, shown, *cells, _ratio(one, other)))
     return lines
+
+
+def _ratio(one: Summary, other: Summary) -> str:
+    """The ratio of two medians, with at most two decimals and the digits that both intervals
+    support together (the errors of a ratio add up as squares); empty where it is not known."""
+    if not other.median:
+        return ""
+    ratio = one.median / other.median
+    half = ratio * hypot(one.precision or 0.0, other.precision or 0.0)
+    decimals = min(2, known_decimals(ratio, max(0.0, ratio - half), ratio + half))
+    return format_decimals(ratio, max(decimals, 0))
 
 
 MOST_WARNINGS = 3

@@ -151,6 +151,14 @@ def list_stored_runs() -> list[StoredRun]:
     return [_read_ends(folder) for folder in folders]
 
 
+def list_sweeps() -> list[str]:
+    """The names of the folders of sweeps under results/, the newest first by their names."""
+    try:
+        return sorted((f.name for f in RESULTS.iterdir() if is_file(f / SWEEP)), reverse=True)
+    except OSError:
+        return []
+
+
 def _read_ends(folder: Path) -> StoredRun:
     """The run in a folder; its label is in the folder's name where the journal has none."""
     stamped = _STAMPED.fullmatch(folder.name)
@@ -176,10 +184,10 @@ def _read_ends(folder: Path) -> StoredRun:
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
+    if not text:
+        return RecordsError("the name of the run is empty", RUN_HINT)
     if is_folder(path):
-        return RecordsError(
-            f"{text} is a folder without a run", f"a run folder contains {JOURNAL} or results.csv"
-        )
+        return RecordsError(f"{text} is a folder without a run", f"a run folder has a {JOURNAL}")
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
     hint = f"did you mean {close}?" if close else RUN_HINT

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from commbench import errors
 from commbench.errors import CommbenchError, RecordsError
+from commbench.output.paragraphs import fill
 from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
@@ -21,6 +23,9 @@ from commbench.validation import LONGEST_TEXT
 if TYPE_CHECKING:
     from commbench.worker.context import LaunchTask
 
+NOTHING_MEASURED = "nothing was measured yet: run the same command again"
+"""The hint for a run that was interrupted before its ranks began to measure."""
+
 
 def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     """Launch the ranks of this node, once or several times, and wait for them.
@@ -31,8 +36,8 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     from commbench.results.journal_reader import read_run
 
     require_ready_case(planned.plan)
-    listener.status(planned.summary)
     tasks = _make_tasks(planned, listener)
+    listener.status(planned.summary)
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
     try:
@@ -45,10 +50,16 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         error = caught if isinstance(caught, CommbenchError) else errors.from_os_error(caught)
         errors.ignore_interruptions()
         # The journal of a run that is resumed stays as it was if no rank wrote to it.
-        if planned.is_reporter and (
-            not planned.progress or _size_bytes(folder / JOURNAL) > journal_bytes
-        ):
-            _record_failure(folder, error, time.monotonic() - started, listener)
+        if planned.is_reporter:
+            is_recorded = bool(planned.progress)
+            if not is_recorded or _size_bytes(folder / JOURNAL) > journal_bytes:
+                elapsed_s = time.monotonic() - started
+                is_recorded = _record_failure(folder, error, elapsed_s, listener)
+            resume = f"`commbench run --resume {quote(str(folder))}`"
+            if isinstance(error, errors.Interrupted):
+                error.hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
+            elif is_recorded:
+                listener.status(fill(f"What was measured is kept. {resume} continues the run."))
         if error is caught:
             raise
         raise error from caught
@@ -133,8 +144,11 @@ def _size_bytes(file: Path) -> int:
 
 def _record_failure(
     folder: Path, error: CommbenchError, elapsed_s: float, listener: RunListener
-) -> None:
-    """Write how a run ended, `elapsed_s` after its ranks were started, and with which rows."""
+) -> bool:
+    """Write how a run ended, `elapsed_s` after its ranks were started, and with which rows.
+
+    Returns whether there is anything to continue; where nothing was measured, the folder of a new
+    run is removed."""
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
     from commbench.output.progress import restore_cursor
@@ -146,7 +160,7 @@ def _record_failure(
         run = read_run(folder)
     except RecordsError:
         remove_if_empty(folder)
-        return
+        return False
     status = "interrupted" if isinstance(error, errors.Interrupted) else "failed"
     reason = error.message[:LONGEST_TEXT]
     end = RunEnd(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
@@ -157,6 +171,4 @@ def _record_failure(
     except RecordsError as unwritable:
         listener.status(f"cannot record how the run ended: {unwritable.message}")
     listener.ended(run._replace(end=end), error)
-    listener.status(
-        f"the results so far are kept; `commbench run --resume {folder}` continues the run"
-    )
+    return True

@@ -136,6 +136,11 @@ def require_label(label: str) -> None:
         )
 
 
+def as_label(text: str) -> str:
+    """A text with what a label may not contain replaced by dashes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "run"
+
+
 def require_launcher(name: str) -> None:
     """Raise UsageError for an unknown launcher."""
     if name not in LAUNCHERS:
@@ -202,8 +207,9 @@ def _is_of_type(value: Any, wanted: Any) -> bool:
 def parse_nccl_tests_sizes(
     has_sizes: bool, low: str | None, high: str | None, factor: str | None, step: str | None
 ) -> tuple[int, ...]:
-    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M, and a factor
-    above 1 wins over the step."""
+    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
+
+    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
     if has_sizes:
         flags = {"-b": low, "-e": high, "-f": factor, "-i": step}
         first_flag = next(flag for flag, text in flags.items() if text is not None)
@@ -214,6 +220,8 @@ def parse_nccl_tests_sizes(
     first, last = parse_size(low or "32M"), parse_size(high or "32M")
     if factor is not None and not re.fullmatch(r"\d+(\.\d+)?", factor):
         raise UsageError(f"-f {factor!r} is not a number", "write -f 2 to double")
+    if factor is not None and float(factor) > 1 and step is not None:
+        raise UsageError("-f and -i both choose the next size", "leave out one of them")
     if factor is not None and float(factor) > 1:
         return size_range(first, last, factor=float(factor))
     return size_range(first, last, add=parse_size(step or "1M"))

@@ -52,9 +52,10 @@ class PlannedRun:
     @property
     def summary(self) -> str:
         """One line that says what was chosen and why."""
-        why = "as in the first part of the run" if self.progress else self.target.why
+        why = "as before" if self.progress else self.target.why
+        verb = "would measure" if self.options.dry_run else "measuring"
         line = (
-            f"measuring with {format_count(self.plan.world_size, f'{self.plan.backend} rank')} on "
+            f"{verb} with {format_count(self.plan.world_size, f'{self.plan.backend} rank')} on "
             f"{self.plan.device}, cpu mode {self.plan.cpu_mode} ({why})"
         )
         if self.target.gpu_shared:

@@ -178,8 +178,8 @@ class RunOptions:
         refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds that ranks may take to join, or an operation to end; plus 3 times the time "
-        "that it took when its result was checked.",
+        "S", "Seconds that ranks may take to join, or one operation to end. An operation also has "
+        "3 times the time that it took when its result was checked.",
         plan="timeout_s", passed_on=ALWAYS,
     )  # fmt: skip
     cpu_mode: str | None = _where(
@@ -247,10 +247,15 @@ class RunOptions:
             value = getattr(self, option.name)
             if option.require and value is not None:
                 option.require(value)
+        if self.nnodes == 1 and self.node_rank:
+            raise UsageError(
+                f"--node-rank {self.node_rank} needs several nodes",
+                "give their number too: --nnodes 2",
+            )
         if not 0 <= self.node_rank < self.nnodes:
             raise UsageError(
-                f"--node-rank {self.node_rank} is not one of {self.nnodes} nodes",
-                f"nodes are numbered from 0 to {self.nnodes - 1}",
+                f"--node-rank {self.node_rank} is not a number from 0 to {self.nnodes - 1}",
+                f"--nnodes {self.nnodes} makes nodes 0 to {self.nnodes - 1}",
             )
         if self.nnodes > 1 and not self.master_addr:
             raise UsageError(
@@ -384,6 +389,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     if any(part is not None for part in parts):
         values["sizes"] = parse_nccl_tests_sizes("sizes" in values, *parts)
     if (count := values.pop("check_count", None)) is not None:
+        if count not in (0, 1):
+            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
         values["check"] = count > 0
     options = RunOptions(**values, given=names)
     if options.resume is None:  # a resumed run may be of a version that allowed it

@@ -6,9 +6,11 @@ import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from commbench.errors import INTERRUPTIONS, Interrupted, UsageError, WrongResultError
 from commbench.results.schema import Run
+from commbench.runner.launched_ranks import NOTHING_MEASURED
 from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
 from commbench.runner.resume import complete, find_resumable, remaining_tasks, with_recorded_plan
 from commbench.runner.run_options import RunOptions
@@ -42,8 +44,10 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     else:
         from commbench.runner.launched_ranks import launch_ranks as measure
 
-        raise_at_signals()
+        raise_at_signals(NOTHING_MEASURED if progress is None else "nothing new was measured")
     recorded = measure(plan_run(options, progress), listener)
+    if recorded and not rank_context:
+        raise_at_signals(f"the run is complete: `commbench show {quote(recorded.path)}` prints it")
     return _finish(recorded, options, listener) if recorded else None
 
 
@@ -53,8 +57,11 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     if options.plots:
         from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture
 
-        for line in draw([run], Path(run.path)) if has_picture([run]) else [MORE_SIZES_NEEDED]:
-            listener.status(str(line))
+        if has_picture([run]):
+            for file in draw([run], Path(run.path)):
+                listener.status(f"{file}: plot of {run.name}")
+        else:
+            listener.status(MORE_SIZES_NEEDED)
     listener.status(f"results are in {run.path}")
     require_correct(run)
     return run
@@ -73,13 +80,14 @@ def require_correct(run: Run) -> None:
         raise error
 
 
-def raise_at_signals() -> None:
-    """Have signals raise Interrupted, also while torchrun's agent does not handle them."""
+def raise_at_signals(hint: str = NOTHING_MEASURED) -> None:
+    """Have signals raise Interrupted with this hint, also while torchrun's agent does not handle
+    them."""
 
     def stop(number: int, _: object) -> None:
         raise Interrupted(
             f"stopped by {signal.Signals(number).name}",
-            "`commbench show` prints the results so far",
+            hint,
             signal_number=number,
         )
 

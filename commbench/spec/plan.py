@@ -236,7 +236,7 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
-        return "a CPU has no CUDA graphs"
+        return _NO_GRAPHS
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
@@ -246,13 +246,24 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     return ""
 
 
+_NO_GRAPHS = "a CPU has no CUDA graphs"
+
+
 def require_ready_case(plan: Plan) -> None:
-    """Raise UnavailableError when every case is known to be impossible."""
+    """Raise UnavailableError when every case is known to be impossible here, UsageError when each
+    combines a dtype with a reduce operation that is not defined for it."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return
     reasons = dict.fromkeys(case.reason for case in cases)
-    raise UnavailableError(
+    is_wrong = all(
+        case.reduce_op in REDUCE_OPS
+        and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        for case in cases
+    )
+    raise (UsageError if is_wrong else UnavailableError)(
         f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
-        "try another operation, dtype, reduce operation, placement or size",
+        "leave out --launch graph, or measure on GPUs"
+        if list(reasons) == [_NO_GRAPHS]
+        else "try another operation, dtype, reduce operation, placement or size",
     )

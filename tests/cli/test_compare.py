@@ -301,7 +301,7 @@ REFUSED = {
     ),
     "compare ring": (
         2,
-        "error: Missing argument 'B...'.\n"
+        "error: B is missing\n"
         "hint: write for example: commbench compare ring tree; "
         "`commbench compare --help` lists the options\n",
     ),

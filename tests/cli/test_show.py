@@ -12,7 +12,7 @@ from commbench.results.journal import Journal
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import RunEnd
 
-GOES_ON = "`commbench run --resume cut` continues it\n"
+GOES_ON = "To continue it: commbench run --resume cut\n"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ GOES_ON = "`commbench run --resume cut` continues it\n"
         (
             None,
             "This run has not ended: it is still running, or it was cut off.\n",
-            f"if it was cut off, {GOES_ON}",
+            "If it was cut off, continue it: commbench run --resume cut\n",
         ),
     ],
 )

@@ -200,7 +200,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
         ("--vary cpu-mode=quiet,plain --output x --label y --launches 2", 2,
          "--launches cannot be used in a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
-        ("--vary cpu-mode=quiet,plain --nonsense", 2, "No such option: --nonsense"),
+        ("--vary cpu-mode=quiet,plain --nonsense", 2, "there is no option --nonsense"),
         ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
         ("--vary cpu-mode=quiet,plain --rounds 0", 2, "--rounds is 0"),
         ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commbench.report.run_list import run_list_text
+from commbench.report.run_list import run_list_text, sweep_list_text
 from commbench.results.run_folder import StoredRun
 
 SIZES = tuple(1 << n for n in range(10, 27))
@@ -25,19 +25,29 @@ def test_a_run_is_one_line_with_what_it_measured() -> None:
         StoredRun(started, Path("c"), "c", ("gather", "reduce"), (8, 24), "gloo", 2, "failed"),
         StoredRun("", Path("d"), "d"),
     ]
-    assert [line.split(maxsplit=1)[1] for line in run_list_text(runs).splitlines()[2:]] == [
-        "2026-11-21 06:00  all_reduce 1K-64M  16 nccl  complete",
-        "2026-11-21 06:00  barrier            2 gloo   interrupted",
-        "2026-11-21 06:00  gather +1 8...24   2 gloo   failed",
-        "not ended",
+    assert [line.split() for line in run_list_text(runs).splitlines()] == [
+        ["folder", "label", "started", "what", "ranks", "status"],
+        ["─" * 75],
+        ["a", "ring", "2026-11-21", "06:00:00", "all_reduce", "1K-64M", "16", "nccl", "complete"],
+        ["b", "2026-11-21", "06:00:00", "barrier", "2", "gloo", "interrupted"],
+        ["c", "2026-11-21", "06:00:00", "gather", "+1", "8...24", "2", "gloo", "failed"],
+        ["d", "not", "ended"],
     ]
 
 
-def test_a_long_label_is_shortened_to_fit_eighty_columns() -> None:
+def test_the_folder_is_printed_whole_and_is_enough_where_it_has_the_time_and_the_label() -> None:
+    folder = "20261121-060000-" + "x" * 64
     run = StoredRun(
-        "2026-11-21T06:00:00+00:00", Path("a"), "x" * 64, ("reduce_scatter", "gather"), SIZES,
+        "2026-11-21T06:00:00+00:00", Path(folder), "x" * 64, ("reduce_scatter", "gather"), SIZES,
         "gloo", 1024, "interrupted",
     )  # fmt: skip
-    (line,) = run_list_text([run]).splitlines()[2:]
-    assert line.startswith("  xxxxxxxxxxx… ") or len(line) <= 80
-    assert "x…" in line
+    lines = run_list_text([run]).splitlines()
+    assert lines[0].split()[0] == "folder" and "label" not in lines[0]
+    assert lines[2].split()[0] == folder
+
+
+def test_sweeps_are_listed_by_their_folders() -> None:
+    assert sweep_list_text(["20261121-060000-sweep-a"]).splitlines() == [
+        "Sweeps (`commbench show FOLDER` prints one):", "  20261121-060000-sweep-a",
+    ]  # fmt: skip
+    assert sweep_list_text([]) == ""

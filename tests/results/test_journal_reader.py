@@ -90,7 +90,8 @@ def test_a_damaged_line_in_the_middle_is_named_by_its_number(
     assert re.match(r"(column \d+, )?is damaged: ", where)
     assert not re.search(r"line \d|column \d.*column \d", where)
     assert refused.value.hint == (
-        "the lines before it can be read: remove this line and all lines after it"
+        "the lines before it can be read: copy the file, then remove this line and all lines after "
+        "it; their samples are lost"
     )
 
 

@@ -75,7 +75,7 @@ def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # n
         ("zzz", "there is no file, folder or run 'zzz'",
          "give a run folder, its run.jsonl or results.csv, or a label under results/"),
         ("results/notes", "results/notes is a folder without a run",
-         "a run folder contains run.jsonl or results.csv"),
+         "a run folder has a run.jsonl"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused_with_what_may_be_meant(

@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
     assert ended.code == 0, ended.err
     assert journal.read_bytes().startswith(interrupted)
     assert f"resuming run: {len(finished_in(interrupted))} of 6 cases are finished" in ended.err
-    assert "cpu mode quiet (as in the first part of the run)\n" in ended.err
+    assert "cpu mode quiet (as before)\n" in ended.err
     # Every case is finished once, with the iterations that were asked for, wherever it was cut.
     assert sorted(finished(journal)) == list(range(6))
     assert iterations(ended) == dict.fromkeys(range(3), 100)
