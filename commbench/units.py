@@ -6,7 +6,7 @@ Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import floor, log10, nan
 from typing import Any
 
@@ -208,6 +208,29 @@ def format_known_time(seconds: float, low: float | None, high: float | None) -> 
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
 
+def format_known_times(
+    times: Sequence[tuple[float, float | None, float | None]],
+) -> list[str]:
+    """Times, each with its interval, in the unit of the shortest. Each has the digits that its
+    interval supports, and more where rounding would put a longer time before a shorter one."""
+    unit, factor = _time_unit(min((seconds for seconds, _, _ in times), default=0.0))
+    values = [seconds * factor for seconds, _, _ in times]
+    own = [
+        _digits(value)
+        if low is None or high is None
+        else known_decimals(value, low * factor, high * factor)
+        for value, (_, low, high) in zip(values, times, strict=True)
+    ]
+    decimals = own
+    for least in range(min(own, default=0), max(own, default=0) + 1):
+        decimals = [max(least, each) for each in own]
+        shown = list(map(round, values, decimals))
+        in_order = [number for _, number in sorted(zip(values, shown, strict=True))]
+        if in_order == sorted(shown):
+            break
+    return [f"{format_decimals(v, d)} {unit}" for v, d in zip(values, decimals, strict=True)]
+
+
 def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
     """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
     if value is None or low is None or high is None:
@@ -291,7 +314,11 @@ def format_sizes(sizes: tuple[int, ...]) -> str:
     for factor in (2, 4, 8, 16) if len(sizes) > 2 else ():
         low, high, step = sizes[0], sizes[-1], "" if factor == 2 else f":x{factor}"
         if low * factor == sizes[1] and sizes == size_range(low, high, factor=factor):
-            return f"{format_size(low)}-{format_size(high)}{step}"
+            first, last = (
+                f"{text}B" if (text := format_size(size)).isdigit() else text
+                for size in (low, high)
+            )
+            return f"{first}-{last}{step}"
     return ",".join(format_size(size) for size in sizes)
 
 

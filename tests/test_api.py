@@ -286,7 +286,7 @@ def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
 def test_another_tools_file_is_loaded_and_what_is_no_run_refused(tmp_path: Path) -> None:
     log = DATA / "nccl-tests" / "nccl_allreduce.log"
     assert len(commbench.load(log, op="all_reduce").frame()) > 5
-    with pytest.raises(UsageError, match="does not contain the operation"):
+    with pytest.raises(UsageError, match="does not say which operation"):
         commbench.load(log)
     with pytest.raises(RecordsError, match="there is no file, folder or run"):
         commbench.load(tmp_path / "nowhere")

@@ -26,6 +26,14 @@ _HOW = ("iterations", "warmup", "precision", "budget_s", "order", "launches", "c
 """Fields of a plan that say how the run measured."""
 _STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
+_SET_FOR_RANKS = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "MKL_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    "TORCH_NCCL_USE_COMM_NONBLOCKING": "0",
+}
+"""Variables that commbench (the first only on a single node) or torchrun sets if they are unset."""
 
 
 class Difference(NamedTuple):
@@ -49,7 +57,7 @@ def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
         names = dict.fromkeys((*first, *second))
         pairs += [(name, first.get(name, ""), second.get(name, "")) for name in names]
         pairs += _variables(a.header, b.header)
-        pairs.append(("statistic of a time", _statistic(a), _statistic(b)))
+        pairs.append(("statistic of a time", time_statistic(a), time_statistic(b)))
     return _make_differences(pairs)
 
 
@@ -105,6 +113,22 @@ def environment_variables(header: RunHeader) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
+def chosen_variables(header: RunHeader) -> dict[str, str]:
+    """The recorded variables without those that commbench or torchrun sets to the same value where
+    the user sets none."""
+    return {
+        name: value
+        for name, value in environment_variables(header).items()
+        if not is_default(header, name, value)
+    }
+
+
+def is_default(header: RunHeader, name: str, value: str) -> bool:
+    """Whether commbench or torchrun sets the variable to this value where the user sets none."""
+    is_loopback = name == "GLOO_SOCKET_IFNAME" and header.num_nodes > 1
+    return _SET_FOR_RANKS.get(name) == value and not is_loopback
+
+
 def _header_facts(header: RunHeader) -> dict[str, str]:
     """What a header holds about the environment, and about how the run measured."""
     how = {name: getattr(header.plan, name) for name in _HOW}
@@ -120,8 +144,8 @@ def _variables(a: RunHeader, b: RunHeader) -> list[tuple[str, str, str]]:
     return [(n, str(first.get(n, NOT_SET)), str(second.get(n, NOT_SET))) for n in names]
 
 
-def _statistic(run: LoadedRun) -> str:
-    """What the times of a run are; empty where its file does not hold it."""
+def time_statistic(run: LoadedRun) -> str:
+    """What the times of a run are, such as `mean over ranks`; empty for a results.csv."""
     measurements = run.run.measurements if run.run else ()
     statistics = {
         m.reported.statistic if m.reported else _STATISTIC

@@ -53,12 +53,12 @@ class Run(schema.Run):
         """The rows in another format: see `commbench.export`."""
         return export(self, format, output)
 
-    def report(self, output: str | Path, format: str | None = None) -> Path:
-        """Write a report about this run into the new file `output`: see `commbench.report`."""
+    def report(self, output: str | Path | None = None, format: str | None = None) -> str:
+        """A report about this run, as text; with `output` it is also written into that new file:
+        see `commbench.report`."""
         from commbench.api.reports import report
 
-        report(self, output=output, format=format)
-        return Path(output)
+        return report(self, output=output, format=format)
 
     def __str__(self) -> str:
         return self.text()
@@ -178,13 +178,13 @@ def import_results(
     from commbench.importers.hints import ImportHints
     from commbench.importers.registry import import_run
     from commbench.results.run_folder import create_folder, new_folder
-    from commbench.runner.option import require_label
+    from commbench.runner.option import as_label, require_label
 
     if label is not None:
         require_label(label)
     found = import_run(Path(file), ImportHints(ranks, op, dtype))
     header = found.header._replace(label=label or found.header.label)
-    folder = create_folder(Path(output) if output else new_folder(label or "imported"))
+    folder = create_folder(Path(output) if output else new_folder(as_label(header.label)))
     imported = Run(*found._replace(path=str(folder), header=header))
     write_run_folder(folder, imported)
     return imported

@@ -40,10 +40,10 @@ class Line(NamedTuple):
     """Empty for the first run."""
 
 
-def comparison_figures(comparisons: Sequence[Comparison]) -> dict[str, Picture]:
+def comparison_figures(comparisons: Sequence[Comparison], limit: float = 1.0) -> dict[str, Picture]:
     """A picture for each kind of case that both sides timed at two sizes or more, by the title of
-    the kind. The comparisons have the same run A."""
-    return {kind: _picture(comparisons, kind) for kind in _drawable(comparisons)}
+    the kind. The comparisons have the same run A. `limit` is a ratio to mark, if it is above 1."""
+    return {kind: _picture(comparisons, kind, limit) for kind in _drawable(comparisons)}
 
 
 def draw_one(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -129,7 +129,7 @@ def _known(values: MedianCI, unit: float = 1.0) -> tuple[float, float, float]:
     return middle, low, high
 
 
-def _picture(comparisons: Sequence[Comparison], kind: str) -> Picture:
+def _picture(comparisons: Sequence[Comparison], kind: str, limit: float = 1.0) -> Picture:
     lines = _lines(comparisons, kind)
     first, others = lines[0], lines[1:]
     what = others[0].name if len(others) == 1 else f"{len(others)} runs"
@@ -137,27 +137,34 @@ def _picture(comparisons: Sequence[Comparison], kind: str) -> Picture:
     texts = pooled_sentences(comparisons[0], kind) if len(others) == 1 else []
     found = comparisons[0].pooled if len(others) == 1 else ()
     pooled = [each for each in found if each.kind == kind]
-    figure = draw_lines(title, texts[:MOST_SENTENCES], lines, comparisons[0].tolerance, pooled)
-    description = " ".join(texts) or _describe(first, others, comparisons[0].tolerance)
+    tolerance = comparisons[0].tolerance
+    figure = draw_lines(title, texts[:MOST_SENTENCES], lines, tolerance, pooled, limit)
+    description = " ".join(texts) or _describe(first, others, tolerance)
     return Picture(f"compare-{as_file_name(kind)}", title, description, figure)
 
 
 def draw_lines(
     title: str, notes: Sequence[str], lines: Sequence[Line], tolerance: float,
-    pooled: Sequence[PooledRatio] = (),
+    pooled: Sequence[PooledRatio] = (), limit: float = 1.0,
 ) -> Figure:  # fmt: skip
     """A figure of times, and of their ratios to those of the first line. `pooled` are ratios over
-    ranges of sizes, where there is only one other line."""
+    ranges of sizes, where there is only one other line. A ratio `limit` above 1 is marked."""
     has_bands = len(lines) <= plot_style.MOST_BANDS
     has_intervals = any(low == low for line in lines for _, low, _ in line.times)
     note = "Median time of a call" + ("; band: 95 % interval" * (has_bands and has_intervals))
     name = plain(lines[0].name, 40)
     with plot_style.styled():
         legend = [(plot_style.tag(line.name), line.style.line) for line in lines]
-        below = [(f"no difference: within {tolerance * 100:g} %", NO_DIFFERENCE)]
+        below = []
+        if tolerance:
+            below.append((f"no difference: within {tolerance * 100:g} %", NO_DIFFERENCE))
+        if limit > 1:
+            below.append((f"limit: {limit:g} times as long", LIMIT))
         if pooled:
             below.append(("several sizes taken together, and their 95 % interval", POOLED))
-        head = Head(title, [*map(plain_sentence, notes), note], [legend, below])
+        head = Head(
+            title, [*map(plain_sentence, notes), note], [legend, *([below] if below else [])]
+        )
         figure, (times, ratios) = plot_style.make_figure(head, Grid(2, 1, (2.8, 2.2)))
         for line in lines:
             _paint(times, line, line.times, has_bands)
@@ -166,8 +173,11 @@ def draw_lines(
         for each in pooled:
             _paint_pooled(ratios, each)
         _set_times(times, [value for line in lines for each in line.times for value in each])
-        low, high = _ratio_limits([line.ratios for line in lines[1:]], tolerance, has_bands)
+        shown = max(tolerance, limit - 1)
+        low, high = _ratio_limits([line.ratios for line in lines[1:]], shown, has_bands)
         _set_ratios(ratios, low, high, tolerance)
+        if limit > 1:
+            ratios.axhline(limit, gid="limit", zorder=1.8, **LIMIT)
         text = f"Time over that of {name}; above 1: slower, below 1: faster"
         plot_axes.set_heading(ratios, text, plot_style.MARGIN)
         sizes = sorted({size for line in lines for size in line.sizes})
@@ -179,6 +189,7 @@ def draw_lines(
 
 
 NO_DIFFERENCE: dict[str, Any] = {"facecolor": BAND, "alpha": 0.3}
+LIMIT: dict[str, Any] = {"color": "#a40e26", "linewidth": 1.2, "linestyle": (0, (5, 2))}
 POOLED: dict[str, Any] = {"color": INK, "linewidth": 1.6, "solid_capstyle": "butt"}
 
 
@@ -237,10 +248,11 @@ def _set_ratios(axes: Axes, low: float, high: float, tolerance: float) -> None:
         apart = (high / low) ** 0.06
         ticks = sorted([*(t for t in ticks if not 1 / apart < t < apart), 1.0])
     plot_axes.set_ticks(axes, ticks, [plot_axes.number(round(tick, 6)) for tick in ticks])
-    axes.axhspan(
-        1 / (1 + tolerance), 1 + tolerance, gid="no-difference", linewidth=0, zorder=0.8,
-        **NO_DIFFERENCE,
-    )  # fmt: skip
+    if tolerance:
+        axes.axhspan(
+            1 / (1 + tolerance), 1 + tolerance, gid="no-difference", linewidth=0, zorder=0.8,
+            **NO_DIFFERENCE,
+        )  # fmt: skip
     axes.axhline(1, color=GREY, linewidth=1, zorder=0.9)
 
 
@@ -258,5 +270,6 @@ def _describe(first: Line, others: Sequence[Line], tolerance: float) -> str:
             f"{format_bytes(at_low)}, the least, and {format_ratio(high)} times at "
             f"{format_bytes(at_high)}, the most."
         )
-    parts.append(f"Ratios within {tolerance * 100:g} % of 1 count as no difference.")
+    if tolerance:
+        parts.append(f"Ratios within {tolerance * 100:g} % of 1 count as no difference.")
     return " ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,24 +13,28 @@ from commbench.analysis.environment_diff import (
     NOT_SET,
     environment_facts,
     environment_variables,
+    is_default,
 )
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import describe_init
+from commbench.analysis.rows import ResultRow
 from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
+from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import COMPLETE, Run, RunHeader
+from commbench.results.schema import COMPLETE, CUT_OFF, OK, WRONG, Run, RunHeader, is_imported
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import describe_timing, expand_timing
-from commbench.units import format_about, format_sizes
+from commbench.units import format_about, format_count, format_sizes
+from commbench.worker.context import LOCAL
 
 MOST_EMBEDDED_BYTES = 450_000
 """All the journals in a report, compressed; base64 makes a third more of them."""
 MOST_READ_BYTES = 64 << 20
 """A larger file is not even compressed: it would not fit."""
-MOST_HOSTS, MOST_LEFT_OUT = 8, 5
+MOST_HOSTS, MOST_LEFT_OUT, MOST_DOUBTS = 8, 5, 3
 MOST_COLUMNS = 4
 """A table with a column for each run has up to this many; of more runs each has a row."""
 
@@ -42,10 +47,55 @@ def is_complete(run: Run) -> bool:
     return run.end is not None and run.end.status == COMPLETE
 
 
-def asked_section(runs: NamedRuns) -> Section:
-    """What was asked: the operations and sizes, the ranks and where they ran."""
+def has_wrong(run: Run) -> bool:
+    """Whether some result of the run is wrong."""
+    return any(m.wrong or m.status == WRONG for m in run.measurements)
+
+
+def doubts(rows: Sequence[ResultRow]) -> list[str]:
+    """A sentence with the most important warnings; nothing where there are none."""
+    found = find_warnings(rows)
+    if not found:
+        return []
+    named = "; ".join(f"{w.name} ({w.which}): {w.message}" for w in found[:MOST_DOUBTS])
+    more = f"; and {len(found) - MOST_DOUBTS} more" if len(found) > MOST_DOUBTS else ""
+    return [f"Read the warnings before you use the times: {named}{more}."]
+
+
+def run_verdict(run: Run) -> list[str]:
+    """How many cases were measured, whether results are right, and how the run ended; of an
+    imported run how many rows were read, and which were left out."""
+    found = run.measurements
+    if is_imported(run.header):
+        facts = run.header.environment
+        rows = format_count(len(found), "row")
+        left_out = [f"{n[:1].upper()}{n[1:]}." for n in facts.get("notes", ()) if "left out" in n]
+        wrong = ["Some results are wrong."] if has_wrong(run) else []
+        return [f"{rows} imported from {facts['imported_from']}.", *left_out, *wrong]
+    cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
+    measured = [m for m in found if m.status == OK and m.stop_reason != CUT_OFF]
+    others = Counter(
+        CUT_OFF if m.status == OK else m.status
+        for m in found
+        if m.status != OK or m.stop_reason == CUT_OFF
+    )
+    parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
+    parts += [f"{number} {status}" for status, number in others.items()]
+    sentence = ", ".join(parts)
+    if has_wrong(run):
+        sentence += ". Some results are wrong"
+    elif measured and all(m.wrong == 0 for m in measured):
+        sentence += f"; {'all' if len(measured) > 1 else 'its'} results are correct"
+    elif measured:
+        sentence += ". Results were not checked"
+    return [f"{sentence}.", *([] if is_complete(run) else [run_end_text(run)])]
+
+
+def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> Section:
+    """What was asked: first `more`, then the operations and sizes, the ranks and where they ran."""
     facts = {name: _asked_facts(run.header) for name, run in runs.items() if run.header}
-    return Section("What was asked", _facts_blocks(facts, "What was asked of each run"))
+    blocks = _facts_blocks(facts, "What was asked of each run")
+    return Section("What was asked", (*([Facts(more)] if more else []), *blocks))
 
 
 def _asked_facts(header: RunHeader) -> dict[str, str]:
@@ -90,7 +140,7 @@ def _method_facts(header: RunHeader) -> dict[str, str]:
 def environment_section(runs: NamedRuns) -> Section:
     """How and where it was measured: what differs between the runs first."""
     headers = {name: run.header for name, run in runs.items() if run.header}
-    variables = {name: environment_variables(header) for name, header in headers.items()}
+    variables = {name: _variables(header) for name, header in headers.items()}
     every = dict.fromkeys(variable for found in variables.values() for variable in found)
     if len(headers) > 1:
         variables = {
@@ -110,8 +160,17 @@ def environment_section(runs: NamedRuns) -> Section:
     return Section("Environment", blocks)
 
 
+def _variables(header: RunHeader) -> dict[str, str]:
+    """The variables with their values, and which of them are the default for ranks."""
+    return {
+        name: f"{value} (default of commbench)" if is_default(header, name, value) else value
+        for name, value in environment_variables(header).items()
+    }
+
+
 def _environment_facts(header: RunHeader) -> dict[str, str]:
-    facts = {k: v for k, v in environment_facts(header).items() if k != "hosts"}
+    facts = {k: v for k, v in environment_facts(header).items() if k not in ("hosts", "notes")}
+    facts["launcher"] = {LOCAL: "commbench"}.get(header.launcher, header.launcher)
     return facts | {"nccl_init": describe_init(header.environment.get("nccl_log"))}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
@@ -20,11 +19,12 @@ from commbench.compare.comparison import Comparison
 from commbench.compare.plot import comparison_figures
 from commbench.compare.ratio import SLOWER
 from commbench.document import about_runs
-from commbench.document.about_runs import is_complete
+from commbench.document.about_runs import has_wrong, is_complete
 from commbench.document.blocks import (
     Block,
     Document,
     Drawing,
+    Facts,
     Figures,
     Folded,
     Items,
@@ -35,6 +35,7 @@ from commbench.document.blocks import (
 from commbench.document.drawings import make_svg
 from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
+from commbench.explain.run_text import column_meanings
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
@@ -44,7 +45,7 @@ from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
 from commbench.report.plots import run_figures
 from commbench.results.run_folder import JOURNAL
-from commbench.results.schema import CUT_OFF, OK, WRONG, Run
+from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
 from commbench.sweep import text as sweep_text
 from commbench.sweep.plot import sweep_figures
@@ -78,6 +79,8 @@ class Contents(NamedTuple):
     """Whether the verdict is that something failed."""
     commands: Sequence[Block] = ()
     """What measures all the runs again, if one command does."""
+    asked: Sequence[tuple[str, str]] = ()
+    """What was asked of all runs together, each with its name."""
     files: Mapping[str, Path] | None = None
     """The files to embed, by what they are called; None for those of the runs."""
 
@@ -113,7 +116,7 @@ def make_document(contents: Contents) -> Document:
         contents.verdict,
         contents.is_bad,
         (
-            about_runs.asked_section(contents.runs),
+            about_runs.asked_section(contents.runs, contents.asked),
             *contents.results,
             about_runs.environment_section(contents.runs),
             about_runs.reproduce_section(contents.runs, contents.commands),
@@ -138,12 +141,18 @@ def run_contents(loaded: LoadedRun) -> Contents:
     results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
     columns = run_table.table_columns(parse_peak(peak) if peak else None)
-    tables = [_kind_table(title, columns, found[:MOST_ROWS]) for title, found in kinds.items()]
-    many = len(tables) > MOST_TABLES
-    results += [Folded(f"The {len(tables)} tables with every size", tables)] if many else tables
+    tables: list[Block] = [
+        _kind_table(title, columns, found[:MOST_ROWS]) for title, found in kinds.items()
+    ]
+    meanings = run_table.SUMMARY_MEANINGS | column_meanings(rows)
+    tables.append(Folded("What the columns mean", [Facts(list(meanings.items()))]))
+    many = len(kinds) > MOST_TABLES
+    results += [Folded(f"The {len(kinds)} tables with every size", tables)] if many else tables
     if lines := run_notes.compare_timing_modes(rows):
         results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
+    if notes := run.header.environment.get("notes"):
+        sections.append(Section("Notes about the imported file", [Items(notes)]))
     if missing := run_table.describe_missing(rows):
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):
@@ -151,10 +160,10 @@ def run_contents(loaded: LoadedRun) -> Contents:
     return Contents(
         run.name,
         run_table.describe_run(run),
-        _run_verdict(run),
+        [*about_runs.run_verdict(run), *about_runs.doubts(rows)],
         {run.name: loaded},
         sections,
-        is_bad=not is_complete(run) or _has_wrong(run),
+        is_bad=not is_complete(run) or has_wrong(run),
     )
 
 
@@ -188,10 +197,6 @@ def _describe(runs: Sequence[LoadedRun]) -> str:
     return " | ".join(texts)
 
 
-def _has_wrong(run: Run) -> bool:
-    return any(m.wrong or m.status == WRONG for m in run.measurements)
-
-
 def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
     """The pictures of a report as blocks, each with ids of its own."""
     return [
@@ -208,28 +213,6 @@ def require_run(loaded: LoadedRun) -> Run:
             "name the run's folder or its run.jsonl; two results.csv can be compared",
         )
     return loaded.run
-
-
-def _run_verdict(run: Run) -> list[str]:
-    """How many cases were measured, whether results are right, and how the run ended."""
-    found = run.measurements
-    cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
-    measured = [m for m in found if m.status == OK and m.stop_reason != CUT_OFF]
-    others = Counter(
-        CUT_OFF if m.status == OK else m.status
-        for m in found
-        if m.status != OK or m.stop_reason == CUT_OFF
-    )
-    parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
-    parts += [f"{number} {status}" for status, number in others.items()]
-    sentence = ", ".join(parts)
-    if _has_wrong(run):
-        sentence += ". Some results are wrong"
-    elif measured and all(m.wrong == 0 for m in measured):
-        sentence += f"; {'all' if len(measured) > 1 else 'its'} results are correct"
-    elif measured:
-        sentence += ". Results were not checked"
-    return [f"{sentence}.", *([] if is_complete(run) else [run_notes.run_end_text(run)])]
 
 
 def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
@@ -319,7 +302,8 @@ def check_contents(gate: GateResult) -> Contents:
     sections = [Section("Rules", blocks)]
     pictures = run_figures([gate.run.run]) if gate.run.run else []
     if gate.comparison:
-        pictures = list(comparison_figures([gate.comparison]).values())
+        limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
+        pictures = list(comparison_figures([gate.comparison], 1 + max(limits, default=0)).values())
     if pictures:
         sections.append(Section("Pictures", make_drawings(pictures)))
     if hints := gate_text.advice(gate):
@@ -330,6 +314,11 @@ def check_contents(gate: GateResult) -> Contents:
         subtitle=_describe(runs),
         verdict=[gate_text.verdict(gate)],
         runs=named,
+        asked=[
+            ("checked", next(iter(named))),
+            *([("baseline", list(named)[1])] if gate.baseline else []),
+            ("rules", "; ".join(result.rule.title for result in gate.results)),
+        ],
         results=[*sections, *_warnings_of_runs(named)],
         is_bad=gate.outcome != PASS,
     )
@@ -353,7 +342,7 @@ def sweep_contents(result: SweepResult) -> Contents:
     results = make_drawings(sweep_figures(result)[:MOST_DRAWN])
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(Table(kind, headings, rows))
-    results.append(Items(sweep_text.notes(result)))
+    results += map(Text, sweep_text.notes(result))
     if ranks := sweep_text.rank_rows(result):
         results.append(Table("All cases together", sweep_text.RANK_HEADINGS, ranks))
     every = [row for each in result.settings for row in each.rows]
@@ -374,6 +363,11 @@ def sweep_contents(result: SweepResult) -> Contents:
         },
         results=sections,
         is_bad=bool(failures),
+        asked=[
+            ("settings", "; ".join(result.names[each.setting] for each in result.settings)),
+            ("rounds", str(result.sweep.rounds)),
+            ("tolerance", f"{result.sweep.tolerance * 100:g} %"),
+        ],
         commands=reproduce_sweep(result.sweep, measured[0].header) if measured else (),
         files={
             f"{path.parent.parent.name} {path.parent.name}": path

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from commbench.analysis.environment_diff import environment_variables
+from commbench.analysis.environment_diff import chosen_variables
 from commbench.document.blocks import Block, Code, Text
 from commbench.errors import UsageError
 from commbench.launch.torchrun_command import NodeConfig, torchrun_line
 from commbench.results.schema import RunHeader
+from commbench.runner.option import as_label
 from commbench.runner.resume import with_recorded_plan
 from commbench.runner.run_options import RunOptions
 from commbench.sweep.runner import Sweep
@@ -36,7 +36,7 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
     each = ""
     if options.nnodes > 1:
         each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
-    before = _with_variables(environment_variables(header))
+    before = _with_variables(chosen_variables(header))
     return (
         Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
         Code(
@@ -69,7 +69,7 @@ def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[Block, ...]:
     left_out = tuple(f"--{name}=" for name in (*swept, "label"))
     words += [f"--rounds={sweep.rounds}"]
     words += [word for word in options.command()[2:] if not word.startswith(left_out)]
-    others = {k: v for k, v in environment_variables(header).items() if k not in swept}
+    others = {k: v for k, v in chosen_variables(header).items() if k not in swept}
     return (Code("Measure the sweep again:", shell_lines([*_with_variables(others), *words])),)
 
 
@@ -81,8 +81,8 @@ def _with_variables(variables: Mapping[str, str]) -> list[str]:
 def _recorded_options(header: RunHeader) -> RunOptions:
     """The options of the run that the header begins. Raises UsageError for what is refused now."""
     # The runs of a sweep are called by their settings, which no --label may hold.
-    label = re.sub(r"[^A-Za-z0-9._-]+", "-", header.label).strip("-._")[:64] or "again"
-    options = with_recorded_plan(RunOptions(), header._replace(label=label))
+    renamed = header._replace(label=as_label(header.label))
+    options = with_recorded_plan(RunOptions(), renamed)
     options = replace(options, peak=header.plan.peak or None)
     if header.num_nodes == 1:
         return options

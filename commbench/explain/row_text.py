@@ -86,7 +86,11 @@ def _time(row: ResultRow) -> Iterator[str]:
     if time is None:
         yield f"This case was not timed. It is {measurement.status}: {measurement.reason}"
         return
-    yield f"t = {seconds(time.median)} ({timing}). {describe_time(row)}"
+    if row.header.label:
+        yield f"t = {seconds(time.median)} ({timing}). {describe_time(row)}"
+    else:  # a call that the user quotes
+        what = describe_timing(timing).summary
+        yield f"t = {seconds(time.median)}, taken as {timing} (see --timing): {what}."
     if measurement.stop_reason:
         were = "was" if time.iterations == 1 else "were"
         yield f"There {were} {count_iterations(time.iterations)}. {_interval(row)}"

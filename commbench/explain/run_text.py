@@ -25,13 +25,29 @@ _COLUMNS = (
     ("count", "Elements of the tensor, or of one rank's block where S consists of blocks."),
     ("time", "t: the slowest rank of each iteration, then the median of the iterations."),
     ("interval", "The 95 % confidence interval of this median. A wide interval means noise."),
+    ("p5", "The 5th percentile: 5 % of the iterations took less. It is hardly disturbed."),
     ("n", "Number of timed iterations."),
     ("algbw", "S / t: how fast one call moves its data."),
-    ("busbw", "algbw x factor: the least that some rank's link carried. Compare it with a link."),
+    ("busbw", "algbw x factor: at least one rank's link was this fast. Compare it with a link."),
     ("wrong", "Wrong elements of the results. An empty cell: they were not checked."),
 )
-_NOT_IMPORTED = ("interval",)
+UNBROKEN = "\u00a0"
+"""A blank at which no line ends."""
+_NOT_IMPORTED = ("interval", "p5")
 """Columns that a run of another tool's printed figures does not have."""
+
+
+def column_meanings(rows: Sequence[ResultRow]) -> dict[str, str]:
+    """What each column of the table of these rows means."""
+    columns = dict(_COLUMNS)
+    if all(row.measurement.wrong is None for row in rows):
+        del columns["wrong"]
+    if all(row.time is None or row.time.p5 is None for row in rows):
+        del columns["p5"]
+    if rows and all(row.measurement.reported for row in rows):
+        columns["time"] = f"t: {describe_time(rows[0])}"
+        columns = {name: text for name, text in columns.items() if name not in _NOT_IMPORTED}
+    return columns
 
 
 def explain_run(
@@ -57,16 +73,15 @@ def explain_run(
         where = _where(run.header)
         return "\n\n\n".join(explain_row(row, peak, where) for row in largest) + others
     timings = {row.measurement.case.timing: describe_time(row) for row in largest}
-    columns = dict(_COLUMNS)
+    columns = column_meanings(rows)
     if all(row.measurement.reported for row in largest):
         columns["time"] = "t: as explained below."
-        columns = {name: text for name, text in columns.items() if name not in _NOT_IMPORTED}
     parts = [
         Paragraph("where", [_where(run.header)]),
         *(Paragraph(label, [text]) for label, text in columns.items()),
         *(Paragraph("timing", [f"{name}: {text}"]) for name, text in timings.items()),
     ]
-    blocks = [wrapped(_compact(row, peak)) for row in largest]
+    blocks = [wrapped(_compact(row, peak)).replace(UNBROKEN, " ") for row in largest]
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
 
 
@@ -131,7 +146,8 @@ def _compact(row: ResultRow, peak: Peak | None) -> str:
     busbw = "algbw" if formula == "1" else f"{product} (n = {ranks})"
     return (
         f"{case.title}: {operation.summary}. {size}, {took}. "
-        f"algbw = S / t = {gbps(row.algbw)} GB/s. busbw = {busbw}.{_peak_sentence(row, peak)}"
+        f"algbw = S / t = {gbps(row.algbw)} GB/s".replace(" ", UNBROKEN)
+        + f". busbw = {busbw}.{_peak_sentence(row, peak)}"
     )
 
 

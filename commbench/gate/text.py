@@ -154,7 +154,8 @@ def _why_fail(gate: GateResult) -> str:
         result, check = max(broken, key=lambda found: _excess(*found))
         worst = f"{check.case.name} {_finding(result, check)} (rule: {_demand(result)})"
         if len(failing) > 1 or counted:
-            worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}; worst: {worst}"
+            which = "; worst" if len(failing) > 1 else ""
+            worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}{which}: {worst}"
         elif len(broken) > 1:
             worst = f"one row breaks {len(broken)} rules; worst: {worst}"
         parts.insert(0, worst)
@@ -231,7 +232,7 @@ def rule_counts(result: RuleResult) -> str:
         beyond = sum(check.is_beyond for check in found)
         if outcome == UNDECIDED:
             for number, side in ((beyond, "beyond"), (len(found) - beyond, "within")):
-                parts += [f"{number} undecided (value {side} the limit)"] if number else []
+                parts += [f"{number} undecided (value {side})"] if number else []
         else:
             parts += [f"{len(found)} {outcome}"] if found else []
     return ", ".join(parts) or "no row"

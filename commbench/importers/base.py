@@ -78,6 +78,8 @@ class ImportedFile(NamedTuple):
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Names of the devices, each once."""
+    warmup: int | None = None
+    """Calls before the timed ones; None where the file does not say."""
     notes: tuple[str, ...] = ()
     """What was left out and why, and what the numbers mean where that is not clear."""
     environment: dict[str, Any] = {}  # noqa: RUF012 - never changed

@@ -51,12 +51,12 @@ class ImportHints(NamedTuple):
 
     def choose_operation(self, path: str, given: str | None, line: int) -> str:
         """The operation of a table that begins at `line`, for which the file gives `given`."""
-        what = f"the operation of the table at line {line}"
+        what = f"which operation it measured (table at line {line})"
         return _choose(path, what, given or self.operation, "--op NAME, such as --op all_reduce")
 
     def choose_dtype(self, path: str, given: str | None, line: int) -> str:
         """The element type of a table that begins at `line`, for which the file gives `given`."""
-        what = f"the element type of the table at line {line}"
+        what = f"the element type (table at line {line})"
         return _choose(path, what, given or self.dtype, "--dtype NAME, such as --dtype float32")
 
 
@@ -65,7 +65,7 @@ NO_HINTS = ImportHints()
 
 def _choose(path: str, what: str, value: T | None, option: str) -> T:
     if value is None:
-        raise UsageError(f"{path} does not contain {what}", f"give it: {option}")
+        raise UsageError(f"{path} does not say {what}", f"give it: {option}")
     return value
 
 

@@ -54,6 +54,7 @@ def _plan(file: ImportedFile) -> Plan:
         device=known.devices[0] if known and len(known.devices) == 1 else "",
         world_size=file.ranks,
         cpu_mode="plain",
+        warmup=file.warmup,
         timing=file.timing,
         check=any(row.wrong is not None for row in file.rows),
     )

@@ -284,3 +284,14 @@ def curve_name(curve: Curve, among: Sequence[Curve]) -> str:
 def peak_text(point: Point) -> str:
     """A bus bandwidth and its size: `1.56 GB/s at 2 MiB`."""
     return f"{format_GBps(point.busbw)} GB/s at {format_bytes(point.size)}"
+
+
+COINCIDENT = 0.03
+"""Points that differ by less cover each other; the lower one is drawn larger."""
+
+
+def covers(later: Curve, curve: Curve) -> bool:
+    """Whether most points of a curve are hidden by one that is drawn later."""
+    times = {p.size: p.time for p in later.timed}
+    hidden = [abs(times.get(p.size, 0.0) - p.time) < COINCIDENT * p.time for p in curve.timed]
+    return 2 * sum(hidden) > len(hidden)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 
+from commbench import __version__
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.table import clean
 from commbench.report.run_notes import run_end_text
-from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader
+from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader, is_imported
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
-from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import GB, MICRO, format_time
 
@@ -58,12 +58,12 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
     busbw = [row.busbw or 0.0 for pair in pairs for row in _shown(pair)]
     wrong = sum(row.measurement.wrong or 0 for row in rows)
     return [
-        _comment(f"commbench {run.header.commbench}, run {run.name}, started {run.header.started}"),
+        _origin(run),
         f"# Collective test starting: {program}",
-        _parameters(run.header.plan),
+        _parameters(run),
         "#",
         "# Using devices",
-        *(_device(rank) for rank in run.header.ranks),
+        *_devices(run.header),
         "#",
         *_remarks(run.header, pairs),
         *HEADINGS,
@@ -126,10 +126,22 @@ def _number(value: float, wide: int) -> str:
     return next((text for text in texts if len(text) <= wide), texts[-1])
 
 
-def _parameters(plan: Plan) -> str:
+def _origin(run: Run) -> str:
+    """Who measured a run, and when; of an imported run its file."""
+    header = run.header
+    if is_imported(header):
+        file, tool = header.environment.get("imported_from", ""), header.environment.get("tool", "")
+        return _comment(f"commbench {__version__}, run {run.name}, imported from {file} ({tool})")
+    return _comment(f"commbench {header.commbench}, run {run.name}, started {header.started}")
+
+
+def _parameters(run: Run) -> str:
+    plan = run.header.plan
     sizes = sorted(set(plan.sizes)) or [0]
-    warmup = "adaptive" if plan.warmup is None else plan.warmup
-    iterations = "adaptive" if plan.iterations is None else plan.iterations
+    unknown = "unknown" if is_imported(run.header) else "adaptive"
+    reported = {m.reported.iterations for m in run.measurements if m.reported} - {0}
+    iterations = reported.pop() if len(reported) == 1 else plan.iterations or unknown
+    warmup = unknown if plan.warmup is None else plan.warmup
     return (
         f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {_step(sizes)} "
         f"warmup iters: {warmup} iters: {iterations} agg iters: 1 "
@@ -144,6 +156,13 @@ def _step(ascending: Sequence[int]) -> str:
     if len(factors) == 1 and min(factors).is_integer():
         return f"{min(factors):.0f}(factor)"
     return f"{min(differences)}(bytes)" if len(differences) == 1 else "listed"
+
+
+def _devices(header: RunHeader) -> list[str]:
+    """A line for each rank; of an imported run, whose ranks are not recorded, one line."""
+    if not is_imported(header):
+        return [_device(rank) for rank in header.ranks]
+    return [f"#  {clean(header.describe_ranks())}"]
 
 
 def _device(rank: RankInfo) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY
+from commbench.analysis.environment_diff import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.output.table import clean
 from commbench.results.schema import OK
@@ -28,7 +29,7 @@ class MetricFamily(NamedTuple):
 
 
 FAMILIES = (
-    MetricFamily("time_seconds", "seconds", "time_us", MICRO, "Median time of a call, slowest rank"),  # noqa: E501
+    MetricFamily("time_seconds", "seconds", "time_us", MICRO, "Time of a call: {statistic}"),
     MetricFamily("time_ci_low_seconds", "seconds", "time_ci_low_us", MICRO,
            "Lower end of the 95 % interval of the median time"),
     MetricFamily("time_ci_high_seconds", "seconds", "time_ci_high_us", MICRO,
@@ -42,7 +43,7 @@ FAMILIES = (
     MetricFamily("iterations", "", "iterations", 1.0, "Timed iterations"),
     MetricFamily("wrong_elements", "elements", "wrong", 1.0, "Wrong elements over all ranks"),
 )  # fmt: skip
-"""Values that were not measured have no sample."""
+"""Values that were not measured have no sample; a family without a sample is left out."""
 
 _LABELS = (
     "label", *KEY[:-1], "cpu_mode", "backend", "device", "world_size", "num_nodes", "size_bytes",
@@ -57,8 +58,8 @@ def openmetrics(source: LoadedRun) -> str:
     labels = [_labels(row) for row in rows]
     lines: list[str] = []
     for family in FAMILIES:
-        lines += _head(family)
-        lines += _samples(family, rows, labels)
+        if samples := [*_samples(family, rows, labels)]:
+            lines += [*_head(family, time_statistic(source)), *samples]
     lines += [
         "# TYPE commbench_row_ok gauge",
         "# HELP commbench_row_ok 1: measured, with right results",
@@ -68,12 +69,12 @@ def openmetrics(source: LoadedRun) -> str:
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _head(family: MetricFamily) -> Iterator[str]:
+def _head(family: MetricFamily, statistic: str) -> Iterator[str]:
     name = f"commbench_{family.name}"
     yield f"# TYPE {name} gauge"
     if family.unit:
         yield f"# UNIT {name} {family.unit}"
-    yield f"# HELP {name} {_escaped(family.help)}"
+    yield f"# HELP {name} {_escaped(family.help.format(statistic=statistic))}"
 
 
 def _samples(family: MetricFamily, rows: Sequence[Any], labels: list[str]) -> Iterator[str]:

@@ -242,10 +242,12 @@ def _other_text(other: tuple[str, str], others: Sequence[tuple[str, str]]) -> st
 
 
 def _draw_panel(axes: Axes, panel: Panel, curves: Curves, has_bands: bool) -> None:
-    for curve in panel.curves:
+    for place, curve in enumerate(panel.curves):
         look = curves.look(curve)
         if panel.title:
             look["markersize"] = 3
+        if any(curve_text.covers(later, curve) for later in panel.curves[place + 1 :]):
+            look |= {"linewidth": 4.5, "markersize": look.get("markersize", 5) + 4}
         name = " ".join([curve.operation, *curve.other])
         if not curve.has_size:
             axes.axhline(curve.points[0].time, label=name, **look)
@@ -347,12 +349,13 @@ def _draw_peak(axes: Axes, line: PeakLine) -> None:
 def _heading(panel: Panel, lines: Sequence[PeakLine], high: float) -> str:
     """What a panel shows, and which peaks are beyond its axis."""
     if panel.title:
-        text = panel.title + (", GB/s" if panel.kind.quantity == BUSBW else "")
+        text = panel.title + (", GB/s" if panel.kind.quantity == BUSBW else ", time of a call")
     else:
         text = panel.kind.label
     beyond = [line.text for line in lines if line.busbw / GB >= high]
     if beyond and panel.kind.quantity == BUSBW and not panel.title:
-        text += f"; above this axis: {', '.join(beyond)}"
+        are = "is" if len(beyond) == 1 else "are"
+        text += f". Above this picture {are}: {', '.join(beyond)}"
     return text
 
 
@@ -364,9 +367,12 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
         ((curve.peak, curve) for curve in panel.curves if curve.peak),
         key=lambda each: -each[0].busbw,
     )
+    if len(curves.operations) > 1:  # the highest curve of each operation
+        peaks = list({curve.operation: (point, curve) for point, curve in peaks[::-1]}.values())
+        peaks.sort(key=lambda each: -each[0].busbw)
     if is_single or len(peaks) > plot_style.MOST_BANDS:
         peaks = peaks[:1]
-    is_alone = len(peaks) == 1 and not is_single
+    has_names = len(curves.operations) > 1 and not is_single
     taken: list[Any] = []
     canvas: Any = axes.figure.canvas
     renderer = canvas.get_renderer()
@@ -375,7 +381,7 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
         at = axes.transAxes.inverted().transform(
             axes.transData.transform((point.size, point.busbw / GB))
         )
-        name = f"{curve.operation} " if is_alone and len(curves.operations) > 1 else ""
+        name = f"{curve.operation} " if has_names else ""
         side = "right" if at[0] > 0.85 else "left" if at[0] < 0.1 else "center"
         for above in (6, -15):
             label = axes.annotate(

@@ -130,17 +130,26 @@ def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:
         figures.append((name, f"{_busbw(curve.peak)} GB/s", at))
         if curve.half_bytes is not None:
             half = _half_text(curve).removeprefix("at ")
-            figures.append(("half-bandwidth size", half, "half of that peak"))
+            figures.append(("half-bandwidth size", half, "size that reaches half the peak"))
     if curve.smallest:
         figures.append(("latency", _time(curve.smallest), _size(curve.smallest)))
     return figures
+
+
+SUMMARY_MEANINGS = {
+    "latency": "The time of the smallest size.",
+    "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
+    "half of peak at": "The size that reaches half of the peak. If the peak is at the largest "
+    "size, larger sizes may have a higher peak, and then this size is larger, too.",
+}
+"""What the figures of a curve mean."""
 
 
 def curve_text(curve: CurveSummary) -> str:
     """One line: the peak bus bandwidth, the half-bandwidth size and the latency."""
     parts = []
     if curve.peak:
-        half = "" if curve.half_bytes is None else f", half of it {_half_text(curve)}"
+        half = "" if curve.half_bytes is None else f", half of that {_half_text(curve)}"
         parts.append(f"peak busbw {_busbw(curve.peak)} GB/s ({_size(curve.peak)}){half}")
     if curve.smallest:
         size = _size(curve.smallest)
@@ -182,7 +191,7 @@ def condensed_table(
         or dimension.field == "operation"
     ]
     headings = [dimension.word for dimension in shown]
-    headings += ["latency", "peak busbw\nGB/s", "at size", "half the\npeak", "wrong"]
+    headings += ["latency", "peak busbw\nGB/s", "at size", "half of\npeak at", "wrong"]
     cells = []
     for rows, case in zip(kinds, firsts, strict=True):
         curve = summarise_curve(rows)

@@ -122,6 +122,11 @@ class RunHeader(NamedTuple):
         return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}"
 
 
+def is_imported(header: RunHeader) -> bool:
+    """Whether another tool measured the run."""
+    return "imported_from" in header.environment
+
+
 def _texts(values: Any) -> list[str]:
     """The texts of a list in an environment; nothing where it is no list."""
     return [str(value) for value in values] if isinstance(values, list | tuple) else []

@@ -136,6 +136,11 @@ def require_label(label: str) -> None:
         )
 
 
+def as_label(text: str) -> str:
+    """A text with what a label may not contain replaced by dashes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "run"
+
+
 def require_launcher(name: str) -> None:
     """Raise UsageError for an unknown launcher."""
     if name not in LAUNCHERS:

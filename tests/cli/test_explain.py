@@ -44,9 +44,7 @@ size      S = 1,073,741,824 bytes. This is the larger of what one rank sends and
           It is one tensor of 268,435,456 elements of float32 (count).
           The send buffer of a rank holds S. Its receive buffer holds S. Both are the same memory
           (in place).
-time      t = 4.2 ms (isolated). Each call is timed alone. The ranks are aligned, call once and wait
-          for the result. The slowest rank counts, and t is the median of the calls. This is the
-          time that a program waits for a result. It includes the cost of launching the call.
+time      t = 4.2 ms, taken as isolated (see --timing): each call alone, slowest rank, median.
 algbw     S / t = 1,073,741,824 B / 4.2 ms = 255.65 GB/s (1 GB is 10⁹ bytes)
           This is how fast one call moves its data. It is not the speed of a link.
 busbw     algbw x 2(n-1)/n = 255.65 x 2(8-1)/8 = 255.65 x 1.75 = 447.39 GB/s
@@ -73,9 +71,7 @@ size      S = 1,048,572 bytes. This is the larger of what one rank sends and wha
           87,381 elements of float32 (count).
           The send buffer of a rank holds one block. Its receive buffer holds S.
           1,048,576 bytes were requested. They were rounded down to 3 whole blocks.
-time      t = 200 us (pipelined). Many calls are queued back to back, as in nccl-tests, and their
-          time is divided by their number. The cost of launching a call overlaps with the call
-          before it, so small sizes take less time than a single call.
+time      t = 200 us, taken as pipelined (see --timing): calls back to back, slowest rank, median.
 algbw     S / t = 1,048,572 B / 200 us = 5.2429 GB/s (1 GB is 10⁹ bytes)
           This is how fast one call moves its data. It is not the speed of a link.
 busbw     algbw x (n-1)/n = 5.2429 x (3-1)/3 = 5.2429 x 0.66667 = 3.4952 GB/s
@@ -92,9 +88,7 @@ peak      None was given. --peak compares busbw with a speed such as 450GB/s, or
 BARRIER = """\
 barrier, on 1 rank: no rank returns before all have called it
 
-time      t = 3 us (isolated). Each call is timed alone. The ranks are aligned, call once and wait
-          for the result. The slowest rank counts, and t is the median of the calls. This is the
-          time that a program waits for a result. It includes the cost of launching the call.
+time      t = 3 us, taken as isolated (see --timing): each call alone, slowest rank, median.
 busbw     The operation moves no data. It has a time, but no bandwidth.
 latency   With one rank no message is sent.
 peak      50 GB/s one way per rank.
@@ -222,7 +216,7 @@ time      t: the slowest rank of each iteration, then the median of the iteratio
 interval  The 95 % confidence interval of this median. A wide interval means noise.
 n         Number of timed iterations.
 algbw     S / t: how fast one call moves its data.
-busbw     algbw x factor: the least that some rank's link carried. Compare it with a link.
+busbw     algbw x factor: at least one rank's link was this fast. Compare it with a link.
 wrong     Wrong elements of the results. An empty cell: they were not checked.
 timing    isolated: Each call is timed alone. The ranks are aligned, call once and wait for the
           result. The slowest rank counts, and t is the median of the calls. This is the time that a

@@ -36,9 +36,12 @@ def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> 
 
 def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
-    page, ticket = run.report(tmp_path / "a.html"), run.report(tmp_path / "a.md")
+    page, ticket = tmp_path / "a.html", tmp_path / "a.md"
+    assert run.report(page) == page.read_text()
     assert page.read_text().startswith("<!doctype html>")
+    assert run.report(ticket, "markdown") == ticket.read_text()
     assert ticket.read_text().startswith("# mine\n")
+    assert run.report(format="markdown").startswith("# mine\n")
 
 
 def test_a_long_report_is_shortened_until_it_fits_a_comment() -> None:

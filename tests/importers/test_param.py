@@ -46,7 +46,7 @@ def test_ranks_are_asked_for_where_they_are_not_printed() -> None:
 def test_results_of_old_versions_do_not_tell_what_they_are_of() -> None:
     lines = [line for line in PARAM.splitlines(keepends=True) if "all_to_allv" not in line]
     old = "".join(line.replace("-all_reduce-float32", "") for line in lines[:9])
-    assert "the operation of the table" in refused(UsageError, old)
+    assert "which operation it measured" in refused(UsageError, old)
     assert "element type" in refused(UsageError, old, operation="all_reduce")
     assert len(read(old, operation="all_reduce", dtype="float32").rows) == 3
     assert "are not those of" in refused(UsageError, old, operation="reduce", dtype="float32")

@@ -57,7 +57,7 @@ def test_a_table_has_the_digits_of_the_intervals_and_a_summary() -> None:
         "   1 KiB     256  101.0 us   99.5 … 102.5 us  9  0.01014  0.01014      0\n"
         "  64 KiB   16384  165.5 us  163.1 … 168.0 us  9  0.396    0.396        0\n"
         "   1 MiB  262144  1.149 ms  1.131 … 1.166 ms  9  0.913    0.913        0\n"
-        "  Peak busbw 0.913 GB/s (1 MiB), half of it at 103 KiB; latency 101.0 us (1 KiB)"
+        "  Peak busbw 0.913 GB/s (1 MiB), half of that at 103 KiB; latency 101.0 us\n  (1 KiB)"
     )
 
 
@@ -120,7 +120,7 @@ def test_many_rows_are_condensed_to_one_table_where_that_is_wanted() -> None:
     text = run_text(run, is_condensed=True)
     (table,) = tables(text)
     lines = table.splitlines()
-    heads = "operation dtype latency GB/s at size peak wrong"
+    heads = "operation dtype latency GB/s at size peak at wrong"
     assert " ".join(lines[1].split()) == heads
     first = "all_reduce float32 101.0 us 0.999 64 MiB 100 KiB 0"
     assert " ".join(lines[3].split()) == first

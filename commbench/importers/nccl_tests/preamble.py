@@ -27,6 +27,7 @@ _INTEGERS = {
     "threads": re.compile(r"# nThread (\d{1,9}) "),
     "gpus": re.compile(r"# nThread .*\bnGpus (\d{1,9})\b"),
     "iterations": re.compile(r"# nThread .*(?<!agg )(?<!warmup )iters: (\d{1,9})\b"),
+    "warmup": re.compile(r"# nThread .*\bwarmup iters: (\d{1,9})\b"),
     "grouped": re.compile(r"# nThread .*\bagg iters: (\d{1,9})\b"),
     "graphs": re.compile(r"# nThread .*\bgraph: (\d{1,9})\b"),
 }

@@ -65,6 +65,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     devices = [device for section in sections for device in section.preamble.devices]
     libraries = unique(section.preamble.library for section in sections)
     nccl = ", ".join(map(parse_library_version, libraries))
+    warmups = {section.preamble.integers.get("warmup") for section in sections}
     return collector.make_file(
         tool="nccl-tests",
         tool_version=", ".join(unique(section.preamble.version for section in sections)),
@@ -74,6 +75,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         hosts=unique(device.host for device in devices),
         devices=unique(device.name for device in devices),
         backend="nccl",
+        warmup=warmups.pop() if len(warmups) == 1 else None,
         environment={"nccl": nccl} if libraries else {},
     )
 

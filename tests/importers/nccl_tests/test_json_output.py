@@ -92,7 +92,7 @@ def test_a_null_placement_is_left_out() -> None:
 
 def test_a_program_that_is_not_told_is_asked_for() -> None:
     document = json.loads(NEWEST) | {"args": ["./bench"]}
-    assert "does not contain the operation" in refused(UsageError, json.dumps(document))
+    assert "does not say which operation" in refused(UsageError, json.dumps(document))
     assert len(read(json.dumps(document), operation="all_reduce").rows) == 8
     document["args"] = ["hypercube_perf"]
     assert "no operation for 'hypercube'" in refused(RecordsError, json.dumps(document))

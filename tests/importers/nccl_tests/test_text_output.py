@@ -88,12 +88,12 @@ def test_per_iteration_columns_and_timestamps_are_read() -> None:
 def test_the_operation_comes_from_the_command_line_or_is_asked_for() -> None:
     assert read(WHOLE).rows[0].operation == "all_reduce"
     hints = WHOLE.replace("$ ./all_reduce_perf -g 2\n", "")
-    assert "does not contain the operation" in refused(UsageError, hints)
+    assert "does not say which operation" in refused(UsageError, hints)
     assert read(hints, operation="all_reduce").rows == tuple(
         row._replace(line=row.line - 1) for row in read(WHOLE).rows
     )
     two = "$ ./all_gather_perf && ./all_reduce_perf\n" + hints
-    assert "does not contain the operation" in refused(UsageError, two)
+    assert "does not say which operation" in refused(UsageError, two)
 
 
 def test_the_ranks_come_from_devices_or_log_lines_or_are_asked_for() -> None:
@@ -217,7 +217,9 @@ def test_the_milliseconds_of_the_first_versions_are_read() -> None:
 
 
 def test_a_table_without_its_own_beginning_does_not_borrow_the_one_before() -> None:
-    assert "does not contain" in refused(UsageError, WHOLE + TITLE + HEADER + ROW + FOOT)
+    assert "does not say the number of ranks" in refused(
+        UsageError, WHOLE + TITLE + HEADER + ROW + FOOT
+    )
 
 
 def test_runs_of_several_world_sizes_are_chosen_from() -> None:
