@@ -312,7 +312,7 @@ def check_contents(gate: GateResult) -> Contents:
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
         subtitle=_describe(runs),
-        verdict=[gate_text.verdict(gate)],
+        verdict=[gate_text.verdict(gate), *gate_text.launches_note(gate)],
         runs=named,
         asked=[
             ("checked", next(iter(named))),
