@@ -92,7 +92,8 @@ def _why_pass(gate: GateResult) -> str:
     parts = [f"{_of(within, len(rows))} within {_limits(len(gate.results))}"] if within else []
     if undecided and accepted:
         are = "row is" if len(undecided) == 1 else "rows are"
-        some = f", {beyond} of them with a value beyond the limit" if beyond else ""
+        whose = "whose value is" if len(undecided) == 1 else f"{beyond} of them with a value"
+        some = f", {whose} beyond the limit" if beyond else ""
         parts.append(f"{len(undecided)} undecided {are} accepted (--undecided pass){some}")
     elif undecided:
         parts.append(f"{len(undecided)} undecided with a value within the limit")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import hypot
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
@@ -13,6 +15,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
+from commbench.results.run_folder import RESULTS
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import (
@@ -144,6 +147,12 @@ def warnings_text(
     if not lines and most is None and any(row.time for row in rows):
         return "No problems found."
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
+
+
+def typed_name(run: Run) -> str:
+    """The run as a command takes it: its label where it lies under results/, else its path."""
+    path = Path(run.path)
+    return run.name if path.parent == RESULTS else quote(run.path or run.name)
 
 
 def _name_sizes(rows: Sequence[ResultRow], timed: Sequence[ResultRow]) -> str:

@@ -150,6 +150,9 @@ def test_unmatched_rows_may_be_allowed_but_something_must_pass(rows: str, code: 
         ("undecided beyond, undecided within", {"undecided": PASS},
          "PASS: new: 2 undecided rows are accepted (--undecided pass), 1 of them with a value "
          "beyond the limit."),
+        ("pass, undecided beyond", {"undecided": PASS},
+         "PASS: new: 1 of 2 rows is within the limit, 1 undecided row is accepted "
+         "(--undecided pass), whose value is beyond the limit."),
         ("pass, undecided within", {},
          "PASS: new: 1 of 2 rows is within the limit, 1 undecided with a value within the limit."),
         ("pass, unmatched, unmatched", {"allow_unmatched": True},
