@@ -6,7 +6,7 @@ Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import floor, log10, nan
 from typing import Any
 
@@ -206,6 +206,29 @@ def format_known_time(seconds: float, low: float | None, high: float | None) -> 
     decimals = known_decimals(seconds * factor, low * factor, high * factor)
     number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
     return f"{number} {unit}", f"{first} … {last} {unit}"
+
+
+def format_known_times(
+    times: Sequence[tuple[float, float | None, float | None]],
+) -> list[str]:
+    """Times, each with its interval, in the unit of the shortest. Each has the digits that its
+    interval supports, and more where rounding would put a longer time before a shorter one."""
+    unit, factor = _time_unit(min((seconds for seconds, _, _ in times), default=0.0))
+    values = [seconds * factor for seconds, _, _ in times]
+    own = [
+        _digits(value)
+        if low is None or high is None
+        else known_decimals(value, low * factor, high * factor)
+        for value, (_, low, high) in zip(values, times, strict=True)
+    ]
+    decimals = own
+    for least in range(min(own, default=0), max(own, default=0) + 1):
+        decimals = [max(least, each) for each in own]
+        shown = list(map(round, values, decimals))
+        in_order = [number for _, number in sorted(zip(values, shown, strict=True))]
+        if in_order == sorted(shown):
+            break
+    return [f"{format_decimals(v, d)} {unit}" for v, d in zip(values, decimals, strict=True)]
 
 
 def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802

@@ -9,7 +9,7 @@ from commbench.cli.options import Output
 
 def export(
     run: str = Argument(
-        metavar="RUN", help="Run folder, run.jsonl, results.csv, label, or another tool's file."
+        metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."
     ),
     format_: str = Option(
         "csv",

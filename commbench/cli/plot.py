@@ -32,8 +32,8 @@ def plot(
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
-    commbench plot ring tree --output plots      runs by label, under results/
-    commbench plot ring --output ring.svg --peak 12.5GB/s
+    commbench plot ring tree --output plots          runs under results/, by label
+    commbench plot results/ring --output ring.svg --peak 12.5GB/s
     """
     from commbench import api
     from commbench.output.console import print_result, print_status

@@ -126,7 +126,9 @@ def interval_text(ratio: MedianCI, before: str = " (", after: str = ")") -> str:
     if ratio.low is None or ratio.high is None:
         return ""
     decimals = _decimals(ratio)
-    return f"{before}{ratio.low:.{decimals}f}-{ratio.high:.{decimals}f}{after}"
+    least = 10.0**-decimals
+    low = f"{ratio.low:.{decimals}f}" if ratio.low >= least / 2 else f"<{least:.{decimals}f}"
+    return f"{before}{low}-{ratio.high:.{decimals}f}{after}"
 
 
 def _decimals(ratio: MedianCI) -> int:

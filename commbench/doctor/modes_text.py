@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, comb
+from operator import itemgetter
 
 from commbench.doctor import mode_effects
 from commbench.doctor.checkup import DoctorReport
@@ -10,20 +11,25 @@ from commbench.doctor.mode_effects import ModeEffect, ModeResult
 from commbench.doctor.mode_trials import MODES, PLAIN, order_trials
 from commbench.doctor.sample_range import BY_CHANCE, SampleRange
 from commbench.output.paragraphs import fill
-from commbench.output.table import table
+from commbench.output.table import TableColumn, fitting_table
 from commbench.units import format_bytes, format_interval, format_share, format_time
 
-HEADINGS = (
-    "mode", "size", "time", "of launches", "time over\nplain", "of rounds", "stalled", "queued",
-    "n",
-)  # fmt: skip
+HEADINGS = {
+    "mode": 9, "size": 9, "time": 9, "of launches": 3, "time over\nplain": 9, "of rounds": 5,
+    "stalled": 4, "queued": 2, "n": 1,
+}  # fmt: skip
+"""The columns, each with its importance: the least important are left out of a wide table."""
 ENOUGH_ROUNDS = next(n for n in range(1, 99) if 2 / comb(2 * n, n) <= BY_CHANCE)
 
 
 def modes_text(report: DoctorReport) -> str:
     """The table of modes and sizes, and a line for each mode that could not be tried."""
     rows = [_make_cells(result) for result in report.results]
-    lines = table(HEADINGS, rows, left="mode") if rows else []
+    columns = [
+        TableColumn(heading, itemgetter(index), importance, is_left=heading == "mode")
+        for index, (heading, importance) in enumerate(HEADINGS.items())
+    ]
+    lines = fitting_table(columns, rows) if rows else []
     for trial in report.trials:
         if trial.trouble:
             text = f"  {trial.mode}: not measured: {trial.trouble.message}"

@@ -8,7 +8,7 @@ from commbench.analysis.peak import peak_fraction
 from commbench.output.table import table
 from commbench.spec.links import Link, Published, find_link, load_links, load_published, make_peak
 from commbench.spec.operations import OPERATIONS
-from commbench.units import GB, format_percent
+from commbench.units import GB, format_share
 
 
 def links_text() -> str:
@@ -60,23 +60,22 @@ def published_text(figures: Sequence[Published]) -> str:
     rows = [
         (
             figure.machine,
-            figure.operation,
-            figure.how,
+            f"{figure.operation} {figure.how}".strip(),
             figure.size,
-            f"{figure.busbw / GB:g}",
-            _percent(figure),
-            figure.link,
+            f"{figure.busbw / GB:.4g}",
+            f"{_percent(figure)} {figure.link}".strip(),
             str(sources.setdefault(figure.source, len(sources) + 1)),
         )
         for figure in figures
     ]
-    headings = ("machine", "operation", "how", "size", "busbw\nGB/s", "", "of", "source")
+    headings = ("machine", "operation", "size", "busbw\nGB/s", "part of link", "")
     return "\n".join(
         (
-            *table(headings, rows, left="machine,operation,how,of"),
+            *table(headings, rows, left="machine,operation,part of link"),
             "",
             "Measured by others, calls back to back. If the switch reduces (NVLS, SHARP),",
             "fewer bytes cross the links than busbw counts, so more than 100 % is possible.",
+            "The last column is the number of the source:",
             "",
             *_list_sources(sources),
         )
@@ -90,7 +89,7 @@ def _percent(figure: Published) -> str:
     algbw = figure.busbw / operation.busbw_factor(figure.ranks)
     peak = make_peak(find_link(figure.link))
     needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
-    return format_percent(needed.fraction) if needed else ""
+    return f"{format_share(needed.fraction)}" if needed else ""
 
 
 def _list_sources(numbers: dict[str, int]) -> list[str]:

@@ -92,7 +92,8 @@ def _why_pass(gate: GateResult) -> str:
     parts = [f"{_of(within, len(rows))} within {_limits(len(gate.results))}"] if within else []
     if undecided and accepted:
         are = "row is" if len(undecided) == 1 else "rows are"
-        some = f", {beyond} of them with a value beyond the limit" if beyond else ""
+        whose = "whose value is" if len(undecided) == 1 else f"{beyond} of them with a value"
+        some = f", {whose} beyond the limit" if beyond else ""
         parts.append(f"{len(undecided)} undecided {are} accepted (--undecided pass){some}")
     elif undecided:
         parts.append(f"{len(undecided)} undecided with a value within the limit")
@@ -154,7 +155,8 @@ def _why_fail(gate: GateResult) -> str:
         result, check = max(broken, key=lambda found: _excess(*found))
         worst = f"{check.case.name} {_finding(result, check)} (rule: {_demand(result)})"
         if len(failing) > 1 or counted:
-            worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}; worst: {worst}"
+            which = "; worst" if len(failing) > 1 else ""
+            worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}{which}: {worst}"
         elif len(broken) > 1:
             worst = f"one row breaks {len(broken)} rules; worst: {worst}"
         parts.insert(0, worst)
@@ -231,7 +233,7 @@ def rule_counts(result: RuleResult) -> str:
         beyond = sum(check.is_beyond for check in found)
         if outcome == UNDECIDED:
             for number, side in ((beyond, "beyond"), (len(found) - beyond, "within")):
-                parts += [f"{number} undecided (value {side} the limit)"] if number else []
+                parts += [f"{number} undecided (value {side})"] if number else []
         else:
             parts += [f"{len(found)} {outcome}"] if found else []
     return ", ".join(parts) or "no row"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.compare.ratio import MedianCI
+from commbench.compare.pooling import PooledRatio
+from commbench.compare.ratio import FASTER, SLOWER
 from commbench.compare.sentences import format_sizes, pooled_sentence, short_kinds
 from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
 from commbench.sweep.ranking import (
+    SizeRange,
     SweepPoint,
     make_ranges,
     pooled_ratios,
@@ -17,7 +19,6 @@ from commbench.sweep.ranking import (
     varied_fields,
 )
 from commbench.sweep.settings import Setting
-from commbench.units import format_ratio
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -58,57 +59,73 @@ def _sentences(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> 
         return [f"{kind}: no size was measured under two settings."]
     ranked = [rank.setting for rank in rank_settings(compared)]
     best, *others = ranked
-    found = [] if len(settings) == 2 else [_winners(kind, compared, names)]
     shown = others if len(others) <= MOST_NAMED else [others[0], others[-1]]
-    for other in shown:
-        ratios = pooled_ratios(compared, best, other, result.sweep.tolerance)
+    pooled = {s: pooled_ratios(compared, best, s, result.sweep.tolerance) for s in shown}
+    found = []
+    if len(settings) > 2:
+        found.append(_winners(kind, compared, names, _Pooled(best, pooled), result.sweep.tolerance))
+    for other, ratios in pooled.items():
         found += [pooled_sentence(ratio, kind, names[best], names[other]) for ratio in ratios]
     if len(shown) < len(others):
         found.append(f"{kind}: the other {len(others) - 2} settings lie between these two.")
     return found
 
 
-def _winners(kind: str, points: Sequence[SweepPoint], names: dict[Setting, str]) -> str:
-    """The fastest setting of each range of sizes, with those that are tied at all of its sizes, and
-    those that are undecided."""
+class _Pooled(NamedTuple):
+    """The ratios that the sentences after the first one give."""
+
+    best: Setting
+    """The setting that the others are compared with."""
+    ratios: Mapping[Setting, Sequence[PooledRatio]]
+
+    def slower_at(self, low_bytes: int, high_bytes: int) -> set[Setting]:
+        """The settings that these ratios show to be slower at some of these sizes."""
+        slower = set()
+        for setting, ratios in self.ratios.items():
+            for ratio in ratios:
+                if ratio.low_bytes <= high_bytes and ratio.high_bytes >= low_bytes:
+                    if ratio.verdict == SLOWER:
+                        slower.add(setting)
+                    elif ratio.verdict == FASTER:
+                        slower.add(self.best)
+        return slower
+
+
+def _winners(
+    kind: str, points: Sequence[SweepPoint], names: Mapping[Setting, str], pooled: _Pooled,
+    tolerance: float,
+) -> str:  # fmt: skip
+    """Which setting is the fastest at which sizes, as far as that is decided."""
     ranges = make_ranges(points)
     if len(ranges) > MOST_RANGES:
-        overall = names[rank_settings(points)[0].setting]
         return (
-            f"{kind}: {overall} is the fastest over all sizes; which one is the fastest changes "
-            f"{len(ranges) - 1} times with the size."
+            f"{kind}: no setting is the fastest at all sizes; {names[pooled.best]} has the "
+            "shortest times on average."
         )
-    parts = []
-    for found in ranges:
-        by_time = [rank.setting for rank in rank_settings(found.points)]
-        best, *others = sorted(found.best, key=by_time.index)
-        tied = [each for each in others if all(each in point.tied for point in found.points)]
-        groups = {"tied": tied, "undecided": [each for each in others if each not in tied]}
-        with_it = "; ".join(
-            f"{word}: {list_some([names[setting] for setting in group], MOST_NAMED)}"
-            for word, group in groups.items()
-            if group
-        )
-        sizes = format_sizes(found.points[0].size_bytes, found.points[-1].size_bytes)
-        parts.append(
-            f"{names[best]} is the fastest"
-            + (f" at {sizes}" if sizes else "")
-            + (f" ({with_it})" if with_it else "")
-        )
-    return f"{kind}: {'; '.join(parts)}."
+    return f"{kind}: {'; '.join(_winner(each, names, pooled, tolerance) for each in ranges)}."
 
 
-def ratio_text(ratio: MedianCI) -> str:
-    """A ratio with three digits: `1.93`; empty where there is none."""
-    return "" if ratio.median is None else _digits(ratio.median)
+def _winner(
+    found: SizeRange, names: Mapping[Setting, str], pooled: _Pooled, tolerance: float
+) -> str:
+    """Which setting is the fastest at a range of sizes: one, several that are tied, or undecided.
 
-
-def interval_text(ratio: MedianCI) -> str:
-    """The interval of a ratio: `1.80-2.10`; empty where there is none."""
-    if ratio.low is None or ratio.high is None:
-        return ""
-    return f"{_digits(ratio.low)}-{_digits(ratio.high)}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else format_ratio(value)
+    Where a pooled ratio shows that a setting is slower, it is no candidate, although it may be
+    undecided at each single size.
+    """
+    points = found.points
+    low, high = points[0].size_bytes, points[-1].size_bytes
+    by_time = [rank.setting for rank in rank_settings(points)]
+    every = sorted(found.best, key=by_time.index)
+    slower = pooled.slower_at(low, high)
+    candidates = [setting for setting in every if setting not in slower] or every
+    listed = list_some([names[setting] for setting in candidates], MOST_NAMED)
+    sizes = format_sizes(low, high)
+    at, over = (f" at {sizes}", f" at every size of {sizes}") if sizes else ("", "")
+    if all(point.not_slower == tuple(candidates) for point in points) and len(candidates) == 1:
+        return f"{listed} is the fastest{at}"
+    if all(set(candidates) == {*point.tied} == {*point.not_slower} for point in points):
+        return f"these are equally fast{at}, within {tolerance * 100:g} %: {listed}"
+    if len(candidates) == 1:
+        return f"only {listed} may be the fastest{over}"
+    return f"it is undecided which setting is the fastest{at}; it may be one of {listed}"

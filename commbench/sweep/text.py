@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow
 from commbench.compare.ratio import MedianCI, time_ratio
+from commbench.compare.sentences import interval_text, ratio_text
 from commbench.output.paragraphs import line_width, list_some, wrapped
 from commbench.output.table import BOLD, clean, style, table, width
 from commbench.report.run_notes import MOST_WARNINGS, warnings_text
 from commbench.sweep.nccl_tuning import find_selection
 from commbench.sweep.ranking import SettingTime, SweepPoint, rank_settings
 from commbench.sweep.runner import plain_reason
-from commbench.sweep.sentences import interval_text, kind_sentences, ratio_text
+from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.settings import UNSET, Setting, make_axes
-from commbench.units import format_bytes, format_time
+from commbench.units import format_bytes, format_known_times
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -31,10 +33,11 @@ BEST, TIED, UNDECIDED = "*", "=", "?"
 
 def sweep_text(result: SweepResult, most_warnings: int | None = MOST_WARNINGS) -> str:
     """The result of a sweep in sentences and tables. `most_warnings` of None: all, explained."""
+    lines, is_folded = _table(result)
     parts = [
         "\n".join([_introduction_text(result), *map(wrapped, kind_sentences(result))]),
-        "\n".join(_table(result)),
-        "\n".join(map(wrapped, notes(result))),
+        "\n".join(lines),
+        "\n".join(map(wrapped, notes(result, is_folded))),
         _ranking_text(result),
         _warnings_text(result, most_warnings),
         _failures_text(result),
@@ -62,17 +65,39 @@ def introduction(result: SweepResult) -> str:
     return f"Sweep of {', '.join(axes)}: {', '.join(parts)}."
 
 
-def notes(result: SweepResult) -> list[str]:
-    """What the marks mean, and whether there were enough rounds; empty if nothing is compared."""
-    if not any(point.is_compared for point in result.points):
+def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
+    """How the table is read, and whether there were enough rounds; empty if nothing is compared.
+    `is_folded` is for the table that has the fastest settings only."""
+    compared = [point for point in result.points if point.is_compared]
+    if not compared:
         return []
     tolerance = f"{result.sweep.tolerance * 100:g} %"
     first = result.names[result.sweep.settings[0]]
-    texts = [
-        f"{BEST} fastest. {TIED} tied with it: at most {tolerance} slower, with the whole 95 % "
-        f"interval. {UNDECIDED} undecided: it may be as fast, or slower. Ratios are times over the "
-        f"time under {first}, with 95 % intervals."
-    ]
+    tied = any(len(point.tied) > 1 for point in compared)
+    undecided = any(point.undecided for point in compared)
+    texts = []
+    if is_folded:
+        texts.append(
+            "Each row has the fastest setting of a size. Both ratios are times over its time: that "
+            f"of the second fastest setting, and that of the first setting, {first}. others: how "
+            "many other settings are tied with it or undecided. sweep.csv has the times under all "
+            "settings."
+        )
+    else:
+        texts.append(
+            f"Mark {BEST}: fastest. Ratios are times over the time under {first}, with 95 % "
+            "intervals."
+        )
+    if tied:
+        texts.append(
+            f"Mark {TIED}: tied, at most {tolerance} slower than the fastest with the whole "
+            "interval."
+        )
+    if undecided:
+        texts.append(
+            f"Mark {UNDECIDED}: undecided; it may be as fast as the fastest, or slower. The "
+            "sentences use neighbouring sizes together, so they can decide what one row cannot."
+        )
     if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
         count = "One round is" if rounds == 1 else f"{rounds} rounds are"
         texts.append(
@@ -85,17 +110,18 @@ def notes(result: SweepResult) -> list[str]:
 # The table. Its layouts, from the one that shows most to the one that shows least.
 
 
-def _table(result: SweepResult) -> list[str]:
-    """The first layout that is narrow enough, else the last one."""
+def _table(result: SweepResult) -> tuple[list[str], bool]:
+    """The first layout that is narrow enough, else the last one; and whether it is the last one,
+    which has the fastest settings only."""
     layouts: tuple[Callable[[SweepResult], list[str]], ...] = (
         _times_and_ratios, _times_above_ratios, _best_only,
     )  # fmt: skip
     lines: list[str] = []
     for layout in layouts if result.points else ():
         lines = layout(result)
-        if max(map(width, lines)) <= min(line_width(), WIDEST_TABLE):
-            break
-    return lines
+        if layout is _best_only or max(map(width, lines)) <= min(line_width(), WIDEST_TABLE):
+            return lines, layout is _best_only
+    return lines, False
 
 
 Columns = tuple[list[str], list[list[str]]]
@@ -123,9 +149,10 @@ def _join(result: SweepResult, *parts: Columns, left: Sequence[str] = ()) -> lis
 
 
 def kind_tables(result: SweepResult) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Each kind of case with the headings and rows of its times, ratios and selections."""
-    parts = _times(result), _ratios(result), _selections(result)
-    headings = ["size", *(heading for part, _ in parts for heading in part)]
+    """Each kind of case with the headings and rows of its times, ratios and selections. Marks come
+    before the times, so that the ends of the times are in line in any font."""
+    parts = _times(result, mark_first=True), _ratios(result), _selections(result)
+    headings = ["size", *(heading.strip() for part, _ in parts for heading in part)]
     tables: dict[str, list[list[str]]] = {}
     for index, point in enumerate(result.points):
         size = format_bytes(point.size_bytes) if point.size_bytes else ""
@@ -151,37 +178,44 @@ def _best_only(result: SweepResult) -> list[str]:
     for point in result.points:
         values = dict(point.best.setting.values)
         others = (len(point.tied) - 1, TIED), (len(point.undecided), UNDECIDED)
-        following = point.by_time[1].time if point.is_compared else MedianCI(None, None, None)
+        second = point.by_time[1].time if point.is_compared else MedianCI(None, None, None)
         gain = MedianCI(None, None, None) if point.best.setting == first else point.gain
         cells.append([
             *("unset" if values[n] == UNSET else values[n] for n in names),
-            format_time(point.best.time.median or 0.0),
+            _time_texts(point)[point.best.setting],
             " ".join(f"{n} {mark}" for n, mark in others if n),
-            ratio_text(time_ratio(point.best.time, following)), ratio_text(gain),
-            interval_text(gain),
+            ratio_text(time_ratio(point.best.time, second)),
+            ratio_text(gain), interval_text(gain, "", ""),
         ])  # fmt: skip
     headings = [clean(name).replace("_", "_\n") for name in names]
-    figures = ["time", "others", "next /\nbest", "first /\nbest", "95 %\ninterval"]
-    shown = _join(result, (headings + figures, cells), _selections(result), left=headings)
-    note = (
-        f"The table shows the fastest setting of each size. First: {result.names[first]}. "
-        "sweep.csv has the times under all settings."
-    )
-    return [*shown, "", wrapped(note, "", 2)]
+    figures = ["time", "others", "second /\nfastest", "first /\nfastest", "its 95 %\ninterval"]
+    return _join(result, (headings + figures, cells), _selections(result), left=headings)
 
 
-def _times(result: SweepResult) -> Columns:
-    """A time for each setting, with the mark of its place."""
-    cells = [
-        [
-            f"{format_time(each.time.median or 0.0, point.best.time.median)} {_mark(point, each)}"
+def _times(result: SweepResult, mark_first: bool = False) -> Columns:
+    """A time for each setting, with the mark of its place after it or before it."""
+    cells = []
+    for point in result.points:
+        texts = _time_texts(point)
+        cells.append([
+            _with_mark(texts[each.setting], _mark(point, each), mark_first)
             if each
-            else f"{_why_no_time(result, point, index)}  "
+            else _with_mark(_why_no_time(result, point, index), " ", mark_first)
             for index, each in enumerate(point.times)
-        ]
-        for point in result.points
-    ]
+        ])  # fmt: skip
     return [f"{_heading(result, s)}  " for s in result.sweep.settings], cells
+
+
+def _with_mark(text: str, mark: str, mark_first: bool) -> str:
+    return f"{mark} {text}".strip() if mark_first else f"{text} {mark}"
+
+
+def _time_texts(point: SweepPoint) -> dict[Setting, str]:
+    """The times of a point with the digits that their intervals support."""
+    by_time = point.by_time
+    times = [(each.time.median or 0.0, each.time.low, each.time.high) for each in by_time]
+    texts = format_known_times(times)
+    return {each.setting: text for each, text in zip(by_time, texts, strict=True)}
 
 
 def _mark(point: SweepPoint, each: SettingTime) -> str:
@@ -219,7 +253,7 @@ def _ratios(result: SweepResult) -> Columns:
             each.ratio if (each := point.times[index]) else MedianCI(None, None, None)
             for index in shown
         ]
-        cells.append([text for r in ratios for text in (ratio_text(r), interval_text(r))])
+        cells.append([text for r in ratios for text in (ratio_text(r), interval_text(r, "", ""))])
     return headings, cells
 
 
@@ -276,8 +310,13 @@ def _warnings_text(result: SweepResult, most: int | None) -> str:
     """The warnings about the runs, each with the settings concerned."""
     rows = [row for each in result.settings for row in each.rows]
     text = warnings_text(rows, partial(name_rows, result), most, str(result.path))
-    # A sweep measures launches as rounds.
-    return text.replace("--launches 6", f"--rounds {max(6, 2 * result.sweep.rounds)}")
+    return in_rounds(result, text)
+
+
+def in_rounds(result: SweepResult, text: str) -> str:
+    """A text about the launches of a run, for a sweep, whose rounds are these launches."""
+    text = re.sub(r"--launches \d+", f"--rounds {max(6, 2 * result.sweep.rounds)}", text)
+    return text.replace("medians of launches", "medians of rounds")
 
 
 def name_rows(result: SweepResult, rows: Sequence[ResultRow]) -> str:

@@ -23,7 +23,7 @@ Note: old and new have only one launch each. Another launch may differ by more t
   say. So a row may fail without a real change. `commbench run --launches 6` measures that.
 
 FAIL  all_reduce: at most 10 % slower than the baseline
-  1 fail, 1 undecided (value within the limit), 2 pass
+  1 fail, 1 undecided (value within), 2 pass
      size  ratio  95 % interval  outcome
   ───────────────────────────────────────────────────────
   all_reduce float32 sum in_place
@@ -113,6 +113,16 @@ def test_without_a_verdict_the_text_says_why_and_what_to_do(
         "--budget 2`, or choose what undecided rows count as: --undecided pass or "
         "--undecided fail."
     ) in flat(ended.out)
+
+
+def test_a_junit_file_that_exists_is_refused_before_the_verdict(
+    commbench: Commbench, runs: Path
+) -> None:
+    (runs / "report.xml").write_text("mine")
+    ended = commbench("check", "new", "--max-time", "1us", "--junit", "report.xml")
+    assert (ended.code, ended.out) == (6, "")
+    assert ended.err.startswith("error: report.xml exists\n")
+    assert (runs / "report.xml").read_text() == "mine"
 
 
 def test_every_row_is_printed_on_request(commbench: Commbench, runs: Path) -> None:  # noqa: ARG001

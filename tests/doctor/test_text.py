@@ -47,25 +47,25 @@ Other programs may have slowed these measurements down.
 gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84 % of the loopback.
 
                                            time over
-  mode     size     time      of launches      plain    of rounds  stalled  queued  n
-  ───────────────────────────────────────────────────────────────────────────────────
-  plain   1 KiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
-  plain  64 KiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
-  plain   1 MiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
-  plain  16 MiB  9.00 ms  8.00 … 10.00 ms                             12 %    10 %  3
-  quiet   1 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
-  quiet  64 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
-  quiet   1 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
-  quiet  16 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %    10 %  3
-  batch   1 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
-  batch  64 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
-  batch   1 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
-  batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %    10 %  3
+  mode     size     time      of launches      plain    of rounds  stalled
+  ────────────────────────────────────────────────────────────────────────
+  plain   1 KiB  9.00 ms  8.00 … 10.00 ms                             12 %
+  plain  64 KiB  9.00 ms  8.00 … 10.00 ms                             12 %
+  plain   1 MiB  9.00 ms  8.00 … 10.00 ms                             12 %
+  plain  16 MiB  9.00 ms  8.00 … 10.00 ms                             12 %
+  quiet   1 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %
+  quiet  64 KiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %
+  quiet   1 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %
+  quiet  16 MiB  4.00 ms   4.00 … 5.00 ms       0.50  0.44 … 0.50     12 %
+  batch   1 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %
+  batch  64 KiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %
+  batch   1 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %
+  batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %
   realtime: not measured: this user may not use SCHED_FIFO, which it needs
 
 plain changes nothing for the ranks: up to 12 % of its iterations stall.
-quiet: up to 1 MiB 2.0 times as fast as plain (2.0 … 2.2); at 16 MiB 2.0 times as fast as plain (2.0
-  … 2.2).
+quiet: up to 1 MiB 2.0 times as fast as plain (2.0 … 2.2); at 16 MiB 2.0 times as fast as plain
+  (2.0 … 2.2).
 realtime is not available here: this user may not use SCHED_FIFO, which it needs.
 batch: up to 1 MiB 0.89 times the time of plain (0.88 … 0.90), which may be noise; at 16 MiB 0.89
   times the time of plain (0.88 … 0.90), which may be noise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -22,7 +23,7 @@ from commbench.gate.gate import (
 )
 from commbench.gate.limits import FAIL, LIMITS, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import parse_rule
-from commbench.gate.text import gate_text
+from commbench.gate.text import gate_text, verdict
 from commbench.spec.case import Case
 
 
@@ -84,7 +85,8 @@ def gate_of(
         checks = []
         for number, row in enumerate(rows):
             outcome, is_beyond, is_unmatched = ROWS[row]
-            case = Case(number, "all_reduce", "float32", "sum", None, "", "each", 1024, 256)
+            size = 1024 << number
+            case = Case(number, "all_reduce", "float32", "sum", None, "", "each", size, size // 4)
             found = None if outcome == NOT_MEASURED else Estimate(1e-3, 0.9e-3, 1.1e-3)
             checks.append(RowCheck(case, outcome, found, "why", is_beyond, is_unmatched))
         rule = parse_rule("max_time", "1ms")
@@ -139,6 +141,46 @@ def test_the_exit_code_of_rows_with_these_outcomes(
 def test_unmatched_rows_may_be_allowed_but_something_must_pass(rows: str, code: int) -> None:
     rules = [tuple(filter(None, rule.strip().split(", "))) for rule in rows.split("|")]
     assert gate_of(*rules, allow_unmatched=True).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("rules", "options", "text"),
+    [
+        ("pass, pass", {}, "PASS: new: both rows are within the limit."),
+        ("undecided beyond, undecided within", {"undecided": PASS},
+         "PASS: new: 2 undecided rows are accepted (--undecided pass), 1 of them with a value "
+         "beyond the limit."),
+        ("pass, undecided beyond", {"undecided": PASS},
+         "PASS: new: 1 of 2 rows is within the limit, 1 undecided row is accepted "
+         "(--undecided pass), whose value is beyond the limit."),
+        ("pass, undecided within", {},
+         "PASS: new: 1 of 2 rows is within the limit, 1 undecided with a value within the limit."),
+        ("pass, unmatched, unmatched", {"allow_unmatched": True},
+         "PASS: new: the only row is within the limit, 2 rows are in one of the two runs only and "
+         "ignored (--allow-unmatched)."),
+        ("undecided beyond, undecided within, undecided within", {"undecided": FAIL},
+         "FAIL: new: all 3 rows are undecided; --undecided fail counts them as failed."),
+        ("fail, undecided within, pass", {"undecided": FAIL},
+         "FAIL: new: 1 of 3 rows fails: all_reduce float32 sum each 1 KiB takes 1.00 ms "
+         "(rule: time at most 1 ms); 1 of 3 rows is undecided; --undecided fail counts it as "
+         "failed."),
+        ("fail, fail, pass, unmatched", {"allow_unmatched": True},
+         "FAIL: new: 2 of 3 rows fail; worst: all_reduce float32 sum each 1 KiB takes 1.00 ms "
+         "(rule: time at most 1 ms); 1 row is in one of the two runs only and ignored "
+         "(--allow-unmatched)."),
+        ("undecided within, undecided within", {},
+         "NO VERDICT: new: both rows are undecided under the rule 'all rows: time at most 1 ms'."),
+        ("unsupported", {},
+         "NO VERDICT: new: the only row is not measured under the rule "
+         "'all rows: time at most 1 ms'."),
+        ("", {},
+         "NO VERDICT: new: no row of the run matches the rule 'all rows: time at most 1 ms'."),
+    ],
+)  # fmt: skip
+def test_the_first_sentence_says_how_many_rows_have_which_outcome(
+    rules: str, options: dict[str, Any], text: str
+) -> None:
+    assert verdict(gate_of(tuple(filter(None, rules.split(", "))), **options)) == text
 
 
 def test_an_incomplete_run_fails() -> None:

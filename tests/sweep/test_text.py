@@ -2,14 +2,18 @@
 
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 from synthetic_sweep import SIZES, synthetic_sweep
 
+from commbench.compare.ratio import MedianCI
+from commbench.compare.sentences import interval_text
 from commbench.sweep.result import load_sweep
 from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.session import export_tuner
 from commbench.sweep.text import sweep_text
+from commbench.units import format_known_times, parse_size
 
 KIND = "all_reduce float32 sum in_place"
 
@@ -88,7 +92,7 @@ def test_a_setting_that_is_far_off_in_some_rounds_is_undecided_and_not_tied(
         ("cpu-mode=quiet", (), ("cpu-mode=plain",))
     ] * len(SIZES)
     assert {row[-2] for row in result.frame_rows()} == {"best", "undecided"}
-    assert "? undecided: it may be as fast" in " ".join(sweep_text(result).split())
+    assert "Mark ?: undecided; it may be as fast" in " ".join(sweep_text(result).split())
 
 
 def test_each_range_of_sizes_has_its_sentence_where_the_faster_one_changes(tmp_path: Path) -> None:
@@ -116,8 +120,8 @@ def test_of_three_settings_the_fastest_is_named_by_range_and_others_against_the_
     )
     assert all(" times as long as OMP_NUM_THREADS=" in sentence for sentence in others)
     lines = lines_of(tmp_path)
-    assert any(line.split() == ["size", "1", "2", "4", "1", "interval", "1", "interval"]
-               for line in lines)  # fmt: skip
+    headings = [line.split() for line in lines if line.startswith("     size ")]
+    assert headings == [["size", "1", "2", "4"], ["size", "1", "interval", "1", "interval"]]
     assert max(len(line) for line in lines if line.startswith("  ")) <= 80
 
 
@@ -139,7 +143,7 @@ def test_a_wide_terminal_shows_more_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, ["OMP_NUM_THREADS=1,2,3,4,5,6"], [])
-    assert "sweep.csv has the times" in " ".join(sweep_text(load_sweep(tmp_path)).split())
+    assert "Each row has the fastest setting" in sweep_text(load_sweep(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     assert [row.count("us") + row.count("ms") for row in table_of(tmp_path)] == [6] * 4
 
@@ -203,3 +207,48 @@ def test_what_nccl_selected_under_the_fastest_setting_is_a_column_and_an_export(
         "allreduce,0,262143,tree,ll,2,1,2,-1,-1",
         "allreduce,262144,9223372036854775807,ring,ll,24,1,2,-1,-1",
     ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_sentence_names_another_fastest_setting_than_the_table(
+    tmp_path: Path, seed: int
+) -> None:
+    generator = Random(seed)
+    synthetic_sweep(
+        tmp_path, lambda setting, _: (1, 1.02, 1.1)[setting] * generator.choice((1, 1, 1.03, 1.4)),
+        ["OMP_NUM_THREADS=1,2,4"], [],
+    )  # fmt: skip
+    result = load_sweep(tmp_path)
+    settings = {name: setting for setting, name in result.names.items()}
+    first, *pooled = kind_sentences(result)
+    claims = re.findall(r"(OMP_NUM_THREADS=\d) is the fastest at (\S+?)[;.]", first)
+    for name, sizes in claims:
+        low, _, high = sizes.partition("-")
+        extent = range(parse_size(low), parse_size(high or low) + 1)
+        for point in result.points:
+            if point.size_bytes in extent:
+                assert point.not_slower == (settings[name],)
+    candidates = re.findall(r"OMP_NUM_THREADS=\d", first.partition("may be one of")[2])
+    assert claims or candidates or "equally fast" in first or "only" in first
+    if "at 1K-1M; it may be" in first:
+        slower = [s.split()[2] for s in pooled if ": slower" in s]
+        assert not set(slower) & set(candidates)
+
+
+def test_times_have_the_digits_that_their_intervals_support_and_keep_their_order() -> None:
+    noisy, exact = (3582.5e-6, 50e-6, 7800e-6), (274.13e-6, 274.0e-6, 274.3e-6)
+    assert format_known_times([exact, noisy]) == ["274.1 us", "3580 us"]
+    near = [(21.34e-6, 21.2e-6, 21.5e-6), (21.44e-6, 15e-6, 29e-6)]
+    assert format_known_times(near) == ["21.34 us", "21.4 us"]
+
+
+def test_the_folded_table_explains_its_ratios_and_shows_no_bound_of_0(
+    tmp_path: Path,
+) -> None:
+    env = ["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,LL128,Simple"]
+    synthetic_sweep(tmp_path, lambda setting, _: 2 - 0.1 * setting, env, [])
+    text = " ".join(sweep_text(load_sweep(tmp_path)).split())
+    assert "Both ratios are times over its time" in text
+    assert "first setting, RING LL." in text
+    assert "Mark *" not in text
+    assert interval_text(MedianCI(1.04, 0.0001, 1.61), "", "") == "<0.01-1.61"
