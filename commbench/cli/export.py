@@ -8,9 +8,7 @@ from commbench.cli.options import Output
 
 
 def export(
-    run: str = Argument(
-        metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."
-    ),
+    run: str = Argument(metavar="RUN", help="Run folder, run.jsonl, results.csv, or label."),
     format_: str = Option(
         "csv",
         "--format",
