@@ -27,7 +27,7 @@ def compare(
         "table", "--format", metavar="FORMAT", help="table, markdown, csv or json."
     ),
     verbose: bool = Option(
-        False, "--verbose", help="Print all rows, not only those that matter most."
+        False, "--verbose", help="Print all rows, p-values of the rank test, and all warnings."
     ),
     plot: Path | None = Option(
         None, metavar="FILE", help="Draw a picture (.png, .svg, .pdf) of the only kind of case."
@@ -47,7 +47,7 @@ def compare(
     A ratio is the time of B over the time of A, with its 95 % interval. Above 1, B is slower.
 
     \b
-    commbench compare ring tree                          runs under results/, by label
+    commbench compare ring tree      runs under results/, by label
     commbench compare results/old results/new --format markdown
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
@@ -71,15 +71,17 @@ def compare(
             notify=print_status,
         )  # fmt: skip
         comparisons.append(found)
-    print_result(write(comparisons, verbose), end="")
+    drawn: list[Path] = []
     if plot or output:
         from commbench.compare.plot import draw_all, draw_one
 
         if plot:
             draw_one(comparisons, plot)
-            print_status(plot)
-        for file in draw_all(comparisons, output) if output else ():
-            print_status(file)
+            drawn.append(plot)
+        drawn += draw_all(comparisons, output) if output else []
+    print_result(write(comparisons, verbose), end="")
+    for file in drawn:
+        print_status(file)
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
         slower = sum(comparison.counts["slower"] for comparison in comparisons)
         rows = f"{slower} {'row is' if slower == 1 else 'rows are'}"

@@ -122,6 +122,7 @@ def _limits(found: Comparison) -> list[str]:
         "undisturbed calls (5th percentile). Intervals are 95 %.",
         "",
     ]
+    lines += [f"* {escape(text)}" for text in summary.warning_lines(found)]
     lines += [f"* {escape(text)}" for text in summary.explanations(found)]
     lines += [f"* {escape(text[0].upper() + text[1:])}." for text in summary.notes(found)]
     facts = [(fact.name, fact.a, fact.b) for fact in (*found.mismatches, *found.differences)]

@@ -11,6 +11,7 @@ from commbench import units
 from commbench.analysis.advice import PRECISION, more_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.rows import make_rows
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
 from commbench.compare.ratio import (
     FASTER,
@@ -32,10 +33,13 @@ from commbench.compare.sentences import (
     ratio_text,
 )
 from commbench.output.paragraphs import list_some
+from commbench.report.run_notes import find_warnings, typed_name
 from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
 _KIND = attrgetter("kind")
+_IN_A_NOTE = "unread_variables"
+"""The warning that a note says for both runs."""
 ANOTHER_LAUNCH = (
     "another launch may differ by more than these intervals say; "
     f"`commbench run {more_launches()}` measures that"
@@ -60,6 +64,8 @@ class TableLine(NamedTuple):
     """Under HEADINGS."""
     busbw: tuple[str, ...]
     """The bus bandwidths of A and B in GB/s."""
+    p_value: str
+    """Of the rank test; empty where there is none."""
     verdict: str
 
 
@@ -161,6 +167,7 @@ def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
                 "" if side.busbw_GBps is None else units.format_GBps(side.busbw_GBps * GB, each)
                 for side, each in zip((row.a, row.b), decimals, strict=True)
             ),
+            "" if row.p_value is None else f"{row.p_value:.2g}",
             row.verdict,
         )
         for row in rows
@@ -270,6 +277,29 @@ def notes(found: Comparison) -> list[str]:
     texts += single
     if not single and any(pooled.verdict == UNDECIDED for pooled in found.pooled):
         texts.append(f"for a clearer answer {_advice(found)}")
+    return texts
+
+
+def warning_lines(found: Comparison, is_verbose: bool = False) -> list[str]:
+    """For each run with warnings how many they are, and the most important one; `is_verbose`: each
+    of them, with its explanation. A note says which variables the backend does not read."""
+    texts = []
+    both = (found.a, found.b)
+    for name, loaded in zip(distinct_names(both), both, strict=True):
+        found_here = find_warnings(make_rows(loaded.run)) if loaded.run else []
+        warnings = [each for each in found_here if each.name != _IN_A_NOTE]
+        if not loaded.run or not warnings:
+            continue
+        shown = [f"{each.name} ({each.which}): {each.message}" for each in warnings]
+        if is_verbose:
+            texts += [
+                f"{name}: {text}. {each.explanation}"
+                for text, each in zip(shown, warnings, strict=True)
+            ]
+            continue
+        count = "1 warning" if len(shown) == 1 else f"{len(shown)} warnings, first"
+        command = f"`commbench show {typed_name(loaded.run)} --warnings`"
+        texts.append(f"{name} has {count}: {shown[0]}. See {command}.")
     return texts
 
 

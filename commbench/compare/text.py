@@ -19,13 +19,14 @@ MOST_SENTENCES = 12
 MOST_ROWS_OF_ALL = 1000
 MOST_CROSSOVERS = 3
 P5 = "The column p5 compares undisturbed calls: the 5th percentiles of the times."
+P_VALUE = "rank\ntest p"
 _LONGEST_FACT = 25
 
 
 def comparisons_text(comparisons: Sequence[Comparison], is_verbose: bool = False) -> str:
     """Comparisons for a terminal: the answer in sentences, the rows that matter, and the limits.
 
-    `is_verbose` gives all rows.
+    `is_verbose` gives all rows, the p-values of the rank test, and all warnings about the runs.
     """
     return "\n\n".join(_comparison_text(found, is_verbose) for found in comparisons) + "\n"
 
@@ -42,9 +43,10 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
     parts = [
         "\n".join([style(clip(summary.title(first, second), WIDTH), BOLD), *_sides(found)]),
         "\n".join(map(_wrapped, answer)),
+        "\n".join(map(_wrapped, summary.warning_lines(found, is_verbose))),
         _wrapped(f"{summary.count_line(found)}{rest}"),
         *(
-            _kind_text(kind, summary.make_lines(concerned))
+            _kind_text(kind, summary.make_lines(concerned), is_verbose)
             for kind, concerned in summary.by_kind(rows)
         ),
     ]
@@ -92,8 +94,10 @@ def _values(fact: Difference) -> tuple[str, str]:
     return first, second
 
 
-def _kind_text(kind: str, lines: Sequence[summary.TableLine]) -> str:
+def _kind_text(kind: str, lines: Sequence[summary.TableLine], has_p_values: bool) -> str:
     columns = [*zip(summary.HEADINGS, *(line.cells for line in lines), strict=True)]
+    if has_p_values:
+        columns.insert(-1, (P_VALUE, *(line.p_value for line in lines)))
     headings, *cells = zip(*(column for column in columns if any(column[1:])), strict=True)
     text = table(headings, cells, left="verdict")
     head, body = text[: -len(lines)], text[-len(lines) :]

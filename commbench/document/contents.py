@@ -180,13 +180,16 @@ def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[Resul
 
 
 def _warning_blocks(
-    rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
+    rows: Sequence[ResultRow],
+    name_rows: Callable[[Sequence[ResultRow]], str] | None = None,
+    reword: Callable[[str], str] = str,
 ) -> list[Block]:
-    """Every warning about these rows, with what it means and what to do."""
+    """Every warning about these rows, with what it means and what to do. `reword` changes the
+    sentence that says what is wrong."""
     blocks: list[Block] = []
     for warning in run_notes.find_warnings(rows, name_rows):
         names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
-        title = f"{warning.name} ({warning.which}): {warning.message}."
+        title = f"{warning.name} ({warning.which}): {reword(warning.message)}."
         blocks.append(Folded(title, [Text(warning.explanation), *names]))
     return blocks or [Text("None.")]
 
@@ -346,10 +349,10 @@ def sweep_contents(result: SweepResult) -> Contents:
     if ranks := sweep_text.rank_rows(result):
         results.append(Table("All cases together", sweep_text.RANK_HEADINGS, ranks))
     every = [row for each in result.settings for row in each.rows]
-    sections = [
-        Section("Results", results),
-        Section("Warnings", _warning_blocks(every, partial(sweep_text.name_rows, result))),
-    ]
+    warnings = _warning_blocks(
+        every, partial(sweep_text.name_rows, result), partial(sweep_text.in_rounds, result)
+    )
+    sections = [Section("Results", results), Section("Warnings", warnings)]
     if failures := sweep_text.describe_failures(result):
         sections.insert(0, Section("Failed", [Items(failures)]))
     return Contents(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import hypot
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
@@ -13,6 +15,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
+from commbench.results.run_folder import RESULTS
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import (
@@ -100,16 +103,23 @@ def find_warnings(
         for diagnostic, figure in find_causes(row).items():
             concerned.setdefault(diagnostic, []).append((row, figure))
     timed = [row for row in rows if row.time]
+    has_several = len({row.header.label for row in rows}) > 1
     warnings = []
     for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
         own = [row for row, _ in concerned[diagnostic]]
         is_all = len(own) == len(timed)
         which = "all rows" if is_all else (name_rows or partial(_name_sizes, timed=timed))(own)
         message = diagnostic.describe(concerned[diagnostic])
-        names = () if is_all else tuple(row.measurement.case.name for row in own)
+        names = () if is_all else tuple(_row_name(row, has_several) for row in own)
         found = RowsWarning(diagnostic.name, which, message, diagnostic.explanation, names)
         warnings.append(found)
     return warnings
+
+
+def _row_name(row: ResultRow, has_several: bool) -> str:
+    """The name of a row; of several runs with the label of its run."""
+    name = row.measurement.case.name
+    return f"{row.header.label}: {name}" if has_several else name
 
 
 def warnings_text(
@@ -137,6 +147,12 @@ def warnings_text(
     if not lines and most is None and any(row.time for row in rows):
         return "No problems found."
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
+
+
+def typed_name(run: Run) -> str:
+    """The run as a command takes it: its label where it lies under results/, else its path."""
+    path = Path(run.path)
+    return run.name if path.parent == RESULTS else quote(run.path or run.name)
 
 
 def _name_sizes(rows: Sequence[ResultRow], timed: Sequence[ResultRow]) -> str:

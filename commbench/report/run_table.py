@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from commbench.analysis.curve import CurveSummary, summarise_curve
@@ -23,7 +21,6 @@ from commbench.output.table import (
 )
 from commbench.report import run_notes
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
-from commbench.results.run_folder import RESULTS
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.timing_modes import describe_timing
@@ -54,7 +51,7 @@ def run_text(
     rows = make_rows(run)
     timed = timed_kinds(rows)
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
-        tables = [_condensed_text(list(timed.values()), _typed_name(run))]
+        tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
         tables = [_kind_text(title, found, peak) for title, found in timed.items()]
     times = "once" if run.resumed == 1 else f"{run.resumed} times"
@@ -65,7 +62,7 @@ def run_text(
         *tables,
         _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
-        run_notes.warnings_text(rows, most=most_warnings, name=_typed_name(run)),
+        run_notes.warnings_text(rows, most=most_warnings, name=run_notes.typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
         run_notes.peak_text(rows, peak) if peak else "",
@@ -73,12 +70,6 @@ def run_text(
         run_notes.run_end_text(run),
     )
     return "\n\n".join(filter(None, parts))
-
-
-def _typed_name(run: Run) -> str:
-    """The run as a command takes it: its label where it lies under results/, else its path."""
-    path = Path(run.path)
-    return run.name if path.parent == RESULTS else quote(run.path or run.name)
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:

@@ -96,7 +96,7 @@ def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
     if undecided:
         texts.append(
             f"Mark {UNDECIDED}: undecided; it may be as fast as the fastest, or slower. The "
-            "sentences use neighbouring sizes together, so they can decide more than one row."
+            "sentences use neighbouring sizes together, so they can decide what one row cannot."
         )
     if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
         count = "One round is" if rounds == 1 else f"{rounds} rounds are"
@@ -149,9 +149,10 @@ def _join(result: SweepResult, *parts: Columns, left: Sequence[str] = ()) -> lis
 
 
 def kind_tables(result: SweepResult) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Each kind of case with the headings and rows of its times, ratios and selections."""
-    parts = _times(result), _ratios(result), _selections(result)
-    headings = ["size", *(heading for part, _ in parts for heading in part)]
+    """Each kind of case with the headings and rows of its times, ratios and selections. Marks come
+    before the times, so that the ends of the times are in line in any font."""
+    parts = _times(result, mark_first=True), _ratios(result), _selections(result)
+    headings = ["size", *(heading.strip() for part, _ in parts for heading in part)]
     tables: dict[str, list[list[str]]] = {}
     for index, point in enumerate(result.points):
         size = format_bytes(point.size_bytes) if point.size_bytes else ""
@@ -191,18 +192,22 @@ def _best_only(result: SweepResult) -> list[str]:
     return _join(result, (headings + figures, cells), _selections(result), left=headings)
 
 
-def _times(result: SweepResult) -> Columns:
-    """A time for each setting, with the mark of its place."""
+def _times(result: SweepResult, mark_first: bool = False) -> Columns:
+    """A time for each setting, with the mark of its place after it or before it."""
     cells = []
     for point in result.points:
         texts = _time_texts(point)
         cells.append([
-            f"{texts[each.setting]} {_mark(point, each)}"
+            _with_mark(texts[each.setting], _mark(point, each), mark_first)
             if each
-            else f"{_why_no_time(result, point, index)}  "
+            else _with_mark(_why_no_time(result, point, index), " ", mark_first)
             for index, each in enumerate(point.times)
         ])  # fmt: skip
     return [f"{_heading(result, s)}  " for s in result.sweep.settings], cells
+
+
+def _with_mark(text: str, mark: str, mark_first: bool) -> str:
+    return f"{mark} {text}".strip() if mark_first else f"{text} {mark}"
 
 
 def _time_texts(point: SweepPoint) -> dict[Setting, str]:

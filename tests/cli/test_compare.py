@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -234,7 +235,35 @@ def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Pa
     assert all((results.parent / path).read_bytes()[:4] == b"\x89PNG" for path in drawn)
     again = commbench("compare", "ring", "tree", "--plot", "one.png")
     assert again.code == 6
+    assert again.out == ""
     assert again.err == "error: one.png exists\nhint: choose another name: nothing is overwritten\n"
+
+
+def test_a_picture_of_an_unknown_format_is_refused_before_anything_is_printed(
+    commbench: Commbench,
+    results: Path,  # noqa: ARG001
+) -> None:
+    ended = commbench("compare", "ring", "tree", "--plot", "x.gif")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: x.gif has no ending that says how to draw it\n")
+
+
+def test_the_warnings_of_each_run_are_counted_and_the_first_is_shown(
+    commbench: Commbench, results: Path
+) -> None:
+    synthetic_run(results / "noisy", "noisy", lambda case: noisy(1e-4, case.index, 0.6))
+    text = " ".join(commbench("compare", "ring", "noisy").out.split())
+    assert "ring has" not in text
+    assert re.search(
+        r"noisy has (1 warning|\d warnings, first): imprecise \(all rows\): .*"
+        r" See `commbench show noisy --warnings`\. 4 rows in common",
+        text,
+    )
+    verbose = " ".join(commbench("compare", "ring", "noisy", "--verbose").out.split())
+    assert "noisy: imprecise (all rows): " in verbose
+    assert "wider than --precision asks for" in verbose
+    assert "rank size" in verbose
+    assert "rank size" not in text
 
 
 def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from synthetic import noisy, plan, synthetic_run
 from commbench.analysis.load import load
 from commbench.compare import sentences, summary
 from commbench.compare.comparison import Comparison, compare
+from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import MedianCI
 
 
@@ -40,6 +41,49 @@ def test_the_far_end_is_the_larger_difference_on_either_side() -> None:
 )
 def test_sizes_of_a_range(sizes: tuple[int, int], text: str) -> None:
     assert sentences.format_sizes(*sizes) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (MedianCI(0.92, 0.8, 1.04), "undecided, from 25 % faster to 4 % slower"),
+        (MedianCI(0.52, 0.19, 1.34), "undecided, from 5.3 times as fast to 34 % slower"),
+        (MedianCI(1.5, 1.02, 2.31), "undecided, from 2 % slower to 2.3 times as slow"),
+        (MedianCI(1.5, 0.0, inf), "undecided, from any factor faster to any factor slower"),
+    ],
+)
+def test_an_undecided_ratio_names_both_ends_of_its_interval(ratio: MedianCI, text: str) -> None:
+    pooled = PooledRatio("all_reduce", 1024, 2048, 2, *ratio, "undecided", None, None, None, "")
+    assert sentences.pooled_sentence(pooled, "all_reduce", "a", "b").endswith(f": {text}.")
+
+
+@pytest.mark.parametrize(
+    ("low", "text"),
+    [
+        (MedianCI(1.36, 1.25, 1.48), "slower too, but less: 1.36 times (1.25-1.48)."),
+        (MedianCI(3.45, 3.3, 3.6), "slower too: 3.45 times (3.30-3.60)."),
+    ],
+)
+def test_undisturbed_calls_with_a_smaller_ratio_confirm_only_a_part(
+    low: MedianCI, text: str
+) -> None:
+    ratio = MedianCI(3.51, 3.39, 3.65)
+    pooled = PooledRatio("all_reduce", 1024, 2048, 2, *ratio, "slower", *low, "slower")
+    sentence = sentences.pooled_sentence(pooled, "all_reduce", "a", "b")
+    assert sentence.endswith(f": slower; undisturbed calls are {text}")
+
+
+def test_rows_of_one_side_are_named_by_ranges_of_sizes(tmp_path: Path) -> None:
+    sizes = tuple(1024 << i for i in range(7))
+    synthetic_run(tmp_path / "a", "a", asked=plan(sizes=sizes))
+    operations = ("all_reduce", "broadcast")
+    some = (sizes[0], *sizes[3:])
+    synthetic_run(tmp_path / "b", "b", asked=plan(operations=operations, sizes=some))
+    found = compare(load(tmp_path / "a"), load(tmp_path / "b"))
+    assert summary.explanations(found) == [
+        "Only in A (2 rows): all_reduce float32 sum in_place, 2 KiB, 4 KiB.",
+        "Only in B (5 rows): broadcast float32 in_place root 0, all 5 sizes.",
+    ]
 
 
 def undecided(tmp_path: Path, launches: int, **options: Any) -> Comparison:

@@ -87,6 +87,7 @@ def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
     assert "plain takes 1.90 times as long as quiet" in " ".join(page.texts["p"])
     headings = [text.strip() for text in page.texts["th"]]
     assert {"quiet", "plain"} <= set(headings)
+    assert "* 21.04 us" in page.texts["td"], "the mark is before the time"
     assert page.drawings
     assert len([a for a in page.named("a") if "download" in a]) == 6
     (command, *_) = [text for text in page.texts["code"] if text.startswith("commbench sweep")]
