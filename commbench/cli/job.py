@@ -69,9 +69,9 @@ def slurm(
     script.
 
     \b
-    commbench job slurm --nodes 4 --nproc-per-node 8 -- --backend nccl --sizes 1K-1G --label ring
-    commbench job slurm --nodes 2 --nproc-per-node 4 --setup 'source venv/bin/activate' \\
-        --output job.sh -- --op all_gather
+    commbench job slurm --nodes 4 --nproc-per-node 8 -- --backend nccl
+    commbench job slurm --nodes 2 --nproc-per-node 4 \\
+        --setup 'source venv/bin/activate' --output job.sh -- --op all_gather
     """
     from commbench import api
     from commbench.cli.run_parameters import parse_words
@@ -125,10 +125,10 @@ def kubernetes(
     torchrun starts the ranks in each pod; Kubeflow's operator starts the pods.
 
     \b
-    commbench job kubernetes --nodes 2 --nproc-per-node 8 --image registry.example/commbench:1 \\
-        --claim results -- --backend nccl --sizes 1K-1G
-    commbench job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1 \\
-        --kind pytorchjob --output job.yaml -- --backend gloo
+    commbench job kubernetes --nodes 2 --nproc-per-node 8 \\
+        --image registry.example/commbench:1 --claim results -- --backend nccl
+    commbench job kubernetes --nodes 2 --nproc-per-node 2 \\
+        --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
     """
     from commbench import api
     from commbench.cli.run_parameters import parse_words

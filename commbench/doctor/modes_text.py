@@ -73,8 +73,8 @@ def describe_modes(report: DoctorReport) -> list[str]:
 def _describe_plain(report: DoctorReport) -> str:
     shares = [f.stalled_share for f in report.results if f.mode == PLAIN]
     known = [share for share in shares if share is not None]
-    stalled = f": up to {format_share(max(known))} of its iterations stall" if known else ""
-    return f"plain changes nothing for the ranks{stalled}."
+    stalled = f" Up to {format_share(max(known))} of its iterations stall." if known else ""
+    return f"plain changes nothing for the ranks.{stalled}"
 
 
 def _describe_mode(report: DoctorReport, mode: str) -> str:
@@ -101,7 +101,7 @@ def _describe_effect(found: ModeEffect) -> str:
         fast = SampleRange(1 / ratio.median, 1 / ratio.high, 1 / ratio.low, ratio.number)
         return f"{what} {_times(fast)} times as fast as plain{_extent(fast)}"
     if found.verdict == mode_effects.SLOWER:
-        return f"{what} {_times(ratio)} times as slow as plain{_extent(ratio)}"
+        return f"{what} it takes {_times(ratio)} times as long as plain{_extent(ratio)}"
     return f"{what} {_times(ratio)} times the time of plain{_extent(ratio)}, which may be noise"
 
 

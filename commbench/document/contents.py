@@ -188,7 +188,8 @@ def _warning_blocks(
     sentence that says what is wrong."""
     blocks: list[Block] = []
     for warning in run_notes.find_warnings(rows, name_rows):
-        names = [Text(f"Rows: {list_some(warning.rows, 40)}.")] if warning.rows else []
+        each = list(dict.fromkeys(warning.rows))  # a row is named once for several runs
+        names = [Text(f"Rows: {list_some(each, 40)}.")] if each else []
         title = f"{warning.name} ({warning.which}): {reword(warning.message)}."
         blocks.append(Folded(title, [Text(warning.explanation), *names]))
     return blocks or [Text("None.")]

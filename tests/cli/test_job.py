@@ -22,8 +22,7 @@ REFUSED = {
     "job slurm --nproc-per-node 2": (
         "error: --nodes is missing\n"
         "hint: write for example: commbench job slurm --nodes 4 --nproc-per-node 8 -- "
-        "--backend nccl --sizes 1K-1G --label ring; `commbench job slurm --help` lists the "
-        "options\n"
+        "--backend nccl; `commbench job slurm --help` lists the options\n"
     ),
     "job kubernetes --nodes 2 --nproc-per-node 2": (
         "error: --image is missing\n"
