@@ -17,7 +17,7 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
 from commbench.spec.timing_modes import describe_timing
-from commbench.units import format_bytes, format_count, format_percent
+from commbench.units import format_bytes, format_count, format_known_time, format_percent
 
 _ROUNDING = 0.005
 """A fraction of a peak up to 1 + this is printed as 100 %."""
@@ -120,10 +120,8 @@ def _interval(row: ResultRow) -> str:
     time = row.time
     if time is None or time.low is None or time.high is None:
         return "An interval of the median needs more."
-    within = "" if time.precision is None else f" (± {format_percent(time.precision)})"
-    return (
-        f"The 95 % interval of the median is {seconds(time.low)} to {seconds(time.high)}{within}."
-    )
+    _, ends = format_known_time(time.median, time.low, time.high)
+    return f"The 95 % interval of the median is {ends}."
 
 
 def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:

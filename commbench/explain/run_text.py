@@ -18,7 +18,7 @@ from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wr
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS, Operation
-from commbench.units import format_bytes, format_percent, format_sizes
+from commbench.units import format_bytes, format_known_time, format_percent, format_sizes
 
 _COLUMNS = (
     ("size", "S: the larger of what one rank sends and what it receives in a call."),
@@ -134,7 +134,8 @@ def _compact(row: ResultRow, peak: Peak | None) -> str:
     operation = OPERATIONS[case.operation]
     if time is None:
         return f"{case.title}: {row.measurement.status}: {row.measurement.reason}"
-    interval = "" if time.precision is None else f" ± {format_percent(time.precision)}"
+    _, ends = format_known_time(time.median, time.low, time.high)
+    interval = f" (95 % interval {ends})" if ends else ""
     took = (
         f"t = {seconds(time.median)}{interval}, {case.timing}, {count_iterations(time.iterations)}"
     )

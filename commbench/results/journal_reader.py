@@ -71,7 +71,8 @@ def read_progress(path: Path) -> RunProgress:
             raise _damaged(journal, number, error) from None
     if reader.header is None:
         raise RecordsError(
-            f"{journal} has no complete header", "the run ended before it started to measure"
+            f"{journal} has no complete header",
+            "the run ended before it measured anything: delete its folder and measure again",
         )
     folder, measurements = str(journal.parent), reader.measurements()
     run = Run(folder, reader.header, measurements, reader.end, reader.resumed)

@@ -129,4 +129,7 @@ def progress_text(progress: RunProgress) -> str:
     plan = progress.run.header.plan
     launch = f" of launch {progress.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
     count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
-    return f"resuming {progress.run.path}: {count} are finished"
+    begun = [m for m in progress.run.measurements if m.batches]
+    more = sum(m.case.index not in progress.finished for m in begun)
+    samples = f", {more} more have samples" if more else ""
+    return f"resuming {progress.run.path}: {count} are finished{samples}"

@@ -175,8 +175,7 @@ size      S = 1,024 bytes. This is the larger of what one rank sends and what it
 time      t = 50.3 us (isolated). Each call is timed alone. The ranks are aligned, call once and
           wait for the result. The slowest rank counts, and t is the median of the calls. This is
           the time that a program waits for a result. It includes the cost of launching the call.
-          There were 10 iterations. The 95 % interval of the median is 48.3 us to 55.3 us
-          (± 6.96 %).
+          There were 10 iterations. The 95 % interval of the median is 48.3 … 55.3 us.
           Sampling stopped (budget): the time for one case was used up before the interval was
           narrow enough.
           3 elements are wrong in the results: do not use this time.

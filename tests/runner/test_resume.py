@@ -221,7 +221,7 @@ def test_a_run_under_torchrun_goes_on_under_torchrun(tmp_path: Path) -> None:
     before = cut_after_one_case(tmp_path / "run" / JOURNAL).read_bytes()
     ended = under_torchrun(tmp_path, "--resume", "run")
     assert ended.code == 0, ended.err
-    assert ended.err.splitlines().count("resuming run: 1 of 2 cases are finished") == 1
+    assert ended.err.count("resuming run: 1 of 2 cases are finished") == 1
     assert (tmp_path / "run" / JOURNAL).read_bytes().startswith(before)
     headers = lines_of(tmp_path / "run" / JOURNAL, "header")
     assert [(line["launcher"], line["resumed"]) for line in headers] == [
