@@ -4,6 +4,7 @@ takes longer to import than all that `show` needs."""
 from __future__ import annotations
 
 import inspect
+import textwrap
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,12 @@ from commbench.api.runs import Run
 from commbench.errors import CommbenchError, UsageError
 from commbench.results import schema
 from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+from commbench.runner.run_options import (
+    DEFAULT_SIZES,
+    RUN_OPTIONS,
+    RunOptions,
+    parse_options,
+)
 
 
 class _Recorder:
@@ -88,27 +94,61 @@ def measure(*, group: Any = None, **options: Any) -> Run:
     return recorded
 
 
-def _make_signature(*users: str, **others: Any) -> inspect.Signature:
-    """The options that these users take, as keywords; `others` are further ones."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter(
-            option.name,
-            kind,
-            annotation=option.type,
-            default=False if option.name == "plots" else option.default,
-        )
+class _ShortSignature(inspect.Signature):
+    """A signature with all keywords that `help` prints in a few words; the docstring lists them."""
+
+    def __str__(self) -> str:
+        return "(**options) -> commbench.Run"
+
+    def format(self, **_: Any) -> str:
+        """What `help` prints since Python 3.13."""
+        return str(self)
+
+
+_TYPES = {
+    "op": "str | Sequence[str]",
+    "dtype": "str | Sequence[str]",
+    "reduce_op": "str | Sequence[str]",
+    "sizes": "str | int | Sequence[int]",
+    "precision": "float | str",
+    "output": "str | Path | None",
+}
+"""The types that an option takes in Python, where they are more than those of its value."""
+
+
+def _document(function: Any, *users: str, **others: Any) -> None:
+    """Give the function a signature of the options that these users take, and list them in its
+    docstring; `others` are keywords that the docstring explains already."""
+    options = [
+        option
         for option in RUN_OPTIONS.values()
         if not option.sets and option.refused_by.keys().isdisjoint(users)
     ]
-    parameters += [inspect.Parameter(name, kind, default=other) for name, other in others.items()]
-    return inspect.Signature(parameters, return_annotation=Run)
+    lines = ["Parameters", "----------"]
+    parameters = []
+    for option in options:
+        default = False if option.name == "plots" else option.default
+        default = DEFAULT_SIZES if option.name == "sizes" else default
+        default = default[0] if isinstance(default, tuple) else default
+        kind = _TYPES.get(option.name) or inspect.formatannotation(option.type)
+        parameters.append(
+            inspect.Parameter(
+                option.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
+            )
+        )
+        meaning = f": {option.default_text}" if default is None and option.default_text else ""
+        lines.append(f"{option.name} : {kind}, default {default!r}{meaning}")
+        lines += textwrap.wrap(option.help, 84, initial_indent="    ", subsequent_indent="    ")
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=other)
+        for name, other in others.items()
+    ]
+    function.__signature__ = _ShortSignature(parameters, return_annotation=Run)
+    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
 
 
-run.__signature__ = _make_signature("api")  # type: ignore[attr-defined]
-measure.__signature__ = _make_signature(  # type: ignore[attr-defined]
-    "api", "measure", group=None
-)
+_document(run, "api")
+_document(measure, "api", "measure", group=None)
 
 
 def plan_options(options: RunOptions) -> PlannedRun:

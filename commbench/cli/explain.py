@@ -26,7 +26,11 @@ def explain(
         None, "--nodes", metavar="K", help="OP: number of nodes.  [default: 1]"
     ),
     op: str | None = Option(
-        None, "--op", metavar="OP", help="RUN: only the rows of this operation."
+        None,
+        "--op",
+        metavar="OP",
+        help="RUN: only the rows of this operation. Of another tool's "
+        "file: the operation that it measured.",
     ),
     peak: str | None = Option(
         None,

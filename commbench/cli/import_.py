@@ -25,8 +25,8 @@ def import_(
 ) -> None:
     """Make a run folder of another tool's results.
 
-    Nothing is guessed: give what the file does not contain. show, plot, explain, compare and check
-    also read such files directly.
+    Operation, ranks and element type are never guessed: where the file does not say one, give it as
+    an option. show, plot, explain, compare and check also read such files directly.
 
     \b
     commbench import nccl-tests.log --op all_reduce

@@ -11,7 +11,7 @@ from commbench.cli.options import Dtype, Op, Ranks
 
 def plot(
     runs: list[str] = Argument(
-        metavar="RUN...", help="Run folders, labels, or other tools' files."
+        metavar="RUN...", help="Run folders, run.jsonl, labels, or other tools' files."
     ),
     output: Path | None = Option(
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +43,7 @@ def report(
         None,
         "--format",
         metavar="FORMAT",
-        help="html or markdown.  [default: markdown for FILE.md, else html]",
+        help="html or markdown.  [default: markdown for FILE.md and for a terminal, else html]",
         rich_help_panel=OUTPUT,
     ),
     against: Against = None,
@@ -90,6 +91,8 @@ def report(
     is_check = bool(against or rules or max_slowdown or min_busbw or max_time)
     if is_check and len(runs) > 1:
         raise UsageError("a check is of one run", "name one RUN, and the other with --against")
+    if output is None and format_ is None and sys.stdout.isatty():
+        format_ = "markdown"
     write = partial(api.report, output=output, format=format_)
     find = partial(load_rows, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     if is_check:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from commbench.errors import UsageError
+from commbench.importers.names import NCCL_TESTS
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import find_operation
 
@@ -29,7 +30,7 @@ class ImportHints(NamedTuple):
             raise UsageError(f"--ranks {self.ranks} is below 1", hint)
         return ImportHints(
             self.ranks,
-            find_operation(self.operation).name if self.operation is not None else None,
+            None if self.operation is None else _find_operation(self.operation),
             find_dtype(self.dtype).name if self.dtype is not None else None,
         )
 
@@ -61,6 +62,11 @@ class ImportHints(NamedTuple):
 
 
 NO_HINTS = ImportHints()
+
+
+def _find_operation(name: str) -> str:
+    """commbench's name of an operation that is given by that name or by that of nccl-tests."""
+    return find_operation(NCCL_TESTS.get(name.removesuffix("_perf"), name)).name
 
 
 def _choose(path: str, what: str, value: T | None, option: str) -> T:

@@ -186,6 +186,11 @@ def _read_ends(folder: Path) -> StoredRun:
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
     if not text:
         return RecordsError("the name of the run is empty", RUN_HINT)
+    if find_sweep(text):
+        return RecordsError(
+            f"{text} is a sweep, not a run",
+            "use `commbench show` or `commbench report` on it alone",
+        )
     if is_folder(path):
         return RecordsError(f"{text} is a folder without a run", f"a run folder has a {JOURNAL}")
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
