@@ -41,3 +41,4 @@ def plot(
     found = [api.load(run, ranks=ranks, op=op, dtype=dtype, notify=print_status) for run in runs]
     for file in api.plot(*found, output=output, peak=peak):
         print_result(file)
+    print_status(f"plotted: {', '.join(run.name for run in found)}")

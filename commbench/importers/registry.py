@@ -50,7 +50,8 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     if not found:
         raise RecordsError(
             f"{source.path} is not the output of a tool that commbench knows",
-            "it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM",
+            "it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM; a results.csv "
+            "without its first line is damaged",
         )
     if len(found) > 1:
         raise RecordsError(

@@ -20,6 +20,7 @@ from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import (
     format_bytes,
+    format_count,
     format_decimals,
     format_GBps,
     format_known_time,
@@ -142,7 +143,8 @@ def warnings_text(
             names = f" Rows: {list_some(warning.rows, 8)}." if warning.rows else ""
             lines.append(fill(f"{warning.explanation}{names}", "    ", "    "))
     if most is not None and len(found) > most:
-        more = f"{len(found) - most} more: `commbench show {name} --warnings`"
+        more = format_count(len(found) - most, "more warning")
+        more += f": `commbench show {name} --warnings`"
         lines.append(fill(more, "  ", "    "))
     if not lines and most is None and any(row.time for row in rows):
         return "No problems found."

@@ -121,11 +121,17 @@ def _winner(
     candidates = [setting for setting in every if setting not in slower] or every
     listed = list_some([names[setting] for setting in candidates], MOST_NAMED)
     sizes = format_sizes(low, high)
-    at, over = (f" at {sizes}", f" at every size of {sizes}") if sizes else ("", "")
-    if all(point.not_slower == tuple(candidates) for point in points) and len(candidates) == 1:
-        return f"{listed} is the fastest{at}"
+    at = f" at {sizes}" if sizes else ""
+    won = sum(point.not_slower == tuple(candidates) for point in points)
+    if len(candidates) == 1:
+        if won == len(points):
+            return f"{listed} is the fastest{at}"
+        if won:
+            return (
+                f"{listed} is the fastest at {won} of {len(points)} sizes of {sizes}, and tied or "
+                "undecided at the others"
+            )
+        return f"no single size{at} decides which setting is the fastest; it may be {listed}"
     if all(set(candidates) == {*point.tied} == {*point.not_slower} for point in points):
         return f"these are equally fast{at}, within {tolerance * 100:g} %: {listed}"
-    if len(candidates) == 1:
-        return f"only {listed} may be the fastest{over}"
     return f"it is undecided which setting is the fastest{at}; it may be one of {listed}"

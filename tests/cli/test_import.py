@@ -98,5 +98,6 @@ def test_a_file_that_is_none_of_a_known_tool_is_refused(
     assert ended.code == 6
     assert ended.err == (
         "error: notes.txt is not the output of a tool that commbench knows\n"
-        "hint: it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM\n"
+        "hint: it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM; a "
+        "results.csv without its first line is damaged\n"
     )

@@ -111,7 +111,7 @@ def names(text: str) -> list[str]:
 def test_at_most_three_warnings_are_shown_and_the_others_counted() -> None:
     text = warnings_text([disturbed_row((0,), (1,))], name="mine")
     assert names(text) == ["throttled", "stolen", "always_last", "1"]
-    assert text.endswith("\n  1 more: `commbench show mine --warnings`")
+    assert text.endswith("\n  1 more warning: `commbench show mine --warnings`")
     assert max(map(len, text.splitlines())) <= 80
 
 
