@@ -27,7 +27,7 @@ REFUSED = {
     "job kubernetes --nodes 2 --nproc-per-node 2": (
         "error: --image is missing\n"
         "hint: write for example: commbench job kubernetes --nodes 2 --nproc-per-node 8 "
-        "--image registry.example/commbench:1 --claim results -- --backend nccl --sizes 1K-1G; "
+        "--image registry.example/commbench:1 --claim results -- --backend nccl; "
         "`commbench job kubernetes --help` lists the options\n"
     ),
     f"{SLURM} -- --op all_redcue": (

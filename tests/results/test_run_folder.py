@@ -25,6 +25,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         synthetic_run(folder / f"20261121-{stamp}-{label}", label, started=started)
     synthetic_run(folder / "mine", "trial")
     (folder / "notes").mkdir()
+    (folder / "20261121-070000-sweep-algo").mkdir()
+    (folder / "20261121-070000-sweep-algo" / "sweep.json").write_text("{}")
     return folder
 
 
@@ -76,6 +78,8 @@ def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # n
          "give a run folder, its run.jsonl or results.csv, or a label under results/"),
         ("results/notes", "results/notes is a folder without a run",
          "a run folder has a run.jsonl"),
+        ("algo", "algo is a sweep, not a run",
+         "use `commbench show` or `commbench report` on it alone"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused_with_what_may_be_meant(
