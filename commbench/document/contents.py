@@ -307,7 +307,7 @@ def check_contents(gate: GateResult) -> Contents:
     pictures = run_figures([gate.run.run]) if gate.run.run else []
     if gate.comparison:
         limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
-        pictures = list(comparison_figures([gate.comparison], 1 + max(limits, default=0)).values())
+        pictures = list(comparison_figures([gate.comparison], max(limits, default=1.0)).values())
     if pictures:
         sections.append(Section("Pictures", make_drawings(pictures)))
     if hints := gate_text.advice(gate):
