@@ -449,7 +449,8 @@ def test_a_run_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> No
         synthetic_run(results / f"20261121-{stamp}-{label}", label, started=started)
     for command in (["show"], ["explain"], ["plot", "--output", "plots"]):
         ended = commbench(*command, "tre")
-        assert (ended.code, ended.err) == (0, "")
+        assert ended.code == 0, ended.err
+        assert ended.err == ("plotted: tree\n" if command[0] == "plot" else "")
         by_path = commbench(*command, "results/20261121-080000-tree")
         assert command[0] == "plot" or ended.out == by_path.out
         newest = commbench(*command, "ring")
