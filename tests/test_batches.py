@@ -125,7 +125,7 @@ def test_the_table_puts_both_ways_side_by_side(both: Ended) -> None:
     assert named == [f"{title} 1 KiB", f"{title} 16 KiB", "barrier"]
     alone, queued = both.rows()[4:6]
     ratio = float(alone["time_us"]) / float(queued["time_us"])
-    assert float(compared[2][-1]) == pytest.approx(ratio, abs=0.006)
+    assert float(compared[2][-1]) == pytest.approx(ratio, rel=0.11)  # one digit at least
     assert max(map(len, lines)) <= 100
 
 
