@@ -43,8 +43,7 @@ class PanelKind(NamedTuple):
     quantity: str
     label: str
     is_log: bool
-    height: float
-    """In inches."""
+    height_inches: float
 
 
 LINEAR_BUSBW = PanelKind(BUSBW, "Bus bandwidth, GB/s", False, 2.8)
@@ -134,7 +133,7 @@ def _picture(
     with plot_style.styled():
         rows = ceil(len(panels) / columns)
         grid = Grid(
-            rows, columns, [panels[row * columns].kind.height for row in range(rows)]
+            rows, columns, [panels[row * columns].kind.height_inches for row in range(rows)]
         )  # fmt: skip
         head = Head(title, notes, list(_legends(curves, columns > 1)))
         figure, axes = plot_style.make_figure(head, grid)
@@ -203,7 +202,7 @@ def _panels(curves: Curves, kinds: Sequence[PanelKind]) -> tuple[list[Panel], in
     for kind in kinds:
         if kind == LOG_BUSBW:
             continue
-        small = kind._replace(height=1.6)
+        small = kind._replace(height_inches=1.6)
         for operation in curves.operations:
             same = [curve for curve in drawn if curve.operation == operation]
             panels.append(Panel(small, same, operation))

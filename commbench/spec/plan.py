@@ -94,8 +94,8 @@ class Plan:
     """How often the whole run is repeated in fresh processes."""
     check: bool = True
     timeout_s: float = 120.0
-    """Seconds that one operation may take, besides the time for its bytes (worker.watchdog), before
-    the run is given up."""
+    """Seconds that one operation may take, besides three times as long as in its check, before the
+    run is given up (worker.watchdog.hang_analysis)."""
     seed: int = 0
     """Seed of the order of cases and of the test data."""
     rounding: str = EXACT
