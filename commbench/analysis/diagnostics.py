@@ -227,7 +227,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "skew", skew, 0.10,
         "ranks start {percent} of a call apart",
-        _always("see column slowest_rank"),
+        _always("see slowest_rank"),
         "Ranks started up to that part of the call time apart, so that part is waiting, not moving"
         " data. In results.csv, the column operation_us leaves the waiting out, and slowest_rank"
         " names the rank.",
@@ -236,7 +236,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "always_last", always_last, 0.90,
         "a rank is last in {percent} of calls",
-        _always("slowest_rank names it"),
+        _always("see slowest_rank"),
         "The same rank starts the call last nearly every time, and the others wait for it. The"
         " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
         " clock of its processor, or a slower link.",
