@@ -52,11 +52,23 @@ class Case(NamedTuple):
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
+    p2p_call: str = ""
+    """The kind of call for point to point (spec.pairs.P2P_CALLS); empty for other operations."""
+    pairs: str = ""
+    """Which ranks are pairs (spec.pairs); empty for an operation without pairs."""
+    window: int | None = None
+    """Messages of a window; None for an operation without one."""
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block; of the whole tensor where the operation has no blocks."""
         return self.count * DTYPES[self.dtype].size_bytes if self.dtype else 0
+
+    @property
+    def parts(self) -> int:
+        """How many equal parts a call has, each of which takes t: 2 where t is half a round trip,
+        the window where it is one message, else 1."""
+        return OPERATIONS[self.operation].parts(self.window or 1)
 
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from commbench.spec.case import Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS
+from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 
@@ -41,6 +42,12 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    peer: Peer | None = None
+    """The other rank of this rank's pair; None for a rank without one."""
+    p2p_call: str = ""
+    """The kind of call for point to point."""
+    window: int = 1
+    """Messages that are sent before the sender waits."""
 
     @property
     def global_root(self) -> int:
@@ -88,6 +95,9 @@ class Arena:
             group=comm.group,
             global_ranks=comm.global_ranks,
             device_ids=None if index is None else [index],
+            peer=find_peer(case.pairs, comm.rank, comm.ranks),
+            p2p_call=case.p2p_call,
+            window=case.window or 1,
         )
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
@@ -106,7 +116,11 @@ class Arena:
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
+    operation = OPERATIONS[case.operation]
+    if operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
+    return partial(operation.call, dist, buffers)
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
