@@ -160,8 +160,8 @@ def test_a_barrier_is_told_the_device_of_its_rank(tmp_path: Path) -> None:
     try:
         make_call(barrier, found)()
         # torch looks at what it is given, so it was given.
-        with pytest.raises(TypeError, match="device_ids"):
-            make_call(barrier, replace(found, device_ids="1"))()  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="BarrierOptions"):
+            make_call(barrier, replace(found, device_ids=["x"]))()  # type: ignore[list-item]
     finally:
         dist.destroy_process_group()
 
