@@ -60,7 +60,7 @@ class Arena:
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
+        needed = max((case.pieces * self._piece_bytes(case) for case in cases), default=0)
         self._memory = torch.empty(
             needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
         )
@@ -75,14 +75,19 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtype = case.dtype or self._dtype
 
-    def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case, with the contents that the last case left."""
+    def pieces(self, case: Case) -> list[Buffers]:
+        """The buffers of a case in each of its pieces of memory, which share no byte."""
+        return [self.buffers(case, piece) for piece in range(case.pieces)]
+
+    def buffers(self, case: Case, piece: int = 0) -> Buffers:
+        """The buffers of a case in one piece of memory, with what the last case left there."""
         comm = self._comm
+        base = piece * self._piece_bytes(case)
         index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
-        send = self._view(send_start, send_bytes, case.dtype)
-        receive = self._view(receive_start, receive_bytes, case.dtype)
+        send = self._view(base + send_start, send_bytes, case.dtype)
+        receive = self._view(base + receive_start, receive_bytes, case.dtype)
         return Buffers(
             send=send,
             receive=receive,
@@ -99,6 +104,13 @@ class Arena:
             p2p_call=case.p2p_call,
             window=case.window or 1,
         )
+
+    def _piece_bytes(self, case: Case) -> int:
+        """Bytes from one piece of a case to the next: each of its buffers begins on a page."""
+        send, receive = (
+            -(-size // ALIGNMENT) * ALIGNMENT for size in case.buffer_bytes(self._comm.rank)
+        )
+        return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
         if case.placement != IN_PLACE:
