@@ -59,6 +59,7 @@ def _plan(file: ImportedFile) -> Plan:
         warmup=file.warmup,
         timing=file.timing,
         launch_mode=modes[0] if len(modes) == 1 else BOTH,
+        buffers=file.buffers,
         check=any(row.wrong is not None for row in file.rows),
     )
 

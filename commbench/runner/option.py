@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
 from commbench.spec.dtypes import DTYPES, find_dtype
-from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
+from commbench.spec.pairs import parse_pairs
+from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
-from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
+from commbench.units import (
+    format_sizes,
+    parse_percentage,
+    parse_size,
+    parse_sizes,
+    size_range,
+)
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
@@ -26,11 +35,14 @@ _REFUSALS = {
     "measure": "{} cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""
-_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
-    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS)),
-    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
-    "--reduce-op": (lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS)),
-}
+_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...], Mapping[str, Sequence[str]]]] = {
+    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS), OPERATION_SETS),
+    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES), {"all": tuple(DTYPES)}),
+    "--reduce-op": (
+        lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS), {"all": tuple(REDUCE_OPS)}
+    ),
+}  # fmt: skip
+"""By the option: what finds a name, all names, and what stands for several of them."""
 
 
 class RunOption(NamedTuple):
@@ -79,8 +91,9 @@ class RunOption(NamedTuple):
         """Whether its flag takes no value and means the opposite of its default."""
         return self.type is bool and "/" not in self.flags[0]
 
-    def help_text(self, value_text: Callable[[Any], str]) -> str:
-        """What the help says of it, with its default; `value_text` writes a value as an option."""
+    @property
+    def help_text(self) -> str:
+        """What the help says of it, with its default."""
         default = self.cli_default if self.cli_default is not None else self.default
         if self.is_switch:
             text = "off"
@@ -97,15 +110,51 @@ class RunOption(NamedTuple):
                 raise UsageError(_REFUSALS[user].format(self.flag), self.refused_by[user])
 
 
+def write_argument(option: RunOption, value: Any) -> str:
+    """An option with its value as one word of a command line."""
+    if option.is_switch:  # it is given only where its value is not the default
+        return option.flag
+    if isinstance(value, bool):
+        return option.flag if value else f"--no-{option.flag[2:]}"
+    return f"{option.flag}={value_text(value)}"
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written on a command line; it parses back to the same value."""
+    if isinstance(value, tuple):
+        numbers = bool(value) and isinstance(value[0], int)
+        return format_sizes(value) if numbers else ",".join(map(str, value))
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+def declare_option(
+    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
+) -> Any:
+    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
+    if default is ...:
+        default = Plan.__dataclass_fields__[declared["plan"]].default
+    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
+    return field(default=default, metadata={"option": option})
+
+
 def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
     """Known names from texts that may repeat, hold commas, or be `all`; in order, once each."""
-    find, known = _FINDERS[flag]
+    find, known, sets = _FINDERS[flag]
     found: dict[str, None] = {}
     for text in (given if isinstance(given, str) else ",".join(given)).split(","):
         if not text.strip():
-            raise UsageError(f"{flag} has an empty item", f"known: {', '.join(known)}, all")
-        found.update(dict.fromkeys(known if text.strip() == "all" else [find(text.strip())]))
+            raise UsageError(f"{flag} has an empty item", f"known: {', '.join((*known, *sets))}")
+        found.update(dict.fromkeys(sets.get(text.strip()) or [find(text.strip())]))
     return tuple(found)
+
+
+def parse_pair_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Which ranks are pairs, from texts that may hold commas; in order, once each."""
+    texts = (given if isinstance(given, str) else ",".join(given)).split(",")
+    return tuple(dict.fromkeys(map(parse_pairs, texts)))
 
 
 def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
@@ -172,7 +221,17 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
     operations, with_op = [OPERATIONS[name] for name in op], f"with --op {','.join(op)}"
     rooted = ", ".join(operation.name for operation in OPERATIONS.values() if operation.rooted)
     reducing = ", ".join(operation.name for operation in OPERATIONS.values() if operation.reduces)
+    paired = ", ".join(operation.name for operation in OPERATIONS.values() if operation.is_paired)
+    made = ", ".join(operation.name for operation in OPERATIONS.values() if operation.p2p_calls)
+    windows = ", ".join(operation.name for operation in OPERATIONS.values() if operation.has_window)
     rules = {
+        "p2p_call": (
+            not any(o.p2p_calls for o in operations),
+            with_op,
+            f"{made} have kinds of call",
+        ),
+        "pairs": (not any(o.is_paired for o in operations), with_op, f"{paired} have pairs"),
+        "window": (not any(o.has_window for o in operations), with_op, f"{windows} has a window"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),
         "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),

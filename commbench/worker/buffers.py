@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from commbench.spec.case import Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS
+from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 
@@ -41,6 +42,12 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    peer: Peer | None = None
+    """The other rank of this rank's pair; None for a rank without one."""
+    p2p_call: str = ""
+    """The kind of call for point to point."""
+    window: int = 1
+    """Messages that are sent before the sender waits."""
 
     @property
     def global_root(self) -> int:
@@ -53,7 +60,7 @@ class Arena:
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
+        needed = max((case.pieces * self._piece_bytes(case) for case in cases), default=0)
         self._memory = torch.empty(
             needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
         )
@@ -68,14 +75,19 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtype = case.dtype or self._dtype
 
-    def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case, with the contents that the last case left."""
+    def pieces(self, case: Case) -> list[Buffers]:
+        """The buffers of a case in each of its pieces of memory, which share no byte."""
+        return [self.buffers(case, piece) for piece in range(case.pieces)]
+
+    def buffers(self, case: Case, piece: int = 0) -> Buffers:
+        """The buffers of a case in one piece of memory, with what the last case left there."""
         comm = self._comm
+        base = piece * self._piece_bytes(case)
         index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
-        send = self._view(send_start, send_bytes, case.dtype)
-        receive = self._view(receive_start, receive_bytes, case.dtype)
+        send = self._view(base + send_start, send_bytes, case.dtype)
+        receive = self._view(base + receive_start, receive_bytes, case.dtype)
         return Buffers(
             send=send,
             receive=receive,
@@ -88,7 +100,17 @@ class Arena:
             group=comm.group,
             global_ranks=comm.global_ranks,
             device_ids=None if index is None else [index],
+            peer=find_peer(case.pairs, comm.rank, comm.ranks),
+            p2p_call=case.p2p_call,
+            window=case.window or 1,
         )
+
+    def _piece_bytes(self, case: Case) -> int:
+        """Bytes from one piece of a case to the next: each of its buffers begins on a page."""
+        send, receive = (
+            -(-size // ALIGNMENT) * ALIGNMENT for size in case.buffer_bytes(self._comm.rank)
+        )
+        return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
         if case.placement != IN_PLACE:
@@ -106,7 +128,11 @@ class Arena:
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
+    operation = OPERATIONS[case.operation]
+    if operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
+    return partial(operation.call, dist, buffers)
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:

@@ -99,6 +99,7 @@ DIFFERENCES: dict[str, Any] = {
     "budget_s": 1.0,
     "timing": "pipelined",
     "launch_mode": "both",
+    "buffers": "rotating",
     "order": "ascending",
     "launches": 2,
     "check": False,
@@ -106,6 +107,9 @@ DIFFERENCES: dict[str, Any] = {
     "seed": 1,
     "rounding": "nccl-tests",
     "peak": "25GB/s",
+    "p2p_call": "isend",
+    "pairs": ("neighbours",),
+    "window": 8,
 }
 
 
