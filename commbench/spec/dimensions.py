@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.spec.call_forms import ALL_FORMS, CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -61,6 +62,15 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
 
 
+def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    return plan.tensors if operation.has_data else (ONE_TENSOR,)
+
+
+def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    found = (choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation))
+    return tuple(dict.fromkeys(form for forms in found for form in forms))
+
+
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
@@ -95,6 +105,15 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "launch_mode", "launch_mode", "--launch",
         values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
+    ),
+    Dimension(
+        "tensors", "tensors", "--tensors", values=_tensors,
+        title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
+        is_qualifier=True,
+    ),
+    Dimension(
+        "form", "forms", "--form", values=_forms, choices=(*CALL_FORMS, ALL_FORMS),
+        title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

@@ -90,6 +90,9 @@ class Operation(NamedTuple):
     reduces: bool = False
     rooted: bool = False
     min_ranks: int = 1
+    is_coalesced: bool = False
+    """torch's coalescing manager hands several of them to the backend as one call. Other operations
+    are coalesced only by a backend that groups calls itself, such as NCCL."""
     nccl_function: str = ""
     """NCCL's function; empty where torch builds it from NCCL's sends and receives."""
     nccl_algorithms: tuple[str, ...] = ()
@@ -163,6 +166,7 @@ OPERATIONS: dict[str, Operation] = {
                 b.receive, op=b.reduce_op, group=b.group, async_op=async_op),
             expected=lambda _: BlockOrigin(block=0),
             busbw_formula="2(n-1)/n", placements=(IN_PLACE,), reduces=True,
+            is_coalesced=True,
             nccl_function="AllReduce", nccl_tests="all_reduce_perf",
             nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
         ),
@@ -171,6 +175,7 @@ OPERATIONS: dict[str, Operation] = {
             torch_call="all_gather_into_tensor", send=Extent.BLOCK, receive=Extent.WHOLE,
             call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
+            is_coalesced=True,
             nccl_function="AllGather", nccl_tests="all_gather_perf",
             nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
         ),
@@ -179,6 +184,7 @@ OPERATIONS: dict[str, Operation] = {
             torch_call="reduce_scatter_tensor", send=Extent.WHOLE, receive=Extent.BLOCK,
             call=_reduce_scatter, expected=lambda at: BlockOrigin(block=at.rank),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True,
+            is_coalesced=True,
             nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
             nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
         ),

@@ -13,6 +13,15 @@ from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
 from commbench.spec.backends import BACKENDS
+from commbench.spec.call_forms import (
+    ALL_FORMS,
+    CALL_FORMS,
+    MOST_TENSORS,
+    ONE_TENSOR,
+    choose_forms,
+    parse_tensors,
+    why_form_unsupported,
+)
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
@@ -85,6 +94,10 @@ class Plan:
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     launch_mode: str = EAGER
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
+    tensors: tuple[str, ...] = (ONE_TENSOR,)
+    """Into how many tensors S is cut, or how: `16`, `ddp:25M` (spec.call_forms)."""
+    forms: tuple[str, ...] = ()
+    """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -109,6 +122,7 @@ class Plan:
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        self._require_forms()
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_few_cases()
@@ -117,6 +131,21 @@ class Plan:
             from commbench.spec.links import parse_peak
 
             parse_peak(self.peak)
+
+    def _require_forms(self) -> None:
+        """Every split is known, and every form takes one of them."""
+        for text in self.tensors:
+            if text != parse_tensors(text):
+                raise value_error("tensors", f"{text!r} is not how it is written", "write 16")
+        for name in self.forms:
+            if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
+                one = CALL_FORMS[name].one
+                raise UsageError(
+                    f"--form {name} takes {'one tensor' if one else 'several tensors'}",
+                    "leave out --tensors, or add 1: --tensors 1,16"
+                    if one
+                    else "write for example --tensors 16",
+                )
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
@@ -177,7 +206,10 @@ class Plan:
             for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
-                case = _round_size(case, self.rounding)
+                forms = choose_forms(self.forms, operation, case.tensors)
+                if case.form not in forms:
+                    continue
+                case = _round_size(case, self.rounding, forms)
                 if reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
@@ -208,23 +240,51 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _round_size(case: Case, rounding: str) -> Case:
-    """The case with its requested size rounded down to whole elements, or, where the operation has
-    blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16 bytes. It is skipped
-    where nothing is left."""
+def _round_size(case: Case, rounding: str, forms: tuple[str, ...]) -> Case:
+    """The case with its requested size rounded down to whole elements per block of each tensor, or,
+    where the operation has blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16
+    bytes. It is skipped where nothing is left.
+
+    All `forms` that are measured side by side move the same bytes: if a step of one has blocks, the
+    tensor is rounded to as many parts as there are ranks.
+    """
     operation = OPERATIONS[case.operation]
     if not operation.has_data:
         return case
     element = DTYPES[case.dtype].size_bytes
-    blocks = case.ranks if operation.blocks else 1
     in_chunks = operation.blocks and rounding == NCCL_TESTS
     chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
-    count = case.size_bytes // element // blocks // chunk * chunk
+    named = (CALL_FORMS[name] for name in forms)
+    is_divided = any(f.is_divided and f.operation == operation.name for f in named)
+    step = case.ranks if is_divided and case.blocks == 1 else 1
+    if case.tensors.isdigit():
+        step *= int(case.tensors)
+    count = case.size_bytes // case.granule_bytes // (chunk * step) * (chunk * step)
     if count:
-        return case._replace(size_bytes=count * blocks * element, count=count)
+        case = case._replace(size_bytes=count * case.granule_bytes, count=count)
+        return _require_several(case)
     least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
-    reason = f"less than {least}{' per rank' if blocks > 1 else ''}"
+    per = [
+        word
+        for word, is_so in (
+            ("rank", case.blocks > 1 or is_divided),
+            ("tensor", case.tensors != ONE_TENSOR),
+        )
+        if is_so
+    ]
+    reason = f"less than {least}{' per ' if per else ''}{' and '.join(per)}"
     return case._replace(status=SKIPPED, reason=reason)
+
+
+def _require_several(case: Case) -> Case:
+    """The case; it is skipped where a split makes one tensor of it, or too many."""
+    if case.tensors == ONE_TENSOR or case.call_form.is_reference:
+        return case
+    number = case.num_tensors
+    if 1 < number <= MOST_TENSORS:
+        return case
+    many = "one tensor" if number == 1 else f"{number} tensors, more than {MOST_TENSORS}"
+    return case._replace(status=SKIPPED, reason=f"{case.tensors} makes {many}")
 
 
 def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
@@ -233,6 +293,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
     if case.ranks < operation.min_ranks:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
+    if why := why_form_unsupported(case.form, operation, backend_name, device):
+        return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
