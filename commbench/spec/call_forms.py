@@ -68,18 +68,18 @@ def _direct(call: Callable[..., Any], dist: Any, b: Any) -> None:
 
 
 def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    for part in b.parts:
+    for part in b.tensors:
         call(dist, part)
 
 
 def _async(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    for work in [call(dist, part, async_op=True) for part in b.parts]:
+    for work in [call(dist, part, async_op=True) for part in b.tensors]:
         work.wait()
 
 
 def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
     with _coalescing(dist, b):
-        for part in b.parts:
+        for part in b.tensors:
             call(dist, part)
 
 
@@ -130,6 +130,14 @@ def _composition(operation: str, *steps: str) -> CallForm:
     )  # fmt: skip
 
 
+def _transfers(operation: Operation) -> CallForm:
+    """The form of an operation whose blocks are sent and received one by one."""
+    return CallForm(
+        "isend+irecv", f"{operation.name} as sends and receives", "batch_isend_irecv",
+        _sends_and_receives, operation=operation.name,
+    )  # fmt: skip
+
+
 CALL_FORMS: dict[str, CallForm] = {
     form.name: form
     for form in (
@@ -157,15 +165,8 @@ CALL_FORMS: dict[str, CallForm] = {
             "flat_copy", "the tensors copied into a flat one, one call, and copied back",
             "copies, call, copies", _flat_copy, one=False, several=True, has_flat=True,
         ),
-        _composition("all_reduce", "reduce_scatter", "all_gather"),
-        _composition("all_reduce", "reduce", "broadcast"),
-        _composition("all_gather", "gather", "broadcast"),
-        _composition("broadcast", "scatter", "all_gather"),
-        _composition("reduce", "reduce_scatter", "gather"),
-        CallForm(
-            "isend+irecv", "all_to_all as sends and receives", "batch_isend_irecv",
-            _sends_and_receives, operation="all_to_all",
-        ),
+        *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
+        *(_transfers(o) for o in OPERATIONS.values() if o.is_transfers),
     )
 }  # fmt: skip
 

@@ -91,7 +91,7 @@ class Case(NamedTuple):
         return count_tensors(self.tensors, self.count, self.granule_bytes)
 
     @property
-    def parts(self) -> tuple[Case, ...]:
+    def tensor_cases(self) -> tuple[Case, ...]:
         """A case for each tensor, with its bytes."""
         counts = split_count(self.tensors, self.count, self.granule_bytes)
         return tuple(self._of_one_tensor(count) for count in counts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.spec.call_forms import ALL_FORMS, CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -112,7 +112,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
         is_qualifier=True,
     ),
     Dimension(
-        "form", "forms", "--form", values=_forms, choices=(*CALL_FORMS, ALL_FORMS),
+        "form", "forms", "--form", values=_forms,
         title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
     ),
     Dimension(

@@ -99,6 +99,10 @@ class Operation(NamedTuple):
     """NCCL's algorithms for it: the values of NCCL_ALGO, in lower case."""
     nccl_tests: str = ""
     """The program of nccl-tests that measures it; empty where there is none."""
+    compositions: tuple[tuple[str, ...], ...] = ()
+    """Operations that have its result together, one after another, in the same memory."""
+    is_transfers: bool = False
+    """Whether sends of its blocks to every rank, and receives, have its result."""
     log_depth: bool = True
     """At least ceil(log2 n) messages must follow one another, because data spreads from one rank to
     all, or back, and each message at most doubles the ranks that have it. False: one message is
@@ -166,6 +170,7 @@ OPERATIONS: dict[str, Operation] = {
                 b.receive, op=b.reduce_op, group=b.group, async_op=async_op),
             expected=lambda _: BlockOrigin(block=0),
             busbw_formula="2(n-1)/n", placements=(IN_PLACE,), reduces=True,
+            compositions=(("reduce_scatter", "all_gather"), ("reduce", "broadcast")),
             is_coalesced=True,
             nccl_function="AllReduce", nccl_tests="all_reduce_perf",
             nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
@@ -175,6 +180,7 @@ OPERATIONS: dict[str, Operation] = {
             torch_call="all_gather_into_tensor", send=Extent.BLOCK, receive=Extent.WHOLE,
             call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
+            compositions=(("gather", "broadcast"),),
             is_coalesced=True,
             nccl_function="AllGather", nccl_tests="all_gather_perf",
             nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
@@ -195,6 +201,7 @@ OPERATIONS: dict[str, Operation] = {
                 b.receive, src=b.global_root, group=b.group, async_op=async_op),
             expected=lambda at: BlockOrigin(rank=at.root, block=0),
             busbw_formula="1", placements=(IN_PLACE,), rooted=True,
+            compositions=(("scatter", "all_gather"),),
             nccl_function="Broadcast", nccl_tests="broadcast_perf", nccl_algorithms=("ring",),
         ),
         Operation(
@@ -204,6 +211,7 @@ OPERATIONS: dict[str, Operation] = {
                 b.receive, b.send, group=b.group, async_op=async_op),
             expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
             busbw_formula="(n-1)/n", blocks=True,
+            is_transfers=True,
             nccl_tests="alltoall_perf",
         ),
         Operation(
@@ -214,6 +222,7 @@ OPERATIONS: dict[str, Operation] = {
                 async_op=async_op),
             expected=lambda at: BlockOrigin(block=0) if at.rank == at.root else None,
             busbw_formula="1", placements=(IN_PLACE,), reduces=True, rooted=True,
+            compositions=(("reduce_scatter", "gather"),),
             nccl_function="Reduce", nccl_tests="reduce_perf", nccl_algorithms=("ring",),
         ),
         Operation(

@@ -16,17 +16,17 @@ from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import (
     ALL_FORMS,
     CALL_FORMS,
-    MOST_TENSORS,
     ONE_TENSOR,
     choose_forms,
     parse_tensors,
     why_form_unsupported,
 )
-from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import NATURAL, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
@@ -35,12 +35,6 @@ CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
 """The first is the default on CPUs; host.cpu_modes says what each means."""
 SHUFFLED = "shuffled"
 ORDERS = (SHUFFLED, "ascending")
-EXACT = "exact"
-NCCL_TESTS = "nccl-tests"
-ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
-NCCL_TESTS_CHUNK = 16
-"""nccl-tests makes each rank's block a multiple of so many bytes. Source: its src/*.cu."""
-
 OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} | {
     "iterations": "--iters",
     "budget_s": "--budget",
@@ -136,7 +130,9 @@ class Plan:
         """Every split is known, and every form takes one of them."""
         for text in self.tensors:
             if text != parse_tensors(text):
-                raise value_error("tensors", f"{text!r} is not how it is written", "write 16")
+                raise value_error("tensors", f"{text!r} is not in its normal form", "write 16")
+        if self.forms:
+            require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
         for name in self.forms:
             if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
                 one = CALL_FORMS[name].one
@@ -209,7 +205,7 @@ class Plan:
                 forms = choose_forms(self.forms, operation, case.tensors)
                 if case.form not in forms:
                     continue
-                case = _round_size(case, self.rounding, forms)
+                case = round_size(case, self.rounding, forms)
                 if reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
@@ -238,53 +234,6 @@ class Plan:
 
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _round_size(case: Case, rounding: str, forms: tuple[str, ...]) -> Case:
-    """The case with its requested size rounded down to whole elements per block of each tensor, or,
-    where the operation has blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16
-    bytes. It is skipped where nothing is left.
-
-    All `forms` that are measured side by side move the same bytes: if a step of one has blocks, the
-    tensor is rounded to as many parts as there are ranks.
-    """
-    operation = OPERATIONS[case.operation]
-    if not operation.has_data:
-        return case
-    element = DTYPES[case.dtype].size_bytes
-    in_chunks = operation.blocks and rounding == NCCL_TESTS
-    chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
-    named = (CALL_FORMS[name] for name in forms)
-    is_divided = any(f.is_divided and f.operation == operation.name for f in named)
-    step = case.ranks if is_divided and case.blocks == 1 else 1
-    if case.tensors.isdigit():
-        step *= int(case.tensors)
-    count = case.size_bytes // case.granule_bytes // (chunk * step) * (chunk * step)
-    if count:
-        case = case._replace(size_bytes=count * case.granule_bytes, count=count)
-        return _require_several(case)
-    least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
-    per = [
-        word
-        for word, is_so in (
-            ("rank", case.blocks > 1 or is_divided),
-            ("tensor", case.tensors != ONE_TENSOR),
-        )
-        if is_so
-    ]
-    reason = f"less than {least}{' per ' if per else ''}{' and '.join(per)}"
-    return case._replace(status=SKIPPED, reason=reason)
-
-
-def _require_several(case: Case) -> Case:
-    """The case; it is skipped where a split makes one tensor of it, or too many."""
-    if case.tensors == ONE_TENSOR or case.call_form.is_reference:
-        return case
-    number = case.num_tensors
-    if 1 < number <= MOST_TENSORS:
-        return case
-    many = "one tensor" if number == 1 else f"{number} tensors, more than {MOST_TENSORS}"
-    return case._replace(status=SKIPPED, reason=f"{case.tensors} makes {many}")
 
 
 def _why_unsupported(case: Case, backend_name: str, device: str) -> str:

@@ -55,7 +55,7 @@ class Buffers:
     """The calls of a form that consists of other operations, with the buffers of each."""
 
     @property
-    def parts(self) -> tuple[Buffers, ...]:
+    def tensors(self) -> tuple[Buffers, ...]:
         """The buffers of each tensor."""
         return self.several or (self,)
 
@@ -121,7 +121,7 @@ class Arena:
         """The buffers of several tensors, one after another, and behind them those of the flat one
         if the form has one."""
         parts, end = [], 0
-        for part in case.parts:
+        for part in case.tensor_cases:
             parts.append(self._buffers(part, end, TENSOR_ALIGNMENT))
             send, receive = part.buffer_bytes(self._comm.rank)
             kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)

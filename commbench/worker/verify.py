@@ -65,7 +65,7 @@ def _make_data(
     rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
     return [
         (part, VerificationData(case, rank, ranks, seed_offset + SHIFT_TENSOR * number, device))
-        for number, part in enumerate(buffers.parts)
+        for number, part in enumerate(buffers.tensors)
     ]
 
 

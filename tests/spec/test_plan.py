@@ -64,6 +64,8 @@ def plans(draw: st.DrawFn) -> Plan:
         timeout_s=draw(st.floats(0.001, 1e6)),
         seed=draw(st.integers(0, 2**31)),
         rounding=draw(st.sampled_from(ROUNDING_CHOICES)),
+        tensors=draw(st.sampled_from([("1",), ("1", "16"), ("1", "3", "ddp:25M")])),
+        forms=draw(st.sampled_from([(), ("async",), ("all",)])),
     )
 
 
@@ -106,6 +108,8 @@ DIFFERENCES: dict[str, Any] = {
     "seed": 1,
     "rounding": "nccl-tests",
     "peak": "25GB/s",
+    "tensors": ("1", "16"),
+    "forms": ("async",),
 }
 
 
