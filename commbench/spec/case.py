@@ -14,7 +14,7 @@ from commbench.spec.call_forms import (
     count_tensors,
     split_count,
 )
-from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
+from commbench.spec.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
 from commbench.spec.timing_modes import EAGER
@@ -22,6 +22,11 @@ from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
 
+ROTATED_BYTES = 512 << 20
+"""The data of calls that rotate are together at least so large: more than the last cache of any CPU
+or GPU of today."""
+MOST_PIECES = 32
+"""How many pieces of memory calls rotate over at most; nccl-tests makes 25 calls of a size."""
 TENSOR_ALIGNMENT = 512
 """Bytes to which each of several tensors is aligned, as torch's allocator of CUDA memory does."""
 PAGE = 4096
@@ -65,6 +70,8 @@ class Case(NamedTuple):
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
+    buffers: str = HOT
+    """`hot` or `rotating`: which memory its calls use (spec.dimensions.BUFFER_MODES)."""
     tensors: str = ONE_TENSOR
     """How many tensors S is cut into, or how: `16`, `ddp:25M` (spec.call_forms)."""
     form: str = DIRECT
@@ -117,6 +124,13 @@ class Case(NamedTuple):
         """Bytes of one block; of the whole tensor where the operation has no blocks."""
         return self.count * DTYPES[self.dtype].size_bytes if self.dtype else 0
 
+    @property
+    def pieces(self) -> int:
+        """How many disjoint pieces of memory its calls use by turns."""
+        if self.buffers == HOT:
+            return 1
+        return max(1, min(MOST_PIECES, -(-ROTATED_BYTES // max(1, self.size_bytes))))
+
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""
         if not without:
@@ -154,14 +168,18 @@ class Case(NamedTuple):
         return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
-        """Bytes of buffers that `rank` needs for this case: where each tensor has memory of its
+        """Bytes of buffers that `rank` needs for this case, in all its pieces."""
+        return self.pieces * self.piece_bytes(rank)
+
+    def piece_bytes(self, rank: int) -> int:
+        """Bytes of buffers that `rank` needs for one piece: where each tensor has memory of its
         own, it begins at a multiple of TENSOR_ALIGNMENT."""
         form = self.call_form
         if not (form.has_tensors and self.dtype and self.tensors != ONE_TENSOR):
             send, receive = self.buffer_bytes(rank)
             return max(send, receive) if self.placement == IN_PLACE else send + receive
         own = sum(_align(bytes_) * n for bytes_, n in self._tensor_bytes(rank).items())
-        flat = self._of_one_tensor(self.count).needed_bytes(rank) if form.has_flat else 0
+        flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0
         return own + (flat and flat + PAGE)
 
     def _tensor_bytes(self, rank: int) -> Counter[int]:

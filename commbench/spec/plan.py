@@ -22,7 +22,7 @@ from commbench.spec.call_forms import (
     why_form_unsupported,
 )
 from commbench.spec.case import READY, UNSUPPORTED, Case
-from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import NATURAL, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -88,6 +88,8 @@ class Plan:
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     launch_mode: str = EAGER
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
+    buffers: str = HOT
+    """`hot`, `rotating`, or `both`."""
     tensors: tuple[str, ...] = (ONE_TENSOR,)
     """Into how many tensors S is cut, or how: `16`, `ddp:25M` (spec.call_forms)."""
     forms: tuple[str, ...] = ()

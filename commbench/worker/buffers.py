@@ -70,7 +70,7 @@ class Arena:
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
+        needed = max((case.pieces * self._piece_bytes(case) for case in cases), default=0)
         self._memory = torch.empty(
             needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
         )
@@ -85,17 +85,21 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtype = case.dtype or self._dtype
 
-    def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case, with the contents that the last case left."""
-        form = case.call_form
-        if form.has_tensors and case.dtype and case.num_tensors > 1:
-            return self._several(case)
-        buffers = self._buffers(case)
+    def pieces(self, case: Case) -> list[Buffers]:
+        """The buffers of a case in each of its pieces of memory, which share no byte."""
+        return [self.buffers(case, piece) for piece in range(case.pieces)]
+
+    def buffers(self, case: Case, piece: int = 0) -> Buffers:
+        """The buffers of a case in one piece of memory, with what the last case left there."""
+        form, begin = case.call_form, piece * self._piece_bytes(case)
+        if _has_several(case):
+            return self._several(case, begin)
+        buffers = self._buffers(case, begin)
         if form.steps:
             buffers = replace(buffers, steps=_steps(form.steps, buffers))
         return buffers
 
-    def _buffers(self, case: Case, begin: int = 0, alignment: int = ALIGNMENT) -> Buffers:
+    def _buffers(self, case: Case, begin: int, alignment: int = ALIGNMENT) -> Buffers:
         """The buffers of one tensor, in the memory from byte `begin`."""
         comm = self._comm
         index = comm.device.torch_device.index
@@ -117,10 +121,10 @@ class Arena:
             device_ids=None if index is None else [index],
         )
 
-    def _several(self, case: Case) -> Buffers:
+    def _several(self, case: Case, begin: int) -> Buffers:
         """The buffers of several tensors, one after another, and behind them those of the flat one
         if the form has one."""
-        parts, end = [], 0
+        parts, end = [], begin
         for part in case.tensor_cases:
             parts.append(self._buffers(part, end, TENSOR_ALIGNMENT))
             send, receive = part.buffer_bytes(self._comm.rank)
@@ -133,6 +137,14 @@ class Arena:
         flat = self._buffers(whole, _align(end, ALIGNMENT))
         copy_in, copy_out = _make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
+
+    def _piece_bytes(self, case: Case) -> int:
+        """Bytes from one piece of a case to the next: each of its buffers begins on a page, or each
+        tensor at a multiple of TENSOR_ALIGNMENT."""
+        if _has_several(case):
+            return _align(case.piece_bytes(self._comm.rank) + ALIGNMENT, ALIGNMENT)
+        send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(self._comm.rank))
+        return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(
         self, case: Case, send_bytes: int, receive_bytes: int, alignment: int
@@ -225,6 +237,11 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     """Copy all tensors: on a GPU with few kernels."""
     if targets:
         torch._foreach_copy_(targets, sources)
+
+
+def _has_several(case: Case) -> bool:
+    """Whether the case has several tensors with memory of their own."""
+    return bool(case.call_form.has_tensors and case.dtype and case.num_tensors > 1)
 
 
 def _align(size_bytes: int, alignment: int) -> int:

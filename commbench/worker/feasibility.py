@@ -16,7 +16,7 @@ from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import make_iteration
+from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 RESERVED = 0.05
@@ -66,7 +66,7 @@ def _try_once(case: Case, comm: Communicator) -> str:
     trial = case.smallest
     try:
         call = make_call(trial, Arena(comm, (trial,)).buffers(trial))
-        make_iteration(comm.device, trial, call, 1)()
+        make_iterations(comm.device, trial, [call], 1)[0]()
         comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__

@@ -52,6 +52,15 @@ def verify(
     return VerifyResult(*_inspect_all(parts), seconds)
 
 
+def combine(results: Sequence[VerifyResult]) -> VerifyResult:
+    """What a rank found in all pieces of a case; the seconds are those of one call."""
+    return VerifyResult(
+        sum(result.wrong for result in results),
+        next((result.first for result in results if result.first), None),
+        sum(result.seconds for result in results) / len(results),
+    )
+
+
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffers with the case's data."""
     if case.dtype:

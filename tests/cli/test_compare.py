@@ -338,8 +338,8 @@ REFUSED = {
     "compare ring small": (
         2,
         "error: ring and small have no row in common\n"
-        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode "
-        "and size\n",
+        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode, "
+        "buffers and size\n",
     ),
 }
 
