@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
-from commbench.spec.operations import OPERATIONS, Operation, Works
+from commbench.spec.operation import Operation, Works
+from commbench.spec.operations import OPERATIONS
 from commbench.units import format_size, parse_size
 
 DIRECT = "direct"
@@ -241,6 +242,8 @@ def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> t
 def why_form_unsupported(form_name: str, operation: Operation, backend: str, device: str) -> str:
     """Why an operation does not have a form, as far as the tables tell; empty where it may."""
     form = CALL_FORMS[form_name]
+    if operation.prepare and not form.is_reference:
+        return f"{operation.name} has the direct form only"
     if form.operation and form.operation != operation.name:
         known = [own.name for own in CALL_FORMS.values() if own.operation == operation.name]
         others = f"; for {operation.name} use {' or '.join(known)}" if known else ""

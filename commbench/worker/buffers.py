@@ -17,6 +17,7 @@ import torch.distributed as dist
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR
 from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS, BlockPosition, Extent
+from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 
@@ -42,6 +43,12 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    peer: Peer | None = None
+    """The other rank of this rank's pair; None for a rank without one."""
+    p2p_call: str = ""
+    """The kind of call for point to point."""
+    window: int = 1
+    """Messages that are sent before the sender waits."""
     several: tuple[Buffers, ...] = ()
     """Those of each tensor, where S is cut into several with memory of their own; the other fields
     are then those of the last one."""
@@ -119,6 +126,9 @@ class Arena:
             group=comm.group,
             global_ranks=comm.global_ranks,
             device_ids=None if index is None else [index],
+            peer=find_peer(case.pairs, comm.rank, comm.ranks),
+            p2p_call=case.p2p_call,
+            window=case.window or 1,
         )
 
     def _several(self, case: Case, begin: int) -> Buffers:
@@ -164,10 +174,13 @@ class Arena:
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once, in the case's form."""
-    call, form = OPERATIONS[case.operation].call, case.call_form
+    operation, form = OPERATIONS[case.operation], case.call_form
+    if operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
     if form.is_reference:
-        return partial(call, dist, buffers)
-    return partial(form.run, call, dist, buffers)
+        return partial(operation.call, dist, buffers)
+    return partial(form.run, operation.call, dist, buffers)
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:

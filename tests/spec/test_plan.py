@@ -109,6 +109,9 @@ DIFFERENCES: dict[str, Any] = {
     "seed": 1,
     "rounding": "nccl-tests",
     "peak": "25GB/s",
+    "p2p_call": "isend",
+    "pairs": ("neighbours",),
+    "window": 8,
     "tensors": ("1", "16"),
     "forms": ("async",),
 }
