@@ -119,6 +119,27 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
     )  # fmt: skip
 
 
+def test_the_help_of_a_time_says_which_statistic_it_is(
+    commbench: Commbench,
+    folder: Path,  # noqa: ARG001
+) -> None:
+    log = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
+    assert commbench("import", str(log), "--op", "all_reduce", "--output", "log").code == 0
+    for run, statistic in (
+        ("mine", "median over iterations, slowest rank"),
+        ("log", "mean over 20 iterations, mean over ranks"),
+    ):
+        lines = commbench("export", run, "--format", "openmetrics").out.splitlines()
+        assert lines[:3] == [
+            "# TYPE commbench_time_seconds gauge",
+            "# UNIT commbench_time_seconds seconds",
+            f"# HELP commbench_time_seconds Time of a call: {statistic}",
+        ]
+        families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+        assert [line.split()[2] for line in lines if line.startswith("# HELP ")] == families
+        assert all(len(line.split()) > 3 for line in lines if line.startswith("# HELP "))
+
+
 def test_labels_of_openmetrics_are_escaped(commbench: Commbench, tmp_path: Path) -> None:
     label = 'a"b\\c\nd'
     synthetic_run(tmp_path / "run", label, lambda _: steady(1e-4))
