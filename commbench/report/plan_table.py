@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.spec.case import READY, Case
+from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
@@ -46,7 +47,7 @@ def _facts_text(plan: Plan) -> str:
     facts = {
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
         for name, value in plan.as_json().items()
-        if name not in ("sizes", *unused) and value not in (None, "")
+        if name not in ("sizes", *unused) and value not in (None, "", [])
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
@@ -129,14 +130,18 @@ def operations_text() -> str:
         )
         for operation in OPERATIONS.values()
     ]
+    forms = [(form.name, form.summary) for form in CALL_FORMS.values()]
+    timed = [(form.name, form.calls) for form in CALL_FORMS.values()]
     sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
-    headings = ("operation", "call of torch.distributed", "sends", "receives", "busbw/\nalgbw")
+    headings = ("operation", "function of\ntorch.distributed", "sends", "receives", "busbw/\nalgbw")
     note = (
         "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
         "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
         "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
         "window. An operation of point to point is made of send and recv, of isend and irecv, or "
-        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs."
+        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. "
+        "A form (--form, --tensors) has the result of the operation by other calls; K is the "
+        "number of tensors."
     )
     return "\n".join(
         (
@@ -146,6 +151,10 @@ def operations_text() -> str:
             "",
             "Names for several operations:",
             *sets,
+            "",
+            *table(("form of a call", "what it does"), forms, left="form of a call,what it does"),
+            "",
+            *table(("form of a call", "what is timed"), timed, left="form of a call,what is timed"),
             "",
             fill(note),
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from commbench.errors import name_error
+from commbench.spec.host_calls import HOST_CALLS
 from commbench.spec.operation import (
     ALL_PLACEMENTS,
     IN_PLACE,
@@ -155,7 +156,7 @@ COLLECTIVES: dict[str, Operation] = {
 }  # fmt: skip
 
 
-OPERATIONS: dict[str, Operation] = COLLECTIVES | POINT_TO_POINT
+OPERATIONS: dict[str, Operation] = COLLECTIVES | POINT_TO_POINT | HOST_CALLS
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {

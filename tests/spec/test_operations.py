@@ -39,6 +39,9 @@ CONVENTIONS = {
     "stream":         (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "pipeline":       (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "ring_exchange":  (Extent.BLOCK,   Extent.WHOLE,   0.5, 0.75, 0.875),
+    "all_gather_object":     (Extent.BLOCK,   Extent.WHOLE, 0.5, 0.75, 0.875),
+    "broadcast_object_list": (Extent.AT_ROOT, Extent.WHOLE, 1.0, 1.0,  1.0),
+    "monitored_barrier":     (Extent.NOTHING, Extent.NOTHING, None, None, None),
 }  # fmt: skip
 
 
@@ -69,7 +72,7 @@ def test_one_rank_alone_puts_nothing_on_the_bus() -> None:
     }
     assert silent == {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter",
-        "ring_exchange",
+        "ring_exchange", "all_gather_object",
     }  # fmt: skip
 
 
@@ -95,6 +98,9 @@ HELD_BY_3_RANKS = {
     "exchange": [[(0, 1)], [(0, 0)], [None]],
     "stream": [[None], [(0, 0)], [None]],
     "pipeline": [[None], [(0, 0)], [(0, 0)]],
+    "all_gather_object": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "broadcast_object_list": [[(0, 1)], [(0, 1)], [(0, 1)]],
+    "monitored_barrier": [[None], [None], [None]],
     "ring_exchange": [[None, (0, 1), (0, 2)], [(0, 0), None, (0, 2)], [(0, 0), (0, 1), None]],
 }
 PEERS = (Peer(1, is_first=True), Peer(0, is_first=False), None)
@@ -130,6 +136,9 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "scatter": ("out_of_place", "in_place"),
         "send_recv": ("out_of_place",),
         "barrier": ("",),
+        "all_gather_object": ("out_of_place",),
+        "broadcast_object_list": ("in_place",),
+        "monitored_barrier": ("",),
         **dict.fromkeys(POINT_TO_POINT, ("out_of_place",)),
     }
 
@@ -140,11 +149,12 @@ def test_every_entry_stands_under_its_own_name() -> None:
 
 
 def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:
+    tables = ("operations.py", "point_to_point.py", "host_calls.py")
     found = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
         for name in re.findall(r"""["'](\w+)["']""", path.read_text(encoding="utf-8"))
-        if name in OPERATIONS and path.name not in ("operations.py", "point_to_point.py")
+        if name in OPERATIONS and path.name not in tables
     }
     # A translation of other tools' names is no test.
     assert {one for one in found if one[0] != "importers/names.py"} == set()
