@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_origin
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, name_error
+from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.dtypes import DTYPES, find_dtype
-from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.spec.operations import ALL_OPERATIONS, OPERATIONS, find_operation
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
 from commbench.validation import brief
@@ -26,10 +27,19 @@ _REFUSALS = {
     "measure": "{} cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""
+
+
+def _find_memory(name: str) -> str:
+    if name.lower() not in MEMORY_CHOICES:
+        raise name_error("memory", name, list(MEMORY_CHOICES))
+    return name.lower()
+
+
 _FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
-    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS)),
+    "--op": (lambda name: find_operation(name).name, ALL_OPERATIONS),
     "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
     "--reduce-op": (lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS)),
+    "--memory": (_find_memory, MEMORY_CHOICES),
 }
 
 

@@ -32,6 +32,7 @@ from commbench.runner.option import (
     require_port,
     require_positive,
 )
+from commbench.spec.allocators import MEMORY_HELP
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
@@ -104,6 +105,11 @@ class RunOptions:
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
         "captured before; both.", plan="launch_mode", is_varied=True,
+    )  # fmt: skip
+    memory: tuple[str, ...] = _what(
+        "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
+        plan="memory", parse=partial(parse_names, flag="--memory"), cli_type=list[str] | None,
+        is_varied=True,
     )  # fmt: skip
     check: bool = _what(
         "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",

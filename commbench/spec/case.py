@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
@@ -52,6 +53,8 @@ class Case(NamedTuple):
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
+    memory: str = DEFAULT_MEMORY
+    """The kind of memory of its buffers (spec.allocators)."""
 
     @property
     def block_bytes(self) -> int:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
     EAGER,
+    ISOLATED,
     LAUNCH_CHOICES,
     TIMING_CHOICES,
     describe_timing,
@@ -61,6 +63,20 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
 
 
+def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        return ("uint8",)
+    return plan.dtypes if operation.has_data else ("",)
+
+
+def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        return tuple(name for name in plan.memory if ALLOCATORS[name].needs_nccl) or plan.memory
+    return plan.memory if operation.has_data and not operation.memory else (
+        operation.memory or DEFAULT_MEMORY,
+    )
+
+
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
@@ -68,8 +84,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "dtype", "dtypes", "--dtype",
-        values=lambda plan, operation: plan.dtypes if operation.has_data else ("",),
-        choices=tuple(DTYPES),
+        values=_dtypes, choices=tuple(DTYPES),
     ),
     Dimension(
         "reduce_op", "reduce_ops", "--reduce-op",
@@ -88,13 +103,24 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "timing", "timing", "--timing",
-        values=lambda plan, _: expand_timing(plan.timing), choices=TIMING_CHOICES,
+        values=lambda plan, operation: (
+            (ISOLATED,) if operation.registers else expand_timing(plan.timing)
+        ),
+        choices=TIMING_CHOICES,
         title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
     ),
     Dimension(
         "launch_mode", "launch_mode", "--launch",
-        values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
+        values=lambda plan, operation: (
+            (EAGER,) if operation.registers else expand_launch(plan.launch_mode)
+        ),
+        choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
+    ),
+    Dimension(
+        "memory", "memory", "--memory",
+        values=_memories, choices=MEMORY_CHOICES,
+        title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

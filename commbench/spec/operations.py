@@ -96,6 +96,15 @@ class Operation(NamedTuple):
     """NCCL's algorithms for it: the values of NCCL_ALGO, in lower case."""
     nccl_tests: str = ""
     """The program of nccl-tests that measures it; empty where there is none."""
+    in_all: bool = True
+    """Whether `--op all` includes it."""
+    memory: str = ""
+    """The one kind of memory (spec.allocators) in which its buffers can be; empty: any."""
+    block_multiple: int = 1
+    """The block of a rank is a multiple of so many bytes."""
+    registers: bool = False
+    """It makes and registers memory instead of moving data. It runs on the host, so that it is timed
+    by the host's clock, call by call; what a call made is released before the next one."""
     log_depth: bool = True
     """At least ceil(log2 n) messages must follow one another, because data spreads from one rank to
     all, or back, and each message at most doubles the ranks that have it. False: one message is
@@ -119,6 +128,11 @@ class Operation(NamedTuple):
     def has_data(self) -> bool:
         """Whether it moves data, and so has sizes and element types."""
         return self.send is not Extent.NOTHING
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it leaves data that can be checked."""
+        return self.receive is not Extent.NOTHING
 
 
 def _all_gather(dist: Any, b: Any, async_op: bool = False) -> Any:
@@ -152,6 +166,10 @@ def _ring_shift(dist: Any, b: Any, async_op: bool = False) -> Works | None:
     works = Works(dist.batch_isend_irecv(transfers))
     return works if async_op else works.wait()
 
+
+_SYMM_MEM: Any = {"in_all": False, "memory": "symm_mem", "block_multiple": 16}
+"""What the kernels of torch.ops.symm_mem have in common. They take blocks of 4 bytes too, but then
+copy in smaller steps."""
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
@@ -245,8 +263,48 @@ OPERATIONS: dict[str, Operation] = {
             expected=lambda _: None,
             busbw_formula="", placements=("",),
         ),
+        Operation(
+            name="one_shot_all_reduce", summary="all_reduce: each rank reads all of all tensors",
+            torch_call="symm_mem.one_shot_all_reduce_out", send=Extent.WHOLE, receive=Extent.WHOLE,
+            call=lambda _, b: b.symm_mem.one_shot_all_reduce_out(
+                b.send, b.reduce_name, b.group.group_name, b.receive),
+            expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n", reduces=True,
+            **_SYMM_MEM,
+        ),
+        Operation(
+            name="two_shot_all_reduce", summary="all_reduce: each rank reduces a part for all",
+            torch_call="symm_mem.two_shot_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
+            call=lambda _, b: b.symm_mem.two_shot_all_reduce_(
+                b.receive, b.reduce_name, b.group.group_name),
+            expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n",
+            placements=(IN_PLACE,), reduces=True, **_SYMM_MEM,
+        ),
+        Operation(
+            name="multimem_all_reduce", summary="all_reduce: the switch reduces and multicasts",
+            torch_call="symm_mem.multimem_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
+            call=lambda _, b: b.symm_mem.multimem_all_reduce_(
+                b.receive, b.reduce_name, b.group.group_name),
+            expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n",
+            placements=(IN_PLACE,), reduces=True, **_SYMM_MEM,
+        ),
+        Operation(
+            name="multimem_all_gather", summary="all_gather: the switch multicasts each block",
+            torch_call="symm_mem.multimem_all_gather_out", send=Extent.BLOCK, receive=Extent.WHOLE,
+            call=lambda _, b: b.symm_mem.multimem_all_gather_out(
+                b.send, b.group.group_name, b.receive),
+            expected=lambda at: BlockOrigin(rank=at.block, block=0),
+            busbw_formula="(n-1)/n", blocks=True, **_SYMM_MEM,
+        ),
+        Operation(
+            name="register", summary="memory for buffers is allocated and registered with NCCL",
+            torch_call="register_mem_pool", send=Extent.WHOLE, receive=Extent.NOTHING,
+            call=lambda _, b: b.register(), expected=lambda _: None,
+            busbw_formula="", in_all=False, registers=True,
+        ),
     )
 }  # fmt: skip
+ALL_OPERATIONS = tuple(name for name, operation in OPERATIONS.items() if operation.in_all)
+"""What `--op all` means: the collectives of torch.distributed."""
 
 
 DEFAULT_OPERATION = next(iter(OPERATIONS))

@@ -6,17 +6,19 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf, prod
 from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import NATURAL, OPERATIONS
+from commbench.spec.operations import NATURAL, OPERATIONS, Operation
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
@@ -85,6 +87,9 @@ class Plan:
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     launch_mode: str = EAGER
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
+    memory: tuple[str, ...] = (DEFAULT_MEMORY,)
+    """The kinds of memory of buffers (spec.allocators), some of MEMORY_CHOICES. Where one of them is
+    registered, registering the largest size is a case of its own."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -173,8 +178,8 @@ class Plan:
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
         fields = [dimension.field for dimension in DIMENSIONS]
-        for operation in (OPERATIONS[name] for name in self.operations):
-            for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
+        for operation, plan in self._parts():
+            for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
                 case = _round_size(case, self.rounding)
@@ -182,6 +187,16 @@ class Plan:
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
+
+    def _parts(self) -> Iterator[tuple[Operation, Plan]]:
+        """Each operation, and the plan that has its values."""
+        for name in self.operations:
+            yield OPERATIONS[name], self
+        if any(ALLOCATORS[name].needs_nccl for name in self.memory):
+            largest = replace(self, sizes=(max(self.sizes),)) if self.sizes else self
+            for operation in OPERATIONS.values():
+                if operation.registers and operation.name not in self.operations:
+                    yield operation, largest
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
@@ -217,12 +232,13 @@ def _round_size(case: Case, rounding: str) -> Case:
         return case
     element = DTYPES[case.dtype].size_bytes
     blocks = case.ranks if operation.blocks else 1
-    in_chunks = operation.blocks and rounding == NCCL_TESTS
-    chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
+    as_nccl_tests = operation.blocks and rounding == NCCL_TESTS
+    chunk_bytes = NCCL_TESTS_CHUNK if as_nccl_tests else operation.block_multiple
+    chunk = max(1, chunk_bytes // element)
     count = case.size_bytes // element // blocks // chunk * chunk
     if count:
         return case._replace(size_bytes=count * blocks * element, count=count)
-    least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
+    least = f"{chunk_bytes} bytes" if chunk > 1 else f"one {case.dtype}"
     reason = f"less than {least}{' per rank' if blocks > 1 else ''}"
     return case._replace(status=SKIPPED, reason=reason)
 
@@ -237,6 +253,10 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
         return _NO_GRAPHS
+    if operation.registers and not ALLOCATORS[case.memory].needs_nccl:
+        return f"memory of the kind {case.memory} is not registered"
+    if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
+        return reason
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
@@ -261,9 +281,11 @@ def require_ready_case(plan: Plan) -> None:
         and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
         for case in cases
     )
+    hint = "try another operation, dtype, reduce operation, placement or size"
+    if list(reasons) == [_NO_GRAPHS]:
+        hint = "leave out --launch graph, or measure on GPUs"
+    elif all(ALLOCATORS[c.memory].why_unavailable(plan.backend, plan.device) for c in cases):
+        hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
     raise (UsageError if is_wrong else UnavailableError)(
-        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
-        "leave out --launch graph, or measure on GPUs"
-        if list(reasons) == [_NO_GRAPHS]
-        else "try another operation, dtype, reduce operation, placement or size",
+        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
     )

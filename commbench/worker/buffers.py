@@ -1,7 +1,8 @@
-"""The memory of a rank: one arena for all cases, and the buffers of each case as views of it.
+"""The memory of a rank: an arena for all cases, and the buffers of each case as views of it.
 
-The arena is as large as the largest case needs and is allocated once. Pages that no case has
-touched yet cost nothing, and no case waits for pages that an earlier case has touched.
+The arena is as large as the largest case needs and is allocated once, for each kind of memory that
+the cases have. Pages that no case has touched yet cost nothing, and no case waits for pages that an
+earlier case has touched.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
+from commbench.errors import CommbenchError
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
 from commbench.spec.case import Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
+from commbench.worker.memory import Memory
 
 ALIGNMENT = 4096
 
@@ -33,6 +37,8 @@ class Buffers:
     is empty: in a barrier, or on a rank that is not the root."""
     receive_blocks: list[torch.Tensor] | None
     reduce_op: Any
+    reduce_name: str
+    """As the operations of torch.ops.symm_mem want it."""
     root: int
     """Rank of the root within the group, as the other ranks."""
     rank: int
@@ -41,6 +47,12 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    symm_mem: Any
+    """torch.ops.symm_mem."""
+    register: Callable[[], object]
+    """Allocates and registers as much memory as `send` has, of the same kind."""
+    release: Callable[[], object]
+    """Releases what `register` made."""
 
     @property
     def global_root(self) -> int:
@@ -49,24 +61,67 @@ class Buffers:
 
 
 class Arena:
-    """One allocation on the rank's device, used for the buffers of one case after another."""
+    """One allocation of each kind on the rank's device, used for one case after another.
+
+    As a context manager it releases them where the ranks leave it together, and nothing is under
+    way: after a CommbenchError too, but after no other.
+    """
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
-        self._memory = torch.empty(
-            needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
-        )
-        self._dtype = ""
+        self._memories: dict[str, Memory] = {}
+        self._spare: Memory | None = None
+        """What an operation made that registers memory."""
+        self._dtypes: dict[str, str] = {}
+        needed = {} if cases else {DEFAULT_MEMORY: 0}
+        for case in cases:
+            needed[case.memory] = max(needed.get(case.memory, 0), _needed_bytes(case, comm.rank))
+        try:
+            for kind, size in needed.items():
+                self._memories[kind] = self._allocate(kind, size + ALIGNMENT)
+        except BaseException:
+            self.release()
+            raise
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None or isinstance(error, CommbenchError):
+            self.release()
+
+    def register(self) -> None:
+        """Register the memory where its kind asks for it. All ranks call it together."""
+        for memory in self._memories.values():
+            memory.register()
+
+    def release(self) -> None:
+        """Give up all memory, before the process group ends."""
+        self._release_spare()
+        while self._memories:
+            self._memories.popitem()[1].release()
+
+    def _allocate(self, kind: str, size: int) -> Memory:
+        made = ALLOCATORS[kind].make(self._comm.device, size, self._comm.group)
+        return cast(Memory, made)
+
+    def _register_spare(self, case: Case) -> None:
+        self._spare = self._allocate(case.memory, case.size_bytes)
+        self._spare.register()
+
+    def _release_spare(self) -> None:
+        if self._spare:
+            self._spare.release()
+        self._spare = None
 
     def is_stale(self, case: Case) -> bool:
         """Whether the memory holds data of another dtype: read as this case's, they could be
         denormal numbers, which are slow to add."""
-        return case.dtype != self._dtype
+        return case.dtype != self._dtypes.get(case.memory, "")
 
     def mark_used(self, case: Case) -> None:
         """Note that the memory now holds data of a case."""
-        self._dtype = case.dtype or self._dtype
+        self._dtypes[case.memory] = case.dtype or self._dtypes.get(case.memory, "")
 
     def buffers(self, case: Case) -> Buffers:
         """The buffers of a case, with the contents that the last case left."""
@@ -74,20 +129,24 @@ class Arena:
         index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
-        send = self._view(send_start, send_bytes, case.dtype)
-        receive = self._view(receive_start, receive_bytes, case.dtype)
+        send = self._view(case, send_start, send_bytes)
+        receive = self._view(case, receive_start, receive_bytes)
         return Buffers(
             send=send,
             receive=receive,
             send_blocks=_blocks(case, send),
             receive_blocks=_blocks(case, receive),
             reduce_op=_reduce_op(case.reduce_op),
+            reduce_name=case.reduce_op,
             root=case.root or 0,
             rank=comm.rank,
             ranks=comm.ranks,
             group=comm.group,
             global_ranks=comm.global_ranks,
             device_ids=None if index is None else [index],
+            symm_mem=torch.ops.symm_mem,
+            register=partial(self._register_spare, case),
+            release=self._release_spare,
         )
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
@@ -100,8 +159,16 @@ class Arena:
             return 0, own_block
         return 0, 0
 
-    def _view(self, start: int, size: int, dtype: str) -> torch.Tensor:
-        return self._memory[start : start + size].view(getattr(torch, dtype or "uint8"))
+    def _view(self, case: Case, start: int, size: int) -> torch.Tensor:
+        memory = self._memories[case.memory].tensor
+        return memory[start : start + size].view(getattr(torch, case.dtype or "uint8"))
+
+
+def _needed_bytes(case: Case, rank: int) -> int:
+    """Bytes that a case needs on a rank, or on every rank alike: those of the root."""
+    if ALLOCATORS[case.memory].is_symmetric and case.root is not None:
+        return case.needed_bytes(case.root)
+    return case.needed_bytes(rank)
 
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:

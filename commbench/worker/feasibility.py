@@ -13,6 +13,8 @@ from commbench.errors import RankError, reason_of
 from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.dtypes import DTYPES
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
@@ -21,6 +23,7 @@ from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 RESERVED = 0.05
 """The part of the free memory that is left to others, and to the backends' own allocations."""
+TRIAL_BYTES = 16
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
 
@@ -30,7 +33,7 @@ def mark_unsupported(
 ) -> tuple[Case, ...]:
     """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
-    A trial moves one element per block; it also makes the connections. Raises RankError where only
+    A trial moves 16 bytes per block, as much as some operations need at least; it also makes the connections. Raises RankError where only
     some ranks refuse.
     """
     titles: dict[str, Case] = {}
@@ -63,12 +66,17 @@ def mark_unsupported(
 
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
-    trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
+    trial = case
+    if case.count:
+        count = max(1, TRIAL_BYTES // DTYPES[case.dtype].size_bytes)
+        trial = case._replace(count=count, size_bytes=case.size_bytes // case.count * count)
     try:
-        call = make_call(trial, Arena(comm, (trial,)).buffers(trial))
-        make_iteration(comm.device, trial, call, 1)()
-        comm.device.synchronize()
-    except (RuntimeError, ValueError, TypeError) as error:
+        with Arena(comm, (trial,)) as arena:
+            arena.register()
+            call = make_call(trial, arena.buffers(trial))
+            make_iteration(comm.device, trial, call, 1)()
+            comm.device.synchronize()
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__
     return ""
 
@@ -118,7 +126,10 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
             failure = out_of_memory(comm.rank, error)
         (failing_rank,) = comm.first_rank([bool(failure)])
         if arena and failing_rank is None:
+            arena.register()
             return arena, cases
+        if arena:
+            arena.release()
         failure = comm.share_value(failure, failing_rank or 0)
         largest = max(case.size_bytes for case in ready)
         cases = tuple(
@@ -146,8 +157,10 @@ def _find_too_large(
 ) -> dict[int, str]:
     """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
+    # Each kind of memory has an arena as large as its largest case.
+    kinds = len({(c.memory, OPERATIONS[c.operation].registers) for c in cases if c.status == READY})
     for case in cases:
-        needed = sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
+        needed = kinds * sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             reasons[case.index] = (
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
