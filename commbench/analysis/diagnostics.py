@@ -205,8 +205,9 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "launches", launch_spread, 0.10,
         "medians of launches differ by {percent}", _more_launches,
-        "The whole run was repeated in fresh processes, and their medians differ. Do not compare"
-        " single launches: compare runs of several launches, or use `commbench sweep --rounds`.",
+        "Each launch of a run, and each round of a sweep, measures in fresh processes. Here their"
+        " medians differ, so a single one says little. Compare runs of several launches"
+        " (--launches), or use a sweep of several rounds (`commbench sweep --rounds`).",
     ),
     Diagnostic(
         "bimodal", bimodality, 4.0,
