@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.spec.case import READY, Case
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import ALL_OPERATIONS, OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.units import format_bytes, format_sizes
 
@@ -127,11 +127,12 @@ def operations_text() -> str:
         )
         for operation in OPERATIONS.values()
     ]
-    headings = ("operation", "call of torch.distributed", "sends", "receives", "busbw/\nalgbw")
+    headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
     note = (
         "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
         "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
-        "t is the time of one call."
+        "t is the time of one call. `--op all` means the first "
+        f"{len(ALL_OPERATIONS)}; those with shot or multimem are of torch.ops.symm_mem."
     )
     return "\n".join(
         (

@@ -11,7 +11,7 @@ from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import ALL_OPERATIONS, OPERATIONS, find_operation
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
-from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
+from commbench.units import parse_percentage, parse_sizes
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
@@ -212,26 +212,3 @@ def _is_of_type(value: Any, wanted: Any) -> bool:
     if isinstance(value, bool):
         return bool in kinds
     return isinstance(value, (int, *kinds) if float in kinds else kinds)
-
-
-def parse_nccl_tests_sizes(
-    has_sizes: bool, low: str | None, high: str | None, factor: str | None, step: str | None
-) -> tuple[int, ...]:
-    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
-
-    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
-    if has_sizes:
-        flags = {"-b": low, "-e": high, "-f": factor, "-i": step}
-        first_flag = next(flag for flag, text in flags.items() if text is not None)
-        raise UsageError(
-            f"--sizes and {first_flag} both choose the sizes",
-            "write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests",
-        )
-    first, last = parse_size(low or "32M"), parse_size(high or "32M")
-    if factor is not None and not re.fullmatch(r"\d+(\.\d+)?", factor):
-        raise UsageError(f"-f {factor!r} is not a number", "write -f 2 to double")
-    if factor is not None and float(factor) > 1 and step is not None:
-        raise UsageError("-f and -i both choose the next size", "leave out one of them")
-    if factor is not None and float(factor) > 1:
-        return size_range(first, last, factor=float(factor))
-    return size_range(first, last, add=parse_size(step or "1M"))

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from commbench.errors import UsageError, name_error
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
+from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_flags
 from commbench.runner.option import (
     ALWAYS,
     IF_CHANGED,
@@ -21,7 +22,6 @@ from commbench.runner.option import (
     NEVER,
     RunOption,
     parse_names,
-    parse_nccl_tests_sizes,
     parse_precision,
     parse_size_list,
     parse_value,
@@ -55,7 +55,6 @@ _what = partial(_option, "What to measure")
 _how_long = partial(_option, "How long, and in which order")
 _where = partial(_option, "Where")
 _output = partial(_option, "Output")
-NCCL_TESTS_FLAGS = "Flags of nccl-tests"
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 _SEVERAL_NODES = _STARTS_RANKS | {
@@ -326,16 +325,6 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def _nccl_tests_flag(
-    letter: str, name: str, metavar: str, help_text: str, default_text: str
-) -> RunOption:
-    """A flag that nccl-tests has."""
-    return RunOption(
-        name=name, flags=(f"-{letter}", f"--{name}"), metavar=metavar, help=help_text,
-        group=NCCL_TESTS_FLAGS, default_text=default_text, sets="sizes", type=str | None, parse=str,
-    )  # fmt: skip
-
-
 def _declared_options() -> dict[str, RunOption]:
     types = get_type_hints(RunOptions)
     found = {}
@@ -354,19 +343,7 @@ def _declared_options() -> dict[str, RunOption]:
 
 
 _FIELDS = _declared_options()
-RUN_OPTIONS: dict[str, RunOption] = _FIELDS | {
-    flag.name: flag
-    for flag in (
-        _nccl_tests_flag("b", "minbytes", "SIZE", "Smallest size.", "32M"),
-        _nccl_tests_flag("e", "maxbytes", "SIZE", "Largest size.", "32M"),
-        _nccl_tests_flag("f", "stepfactor", "N", "Factor from one size to the next.", "none"),
-        _nccl_tests_flag("i", "stepbytes", "SIZE", "Difference from one size to the next.", "1M"),
-        RunOption(
-            name="check_count", flags=("-c",), metavar="0|1", sets="check", type=int | None,
-            group=NCCL_TESTS_FLAGS, help="0 does not check results.", default_text="1",
-        ),
-    )
-}  # fmt: skip
+RUN_OPTIONS: dict[str, RunOption] = _FIELDS | NCCL_TESTS_FLAGS
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
 VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
@@ -391,13 +368,7 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
             if values[name] != option.default:
                 option.require_allowed(*users)
     names = frozenset(values)
-    parts = [values.pop(n, None) for n in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
-    if any(part is not None for part in parts):
-        values["sizes"] = parse_nccl_tests_sizes("sizes" in values, *parts)
-    if (count := values.pop("check_count", None)) is not None:
-        if count not in (0, 1):
-            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
-        values["check"] = count > 0
+    values = apply_flags(values)
     options = RunOptions(**values, given=names)
     if options.resume is None:  # a resumed run may be of a version that allowed it
         changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}

@@ -68,4 +68,5 @@ ALLOCATORS: dict[str, Allocator] = {
 }  # fmt: skip
 
 MEMORY_CHOICES = tuple(name for name, entry in ALLOCATORS.items() if entry.is_choice)
+REGISTERED = tuple(name for name, entry in ALLOCATORS.items() if entry.needs_nccl)
 MEMORY_HELP = "; ".join(f"{name}: {ALLOCATORS[name].help}" for name in MEMORY_CHOICES)

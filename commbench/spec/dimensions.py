@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES
+from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -58,7 +58,7 @@ class Dimension(NamedTuple):
 
 
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if plan.placement == NATURAL or not operation.has_data:
+    if plan.placement == NATURAL or not any(operation.placements):
         return operation.placements[:1]
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
 
@@ -71,10 +71,11 @@ def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
 
 def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if operation.registers:
-        return tuple(name for name in plan.memory if ALLOCATORS[name].needs_nccl) or plan.memory
-    return plan.memory if operation.has_data and not operation.memory else (
-        operation.memory or DEFAULT_MEMORY,
-    )
+        chosen = tuple(name for name in plan.memory if name in REGISTERED)
+        return chosen or REGISTERED[:1]
+    if operation.memory or not operation.has_data:
+        return (operation.memory or DEFAULT_MEMORY,)
+    return plan.memory
 
 
 DIMENSIONS: tuple[Dimension, ...] = (

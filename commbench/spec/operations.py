@@ -72,7 +72,7 @@ class Operation(NamedTuple):
     """torch.distributed's name."""
     summary: str
     torch_call: str
-    """The function of torch.distributed that is timed."""
+    """The function that is timed: of torch.distributed, torch.ops.symm_mem or the backend."""
     send: Extent
     receive: Extent
     call: Callable[..., Any]
@@ -103,8 +103,8 @@ class Operation(NamedTuple):
     block_multiple: int = 1
     """The block of a rank is a multiple of so many bytes."""
     registers: bool = False
-    """It makes and registers memory instead of moving data. It runs on the host, so that it is timed
-    by the host's clock, call by call; what a call made is released before the next one."""
+    """It makes and registers memory instead of moving data. It runs on the host, whose clock times
+    it, call by call; what a call made is released before the next one."""
     log_depth: bool = True
     """At least ceil(log2 n) messages must follow one another, because data spreads from one rank to
     all, or back, and each message at most doubles the ranks that have it. False: one message is
@@ -265,7 +265,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="one_shot_all_reduce", summary="all_reduce: each rank reads all of all tensors",
-            torch_call="symm_mem.one_shot_all_reduce_out", send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="one_shot_all_reduce_out", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda _, b: b.symm_mem.one_shot_all_reduce_out(
                 b.send, b.reduce_name, b.group.group_name, b.receive),
             expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n", reduces=True,
@@ -273,7 +273,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="two_shot_all_reduce", summary="all_reduce: each rank reduces a part for all",
-            torch_call="symm_mem.two_shot_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="two_shot_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda _, b: b.symm_mem.two_shot_all_reduce_(
                 b.receive, b.reduce_name, b.group.group_name),
             expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n",
@@ -281,7 +281,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="multimem_all_reduce", summary="all_reduce: the switch reduces and multicasts",
-            torch_call="symm_mem.multimem_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
+            torch_call="multimem_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=lambda _, b: b.symm_mem.multimem_all_reduce_(
                 b.receive, b.reduce_name, b.group.group_name),
             expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n",
@@ -289,7 +289,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             name="multimem_all_gather", summary="all_gather: the switch multicasts each block",
-            torch_call="symm_mem.multimem_all_gather_out", send=Extent.BLOCK, receive=Extent.WHOLE,
+            torch_call="multimem_all_gather_out", send=Extent.BLOCK, receive=Extent.WHOLE,
             call=lambda _, b: b.symm_mem.multimem_all_gather_out(
                 b.send, b.group.group_name, b.receive),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
@@ -299,7 +299,7 @@ OPERATIONS: dict[str, Operation] = {
             name="register", summary="memory for buffers is allocated and registered with NCCL",
             torch_call="register_mem_pool", send=Extent.WHOLE, receive=Extent.NOTHING,
             call=lambda _, b: b.register(), expected=lambda _: None,
-            busbw_formula="", in_all=False, registers=True,
+            busbw_formula="", placements=("",), in_all=False, registers=True,
         ),
     )
 }  # fmt: skip

@@ -13,7 +13,7 @@ from math import inf, prod
 from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
-from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, REGISTERED
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS
@@ -88,8 +88,8 @@ class Plan:
     launch_mode: str = EAGER
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
     memory: tuple[str, ...] = (DEFAULT_MEMORY,)
-    """The kinds of memory of buffers (spec.allocators), some of MEMORY_CHOICES. Where one of them is
-    registered, registering the largest size is a case of its own."""
+    """The kinds of memory of buffers, some of MEMORY_CHOICES (spec.allocators). Where one of them
+    is registered, registering the largest size is a case of its own."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -192,7 +192,7 @@ class Plan:
         """Each operation, and the plan that has its values."""
         for name in self.operations:
             yield OPERATIONS[name], self
-        if any(ALLOCATORS[name].needs_nccl for name in self.memory):
+        if any(name in REGISTERED for name in self.memory):
             largest = replace(self, sizes=(max(self.sizes),)) if self.sizes else self
             for operation in OPERATIONS.values():
                 if operation.registers and operation.name not in self.operations:
@@ -253,8 +253,6 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
         return _NO_GRAPHS
-    if operation.registers and not ALLOCATORS[case.memory].needs_nccl:
-        return f"memory of the kind {case.memory} is not registered"
     if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
         return reason
     if dtype and backend and dtype.name in backend.refused_dtypes:

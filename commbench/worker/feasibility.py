@@ -13,8 +13,8 @@ from commbench.errors import RankError, reason_of
 from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
-from commbench.spec.operations import OPERATIONS
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
@@ -33,8 +33,8 @@ def mark_unsupported(
 ) -> tuple[Case, ...]:
     """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
-    A trial moves 16 bytes per block, as much as some operations need at least; it also makes the connections. Raises RankError where only
-    some ranks refuse.
+    A trial moves 16 bytes per block, for less is too little for some operations; it also makes the
+    connections. Raises RankError where only some ranks refuse.
     """
     titles: dict[str, Case] = {}
     for case in cases:

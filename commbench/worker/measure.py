@@ -12,6 +12,7 @@ import torch
 from commbench.host.cpu_counters import CpuCounters
 from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.device import Device
 from commbench.worker.timers import Timer
@@ -61,6 +62,8 @@ def make_iteration(
 ) -> Callable[[], object]:
     """The function that runs an iteration of so many calls of a case: each queued by itself, or all
     as one graph. Raises RuntimeError where they cannot be captured."""
+    if OPERATIONS[case.operation].registers:
+        return call  # the host runs it, now
     if case.launch_mode == GRAPH:
         return device.capture(call, calls)
     return back_to_back(device.in_stream(call), calls)

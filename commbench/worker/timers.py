@@ -63,9 +63,7 @@ class HostTimer:
     shares_clock = True
     resolution_s = time.get_clock_info("perf_counter").resolution
 
-    def __init__(
-        self, comm: Communicator, align: Callable[[], object] | None = None
-    ) -> None:
+    def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
         self.align = align or partial(dist.barrier, group=comm.group)
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
