@@ -31,8 +31,9 @@ class Allocator(NamedTuple):
     """The value of nccl-tests' -R that means it."""
 
     def why_unavailable(self, backend: str, device: str) -> str:
-        """Why buffers of this backend and device cannot be in it; empty where they may."""
-        if self.devices and device not in self.devices:
+        """Why buffers of this backend and device cannot be in it; empty where they may, and where
+        they are not known."""
+        if device and self.devices and device not in self.devices:
             return f"memory of the kind {self.name} needs a {' or '.join(self.devices)} device"
         known = BACKENDS.get(backend)
         if self.needs_nccl and known and not known.is_nccl:

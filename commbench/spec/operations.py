@@ -167,7 +167,7 @@ def _ring_shift(dist: Any, b: Any, async_op: bool = False) -> Works | None:
     return works if async_op else works.wait()
 
 
-_SYMM_MEM: Any = {"in_all": False, "memory": "symm_mem", "block_multiple": 16}
+_SYMM_MEM: Any = {"in_all": False, "memory": "symm_mem", "block_multiple": 16, "log_depth": False}
 """What the kernels of torch.ops.symm_mem have in common. They take blocks of 4 bytes too, but then
 copy in smaller steps."""
 

@@ -22,7 +22,8 @@ REFUSED = {
         2,
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier\n",
+        "all_to_all, reduce, gather, scatter, send_recv, barrier, one_shot_all_reduce, "
+        "two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, register\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -76,7 +77,8 @@ REFUSED = {
     "run --op all_gather,barrier --reduce-op max": (
         2,
         "error: --reduce-op has no effect with --op all_gather,barrier\n"
-        "hint: all_reduce, reduce_scatter, reduce reduce\n",
+        "hint: all_reduce, reduce_scatter, reduce, one_shot_all_reduce, two_shot_all_reduce, "
+        "multimem_all_reduce reduce\n",
     ),
     "run --root 1": (
         2,
@@ -300,6 +302,7 @@ precision    0.05
 budget s     0.2
 timing       isolated
 launch mode  eager
+memory       default
 order        shuffled
 launches     1
 check        True

@@ -11,6 +11,7 @@ import torch
 
 import commbench
 from commbench.errors import UsageError
+from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, BlockOrigin, BlockPosition, Extent, find_operation
@@ -31,6 +32,11 @@ CONVENTIONS = {
     "scatter":        (Extent.AT_ROOT, Extent.BLOCK,   0.5, 0.75, 0.875),
     "send_recv":      (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "barrier":        (Extent.NOTHING, Extent.NOTHING, None, None, None),
+    "one_shot_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
+    "two_shot_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
+    "multimem_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
+    "multimem_all_gather": (Extent.BLOCK, Extent.WHOLE, 0.5, 0.75, 0.875),
+    "register":       (Extent.WHOLE,   Extent.NOTHING, None, None, None),
 }  # fmt: skip
 
 
@@ -60,7 +66,8 @@ def test_one_rank_alone_puts_nothing_on_the_bus() -> None:
         if operation.busbw_factor and operation.busbw_factor(1) == 0
     }
     assert silent == {
-        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"
+        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter",
+        "one_shot_all_reduce", "two_shot_all_reduce", "multimem_all_reduce", "multimem_all_gather",
     }  # fmt: skip
 
 
@@ -81,6 +88,11 @@ HELD_BY_3_RANKS = {
     "scatter": [[(0, 1)], [(1, 1)], [(2, 1)]],
     "send_recv": [[(0, 2)], [(0, 0)], [(0, 1)]],
     "barrier": [[None], [None], [None]],
+    "one_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "two_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "multimem_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "multimem_all_gather": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "register": [[], [], []],
 }
 
 
@@ -113,11 +125,16 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "scatter": ("out_of_place", "in_place"),
         "send_recv": ("out_of_place",),
         "barrier": ("",),
+        "one_shot_all_reduce": ("out_of_place",),
+        "two_shot_all_reduce": ("in_place",),
+        "multimem_all_reduce": ("in_place",),
+        "multimem_all_gather": ("out_of_place",),
+        "register": ("",),
     }
 
 
 def test_every_entry_stands_under_its_own_name() -> None:
-    for table in (OPERATIONS, DTYPES, REDUCE_OPS, BACKENDS):
+    for table in (OPERATIONS, DTYPES, REDUCE_OPS, BACKENDS, ALLOCATORS):
         assert [entry.name for entry in table.values()] == list(table)
 
 
