@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.advice import PRECISION, more_launches, more_precisely
+from commbench.analysis.advice import PRECISION, measure_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import name_rows
@@ -43,11 +43,6 @@ MOST_CHARACTERS = 200
 _KIND = attrgetter("kind")
 _IN_A_NOTE = "unread_variables"
 """The warning that a note says for both runs."""
-ANOTHER_LAUNCH = (
-    "another launch may differ by more than these intervals say; "
-    f"`commbench run {more_launches()}` measures that"
-)
-"""A precision that is not worth improving."""
 
 
 class SideSummary(NamedTuple):
@@ -284,11 +279,13 @@ def _unread_notes(found: Comparison) -> list[str]:
 
 def _advice(found: Comparison) -> str:
     """What makes intervals narrower, and was not done yet in both runs."""
-    plans = [run.header.plan for run in (found.a, found.b) if run.header]
-    if not plans or any(plan.iterations is None and plan.precision > PRECISION for plan in plans):
-        return f"measure both again with {more_precisely()}"
-    if any(plan.iterations is not None for plan in plans):
-        most = max(plans, key=lambda plan: plan.iterations or 0)
+    headers = [run.header for run in (found.a, found.b) if run.header]
+    adaptive = [header for header in headers if header.plan.iterations is None]
+    loose = [header for header in adaptive if header.plan.precision > PRECISION]
+    if loose or not headers:
+        return f"measure both again with {more_precisely(loose[0] if loose else None)}"
+    if len(adaptive) < len(headers):
+        most = max(headers, key=lambda header: header.plan.iterations or 0)
         return f"measure both again with {more_precisely(most)}"
     return "measure on a quieter host (`commbench doctor`), or allow more (--tolerance)"
 
@@ -299,7 +296,9 @@ def launches_note(found: Comparison) -> list[str]:
     if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
-    return [f"{' and '.join(single)} {are}: {ANOTHER_LAUNCH}"]
+    another = "another launch may differ by more than these intervals say"
+    measure = measure_launches([found.a.header, found.b.header])
+    return [f"{' and '.join(single)} {are}: {another}; {measure}"]
 
 
 def _extent(run: LoadedRun) -> str:

@@ -31,12 +31,14 @@ from commbench.runner.option import (
     require_peak,
     require_port,
     require_positive,
+    write_argument,
 )
 from commbench.spec.allocators import MEMORY_HELP
+from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
-from commbench.units import format_sizes, parse_sizes
+from commbench.units import parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
 
@@ -109,6 +111,11 @@ class RunOptions:
         "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
         plan="memory", parse=partial(parse_names, flag="--memory"), cli_type=list[str] | None,
         is_varied=True,
+    )  # fmt: skip
+    buffers: str | None = _what(
+        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
+        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
+        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
         "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",
@@ -274,7 +281,9 @@ class RunOptions:
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
-        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if device == "cpu" else "plain")
+        is_cpu = device == "cpu"
+        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_cpu else "plain")
+        values["buffers"] = self.buffers or (HOT if is_cpu else ROTATING)
         try:
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
@@ -290,7 +299,7 @@ class RunOptions:
         to run, also those about output."""
         changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
         return [
-            _argument(option, getattr(self, option.name))
+            write_argument(option, getattr(self, option.name))
             for option in _FIELDS.values()
             if option.passed_on == ALWAYS
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
@@ -300,29 +309,10 @@ class RunOptions:
         """The `commbench run` command of these options, without those that have their default."""
         told = ("op", "sizes")
         return ["commbench", "run"] + [
-            _argument(option, value)
+            write_argument(option, value)
             for option in _FIELDS.values()
             if (value := getattr(self, option.name)) != option.default or option.name in told
         ]
-
-
-def _argument(option: RunOption, value: Any) -> str:
-    if option.is_switch:  # it is given only where its value is not the default
-        return option.flag
-    if isinstance(value, bool):
-        return option.flag if value else f"--no-{option.flag[2:]}"
-    return f"{option.flag}={value_text(value)}"
-
-
-def value_text(value: Any) -> str:
-    """A value as it is written on a command line; it parses back to the same value."""
-    if isinstance(value, tuple):
-        numbers = bool(value) and isinstance(value[0], int)
-        return format_sizes(value) if numbers else ",".join(map(str, value))
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return str(value)
 
 
 def _declared_options() -> dict[str, RunOption]:

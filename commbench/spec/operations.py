@@ -167,6 +167,18 @@ def _ring_shift(dist: Any, b: Any, async_op: bool = False) -> Works | None:
     return works if async_op else works.wait()
 
 
+def _in_stream(call: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The call of an operation that is done, or queued, when it returns: torch starts no such one
+    with async_op."""
+
+    def run(_: Any, buffers: Any, async_op: bool = False) -> Any:
+        if async_op:
+            raise RuntimeError("torch has no async_op for this operation")
+        return call(buffers)
+
+    return run
+
+
 _SYMM_MEM: Any = {"in_all": False, "memory": "symm_mem", "block_multiple": 16, "log_depth": False}
 """What the kernels of torch.ops.symm_mem have in common. They take blocks of 4 bytes too, but then
 copy in smaller steps."""
@@ -266,39 +278,39 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="one_shot_all_reduce", summary="all_reduce: each rank reads all of all tensors",
             torch_call="one_shot_all_reduce_out", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda _, b: b.symm_mem.one_shot_all_reduce_out(
-                b.send, b.reduce_name, b.group.group_name, b.receive),
+            call=_in_stream(lambda b: b.symm_mem.one_shot_all_reduce_out(
+                b.send, b.reduce_name, b.group.group_name, b.receive)),
             expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n", reduces=True,
             **_SYMM_MEM,
         ),
         Operation(
             name="two_shot_all_reduce", summary="all_reduce: each rank reduces a part for all",
             torch_call="two_shot_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda _, b: b.symm_mem.two_shot_all_reduce_(
-                b.receive, b.reduce_name, b.group.group_name),
+            call=_in_stream(lambda b: b.symm_mem.two_shot_all_reduce_(
+                b.receive, b.reduce_name, b.group.group_name)),
             expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n",
             placements=(IN_PLACE,), reduces=True, **_SYMM_MEM,
         ),
         Operation(
             name="multimem_all_reduce", summary="all_reduce: the switch reduces and multicasts",
             torch_call="multimem_all_reduce_", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda _, b: b.symm_mem.multimem_all_reduce_(
-                b.receive, b.reduce_name, b.group.group_name),
+            call=_in_stream(lambda b: b.symm_mem.multimem_all_reduce_(
+                b.receive, b.reduce_name, b.group.group_name)),
             expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n",
             placements=(IN_PLACE,), reduces=True, **_SYMM_MEM,
         ),
         Operation(
             name="multimem_all_gather", summary="all_gather: the switch multicasts each block",
             torch_call="multimem_all_gather_out", send=Extent.BLOCK, receive=Extent.WHOLE,
-            call=lambda _, b: b.symm_mem.multimem_all_gather_out(
-                b.send, b.group.group_name, b.receive),
+            call=_in_stream(lambda b: b.symm_mem.multimem_all_gather_out(
+                b.send, b.group.group_name, b.receive)),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", blocks=True, **_SYMM_MEM,
         ),
         Operation(
             name="register", summary="memory for buffers is allocated and registered with NCCL",
             torch_call="register_mem_pool", send=Extent.WHOLE, receive=Extent.NOTHING,
-            call=lambda _, b: b.register(), expected=lambda _: None,
+            call=_in_stream(lambda b: b.register()), expected=lambda _: None,
             busbw_formula="", placements=("",), in_all=False, registers=True,
         ),
     )

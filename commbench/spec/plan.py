@@ -16,7 +16,7 @@ from commbench.errors import UnavailableError, UsageError, value_error
 from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, REGISTERED
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
-from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import NATURAL, OPERATIONS, Operation
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -87,6 +87,8 @@ class Plan:
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     launch_mode: str = EAGER
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
+    buffers: str = HOT
+    """`hot`, `rotating`, or `both`."""
     memory: tuple[str, ...] = (DEFAULT_MEMORY,)
     """The kinds of memory of buffers, some of MEMORY_CHOICES (spec.allocators). Where one of them
     is registered, registering the largest size is a case of its own."""

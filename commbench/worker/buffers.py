@@ -51,8 +51,6 @@ class Buffers:
     """torch.ops.symm_mem."""
     register: Callable[[], object]
     """Allocates and registers as much memory as `send` has, of the same kind."""
-    release: Callable[[], object]
-    """Releases what `register` made."""
 
     @property
     def global_root(self) -> int:
@@ -71,11 +69,11 @@ class Arena:
         self._comm = comm
         self._memories: dict[str, Memory] = {}
         self._spare: Memory | None = None
-        """What an operation made that registers memory."""
         self._dtypes: dict[str, str] = {}
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         for case in cases:
-            needed[case.memory] = max(needed.get(case.memory, 0), _needed_bytes(case, comm.rank))
+            size = case.pieces * self._piece_bytes(case)
+            needed[case.memory] = max(needed.get(case.memory, 0), size)
         try:
             for kind, size in needed.items():
                 self._memories[kind] = self._allocate(kind, size + ALIGNMENT)
@@ -97,7 +95,7 @@ class Arena:
 
     def release(self) -> None:
         """Give up all memory, before the process group ends."""
-        self._release_spare()
+        self.release_spare()
         while self._memories:
             self._memories.popitem()[1].release()
 
@@ -109,7 +107,8 @@ class Arena:
         self._spare = self._allocate(case.memory, case.size_bytes)
         self._spare.register()
 
-    def _release_spare(self) -> None:
+    def release_spare(self) -> None:
+        """Release what an operation registered that does only that."""
         if self._spare:
             self._spare.release()
         self._spare = None
@@ -123,14 +122,19 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtypes[case.memory] = case.dtype or self._dtypes.get(case.memory, "")
 
-    def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case, with the contents that the last case left."""
+    def pieces(self, case: Case) -> list[Buffers]:
+        """The buffers of a case in each of its pieces of memory, which share no byte."""
+        return [self.buffers(case, piece) for piece in range(case.pieces)]
+
+    def buffers(self, case: Case, piece: int = 0) -> Buffers:
+        """The buffers of a case in one piece of memory, with what the last case left there."""
         comm = self._comm
+        base = piece * self._piece_bytes(case)
         index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
-        send = self._view(case, send_start, send_bytes)
-        receive = self._view(case, receive_start, receive_bytes)
+        send = self._view(case, base + send_start, send_bytes)
+        receive = self._view(case, base + receive_start, receive_bytes)
         return Buffers(
             send=send,
             receive=receive,
@@ -146,8 +150,15 @@ class Arena:
             device_ids=None if index is None else [index],
             symm_mem=torch.ops.symm_mem,
             register=partial(self._register_spare, case),
-            release=self._release_spare,
         )
+
+    def _piece_bytes(self, case: Case) -> int:
+        """Bytes from one piece of a case to the next: each of its buffers begins on a page. In
+        symmetric memory every rank has as many as the root."""
+        root = case.root if ALLOCATORS[case.memory].is_symmetric else None
+        rank = self._comm.rank if root is None else root
+        send, receive = (-(-size // ALIGNMENT) * ALIGNMENT for size in case.buffer_bytes(rank))
+        return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
         if case.placement != IN_PLACE:
@@ -162,13 +173,6 @@ class Arena:
     def _view(self, case: Case, start: int, size: int) -> torch.Tensor:
         memory = self._memories[case.memory].tensor
         return memory[start : start + size].view(getattr(torch, case.dtype or "uint8"))
-
-
-def _needed_bytes(case: Case, rank: int) -> int:
-    """Bytes that a case needs on a rank, or on every rank alike: those of the root."""
-    if ALLOCATORS[case.memory].is_symmetric and case.root is not None:
-        return case.needed_bytes(case.root)
-    return case.needed_bytes(rank)
 
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:

@@ -18,7 +18,7 @@ from commbench.spec.operations import OPERATIONS
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import make_iteration
+from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 RESERVED = 0.05
@@ -74,7 +74,7 @@ def _try_once(case: Case, comm: Communicator) -> str:
         with Arena(comm, (trial,)) as arena:
             arena.register()
             call = make_call(trial, arena.buffers(trial))
-            make_iteration(comm.device, trial, call, 1)()
+            make_iterations(comm.device, trial, [call], 1)[0]()
             comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__

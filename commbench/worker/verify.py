@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,15 @@ def verify(
     device.synchronize()
     seconds = time.perf_counter() - start
     return VerifyResult(*inspect(buffers, data), seconds)
+
+
+def combine(results: Sequence[VerifyResult]) -> VerifyResult:
+    """What a rank found in all pieces of a case; the seconds are those of one call."""
+    return VerifyResult(
+        sum(result.wrong for result in results),
+        next((result.first for result in results if result.first), None),
+        sum(result.seconds for result in results) / len(results),
+    )
 
 
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:

@@ -302,6 +302,7 @@ precision    0.05
 budget s     0.2
 timing       isolated
 launch mode  eager
+buffers      hot
 memory       default
 order        shuffled
 launches     1

@@ -291,7 +291,7 @@ def test_the_warnings_of_each_run_are_counted_and_the_first_is_shown(
     )
     verbose = " ".join(commbench("compare", "ring", "noisy", "--verbose").out.split())
     assert "noisy: imprecise (all rows): " in verbose
-    assert "wider than --precision asks for" in verbose
+    assert "wider than the requested precision" in verbose
     assert "rank size" in verbose
     assert "rank size" not in text
 
@@ -338,8 +338,8 @@ REFUSED = {
     "compare ring small": (
         2,
         "error: ring and small have no row in common\n"
-        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode "
-        "and size\n",
+        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode, "
+        "buffers and size\n",
     ),
 }
 

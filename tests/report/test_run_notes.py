@@ -135,7 +135,7 @@ def test_all_warnings_are_explained_with_their_rows(monkeypatch: pytest.MonkeyPa
     assert names(text) == ["throttled", "stolen", "always_last", "coarse_clock"]
     assert (
         "    The step of the clock, or the overhead of the timed loop, is a large part of\n"
-        "    such a short time. --timing pipelined measures many calls at once. Rows:\n"
+        "    such a short time. Pipelined timing measures many calls at once. Rows:\n"
         "    all_reduce 1K."
     ) in text
     assert max(map(len, text.splitlines())) <= 80
