@@ -9,7 +9,7 @@ from commands import Commbench, Ended, run_commbench
 
 from commbench.spec.backends import BACKENDS
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import ALL_OPERATIONS, OPERATIONS
+from commbench.spec.operations import COLLECTIVES, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 
 WORLD_SIZES = (1, 2, 3, pytest.param(4, marks=pytest.mark.full))
@@ -47,11 +47,12 @@ def test_the_run_ends_well(everything: Callable[[int], Ended], ranks: int) -> No
     assert ended.journal()[-1]["status"] == "complete"
 
 
-@pytest.mark.parametrize("name", ALL_OPERATIONS)
+@pytest.mark.parametrize("operation", COLLECTIVES.values(), ids=COLLECTIVES)
 @pytest.mark.parametrize("ranks", WORLD_SIZES)
 def test_each_combination_is_right_or_refused_with_a_reason(
-    everything: Callable[[int], Ended], ranks: int, name: str
+    everything: Callable[[int], Ended], ranks: int, operation: object
 ) -> None:
+    name = operation.name  # type: ignore[attr-defined]
     ended = everything(ranks)
     journal = ended.journal()
     samples = {line["case"]: line["samples_s"] for line in journal if line["kind"] == "batch"}

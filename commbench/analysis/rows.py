@@ -15,6 +15,7 @@ from commbench.analysis.interference import Interference, find_interference, mea
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.pairs import count_pairs
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,21 @@ class ResultRow:
         case = self.measurement.case
         has_bandwidth = OPERATIONS[case.operation].busbw_formula
         return case.size_bytes / seconds if seconds and has_bandwidth else None
+
+    @property
+    def messages_per_s(self) -> float | None:
+        """Messages per second of all pairs together, for an operation with a window: the number of
+        pairs over t, since the slowest pair counts."""
+        case = self.measurement.case
+        if case.window is None or not self.time or not self.time.median:
+            return None
+        return count_pairs(case.pairs, case.ranks) / self.time.median
+
+    @property
+    def aggregate_bandwidth(self) -> float | None:
+        """Bytes per second that these messages carry."""
+        rate = self.messages_per_s
+        return rate and rate * self.measurement.case.size_bytes
 
     @cached_property
     def ordered_s(self) -> list[float]:

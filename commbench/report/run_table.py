@@ -21,6 +21,7 @@ from commbench.output.table import (
 )
 from commbench.report import run_notes
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
+from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.timing_modes import describe_timing
@@ -102,7 +103,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
         for line, row in zip(lines[head:], rows, strict=True)
     ]
     summary = wrapped(curve_text(summarise_curve(rows)), margin=2)
-    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary])
+    notes = [fill(line, "  ", "  ") for line in shape_lines(rows)]
+    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary, *notes])
 
 
 def table_columns(peak: Peak | None) -> list[TableColumn]:

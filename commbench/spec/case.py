@@ -61,6 +61,12 @@ class Case(NamedTuple):
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
     buffers: str = HOT
     """`hot` or `rotating`: which memory its calls use (spec.dimensions.BUFFER_MODES)."""
+    p2p_call: str = ""
+    """The kind of call for point to point (spec.pairs.P2P_CALLS); empty for other operations."""
+    pairs: str = ""
+    """Which ranks are pairs (spec.pairs); empty for an operation without pairs."""
+    window: int | None = None
+    """Messages of a window; None for an operation without one."""
     memory: str = DEFAULT_MEMORY
     """The kind of memory of its buffers (spec.allocators)."""
 
@@ -75,6 +81,12 @@ class Case(NamedTuple):
         if self.buffers == HOT:
             return 1
         return max(1, min(MOST_PIECES, -(-ROTATED_BYTES // max(1, self.size_bytes))))
+
+    @property
+    def parts(self) -> int:
+        """How many equal parts a call has, each of which takes t: 2 where t is half a round trip,
+        the window where it is one message, else 1."""
+        return OPERATIONS[self.operation].parts(self.window or 1)
 
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""

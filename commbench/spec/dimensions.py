@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
+from commbench.spec.pairs import (
+    ALL_P2P_CALLS,
+    DEFAULT_P2P_CALL,
+    DEFAULT_WINDOW,
+    P2P_CALL_CHOICES,
+    pairs_title,
+)
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
     BOTH,
@@ -91,6 +98,18 @@ def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return plan.memory
 
 
+def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.p2p_calls:
+        return ("",)
+    if plan.p2p_call == DEFAULT_P2P_CALL:
+        return operation.p2p_calls[:1]
+    return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
+
+
+def _window_title(window: int | None) -> str:
+    return "" if window in (None, DEFAULT_WINDOW) else f"window {window}"
+
+
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
@@ -137,6 +156,19 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda mode: "" if mode == HOT else mode, is_qualifier=True,
     ),
     Dimension(
+        "p2p_call", "p2p_call", "--p2p-call", values=_p2p_calls, choices=P2P_CALL_CHOICES,
+    ),
+    Dimension(
+        "pairs", "pairs", "--pairs",
+        values=lambda plan, operation: plan.pairs if operation.is_paired else ("",),
+        title=pairs_title, is_qualifier=True,
+    ),
+    Dimension(
+        "window", "window", "--window",
+        values=lambda plan, operation: (plan.window if operation.has_window else None,),
+        title=_window_title, is_qualifier=True, is_integer=True,
+    ),
+    Dimension(
         "memory", "memory", "--memory",
         values=_memories, choices=MEMORY_CHOICES,
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
@@ -149,6 +181,20 @@ DIMENSIONS: tuple[Dimension, ...] = (
 )  # fmt: skip
 """The cases of a plan are the product of these values for each of its operations, in this order:
 the last dimension varies fastest."""
+
+
+def used_plan_fields(plan: Plan) -> set[str]:
+    """The fields of a plan that choose values of dimensions, without those of dimensions that apply
+    to none of its operations and may be left out of files."""
+    from commbench.spec.case import Case
+
+    return {
+        dimension.plan_field
+        for dimension in DIMENSIONS
+        if Case._field_defaults.get(dimension.field, True)
+        or any(any(dimension.values(plan, OPERATIONS[name])) for name in plan.operations)
+    }
+
 
 IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
 """The dimensions that a title names, in its order."""

@@ -19,6 +19,14 @@ from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import NATURAL, OPERATIONS, Operation
+from commbench.spec.pairs import (
+    DEFAULT_P2P_CALL,
+    DEFAULT_PAIRS,
+    DEFAULT_WINDOW,
+    SEND,
+    parse_pairs,
+    why_no_pairs,
+)
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
@@ -47,12 +55,14 @@ MOST_CASES = 100_000
 MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
+MOST_WINDOW = 1 << 16
 _LIMITS = {
     "world_size": (1, MOST_RANKS),
     "launches": (1, MOST_RANKS),
     "iterations": (1, MOST_ITERATIONS),
     "warmup": (0, MOST_ITERATIONS),
     "root": (0, inf),
+    "window": (1, MOST_WINDOW),
     "seed": (0, LARGEST_INTEGER),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
@@ -107,6 +117,13 @@ class Plan:
     """Seed of the order of cases and of the test data."""
     rounding: str = EXACT
     """How the block of a rank is rounded down: `exact`, to elements; `nccl-tests`, to 16 bytes."""
+    p2p_call: str = DEFAULT_P2P_CALL
+    """The kind of call for point to point: one of P2P_CALLS; `natural`, each operation's own
+    default; or `all`."""
+    pairs: tuple[str, ...] = DEFAULT_PAIRS
+    """Which ranks are pairs (spec.pairs.find_peer)."""
+    window: int = DEFAULT_WINDOW
+    """Messages that are sent before the sender waits for a reply."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -116,6 +133,8 @@ class Plan:
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        if any(parse_pairs(text) != text for text in self.pairs):
+            raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_few_cases()
@@ -251,6 +270,10 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
     if case.ranks < operation.min_ranks:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
+    if case.p2p_call == SEND and operation.deadlock:
+        return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
+    if reason := why_no_pairs(case.pairs, case.ranks):
+        return reason
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":

@@ -19,6 +19,7 @@ from commbench.errors import CommbenchError
 from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
 from commbench.spec.case import Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS
+from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 from commbench.worker.memory import Memory
@@ -51,6 +52,12 @@ class Buffers:
     """torch.ops.symm_mem."""
     register: Callable[[], object]
     """Allocates and registers as much memory as `send` has, of the same kind."""
+    peer: Peer | None = None
+    """The other rank of this rank's pair; None for a rank without one."""
+    p2p_call: str = ""
+    """The kind of call for point to point."""
+    window: int = 1
+    """Messages that are sent before the sender waits."""
 
     @property
     def global_root(self) -> int:
@@ -150,6 +157,9 @@ class Arena:
             device_ids=None if index is None else [index],
             symm_mem=torch.ops.symm_mem,
             register=partial(self._register_spare, case),
+            peer=find_peer(case.pairs, comm.rank, comm.ranks),
+            p2p_call=case.p2p_call,
+            window=case.window or 1,
         )
 
     def _piece_bytes(self, case: Case) -> int:
@@ -177,7 +187,11 @@ class Arena:
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
+    operation = OPERATIONS[case.operation]
+    if operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
+    return partial(operation.call, dist, buffers)
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:

@@ -163,6 +163,8 @@ def _expected_rows(
     """The blocks of the receive buffer whose result is defined, and the row each must repeat."""
     operation = OPERATIONS[data.case.operation]
     for block, part in enumerate(buffers.receive_blocks or ()):
-        source = operation.expected(BlockPosition(buffers.rank, block, buffers.ranks, buffers.root))
+        source = operation.expected(
+            BlockPosition(buffers.rank, block, buffers.ranks, buffers.root, buffers.peer)
+        )
         if source is not None:
             yield part, data.expected(source)

@@ -22,8 +22,9 @@ REFUSED = {
         2,
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier, one_shot_all_reduce, "
-        "two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, register\n",
+        "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
+        "pipeline, ring_exchange, one_shot_all_reduce, two_shot_all_reduce, "
+        "multimem_all_reduce, multimem_all_gather, register\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -370,7 +371,8 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
         ) or option.name in ("label", "output"), option.name  # fmt: skip
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
-        "What to measure", "How long, and in which order", "Where", "Output", "Flags of nccl-tests"
+        "What to measure", "Point to point", "How long, and in which order", "Where", "Output",
+        "Flags of nccl-tests",
     ]  # fmt: skip
     for group in groups if name == "run" else ():
         assert f" {group}: -" in text

@@ -11,7 +11,7 @@ from commbench.report.run_table import run_text
 from commbench.results.schema import CUT_OFF, Batch, Measurement, Run, RunEnd
 from commbench.spec.case import READY, Case
 from commbench.spec.links import parse_peak
-from commbench.spec.operations import ALL_OPERATIONS
+from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
 
 
@@ -112,7 +112,7 @@ def test_what_was_not_measured_is_listed_by_reason() -> None:
     )
 
 
-EVERYTHING = {"operations": ALL_OPERATIONS, "sizes": tuple(1 << n for n in range(10, 27))}
+EVERYTHING = {"operations": OPERATION_SETS["all"], "sizes": tuple(1 << n for n in range(10, 27))}
 
 
 def test_many_rows_are_condensed_to_one_table_where_that_is_wanted() -> None:
@@ -124,7 +124,7 @@ def test_many_rows_are_condensed_to_one_table_where_that_is_wanted() -> None:
     assert " ".join(lines[1].split()) == heads
     first = "all_reduce float32 101.0 us 0.999 64 MiB 100 KiB 0"
     assert " ".join(lines[3].split()) == first
-    assert sum(line.split()[0] in ALL_OPERATIONS for line in lines) == 9 * 2 + 1
+    assert sum(line.split()[0] in OPERATIONS for line in lines) == 9 * 2 + 1
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) < 35
     assert len(run_text(run).splitlines()) > 9 * 2 * 17

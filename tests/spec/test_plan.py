@@ -108,6 +108,9 @@ DIFFERENCES: dict[str, Any] = {
     "seed": 1,
     "rounding": "nccl-tests",
     "peak": "25GB/s",
+    "p2p_call": "isend",
+    "pairs": ("neighbours",),
+    "window": 8,
 }
 
 
