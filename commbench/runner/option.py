@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError, name_error
 from commbench.spec.allocators import MEMORY_CHOICES
+from commbench.spec.call_forms import parse_tensors
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
 from commbench.spec.pairs import parse_pairs
@@ -104,7 +105,7 @@ class RunOption(NamedTuple):
         elif isinstance(default, bool):
             text = self.flag if default else f"--no-{self.flag[2:]}"
         else:
-            text = self.default_text if default is None else value_text(default)
+            text = self.default_text if default in (None, "", ()) else value_text(default)
         return f"{self.help}  [default: {text}]"
 
     def require_allowed(self, *users: str) -> None:
@@ -112,6 +113,16 @@ class RunOption(NamedTuple):
         for user in users:
             if user in self.refused_by:
                 raise UsageError(_REFUSALS[user].format(self.flag), self.refused_by[user])
+
+
+def declare_option(
+    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
+) -> Any:
+    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
+    if default is ...:
+        default = Plan.__dataclass_fields__[declared["plan"]].default
+    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
+    return field(default=default, metadata={"option": option})
 
 
 def write_argument(option: RunOption, value: Any) -> str:
@@ -134,16 +145,6 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def declare_option(
-    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
-) -> Any:
-    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
-    if default is ...:
-        default = Plan.__dataclass_fields__[declared["plan"]].default
-    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
-    return field(default=default, metadata={"option": option})
-
-
 def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
     """Known names from texts that may repeat, hold commas, or be `all`; in order, once each."""
     find, known, sets = _FINDERS[flag]
@@ -153,6 +154,18 @@ def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
             raise UsageError(f"{flag} has an empty item", f"known: {', '.join((*known, *sets))}")
         found.update(dict.fromkeys(sets.get(text.strip()) or [find(text.strip())]))
     return tuple(found)
+
+
+def parse_texts(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The items of texts that may hold commas; in order, once each."""
+    text = given if isinstance(given, str) else ",".join(given)
+    return tuple(dict.fromkeys(item.strip().lower() for item in text.split(",")))
+
+
+def parse_tensor_list(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """Numbers of tensors, and splits, from a text, a number, or several of them."""
+    items = [given] if isinstance(given, (str, int)) else given
+    return tuple(dict.fromkeys(map(parse_tensors, parse_texts([*map(str, items)]))))
 
 
 def parse_pair_list(given: str | Sequence[str]) -> tuple[str, ...]:

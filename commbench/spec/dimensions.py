@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.pairs import (
@@ -110,6 +111,15 @@ def _window_title(window: int | None) -> str:
     return "" if window in (None, DEFAULT_WINDOW) else f"window {window}"
 
 
+def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    return (ONE_TENSOR,) if operation.registers or not operation.has_data else plan.tensors
+
+
+def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    found = (choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation))
+    return tuple(dict.fromkeys(form for forms in found for form in forms))
+
+
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
@@ -167,6 +177,15 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "window", "window", "--window",
         values=lambda plan, operation: (plan.window if operation.has_window else None,),
         title=_window_title, is_qualifier=True, is_integer=True,
+    ),
+    Dimension(
+        "tensors", "tensors", "--tensors", values=_tensors,
+        title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
+        is_qualifier=True,
+    ),
+    Dimension(
+        "form", "forms", "--form", values=_forms,
+        title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
     ),
     Dimension(
         "memory", "memory", "--memory",

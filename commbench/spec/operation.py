@@ -107,6 +107,13 @@ class Operation(NamedTuple):
     reduces: bool = False
     rooted: bool = False
     min_ranks: int = 1
+    is_coalesced: bool = False
+    """torch's coalescing manager hands several of them to the backend as one call. Other operations
+    are coalesced only by a backend that groups calls itself, such as NCCL."""
+    compositions: tuple[tuple[str, ...], ...] = ()
+    """Operations that have its result together, one after another, in the same memory."""
+    is_transfers: bool = False
+    """Whether sends of its blocks to every rank, and receives, have its result."""
     nccl_function: str = ""
     """NCCL's function; empty where torch builds it from NCCL's sends and receives."""
     nccl_algorithms: tuple[str, ...] = ()

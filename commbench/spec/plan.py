@@ -15,7 +15,15 @@ from typing import Any
 from commbench.errors import UnavailableError, UsageError, value_error
 from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, REGISTERED
 from commbench.spec.backends import BACKENDS
-from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.call_forms import (
+    ALL_FORMS,
+    CALL_FORMS,
+    ONE_TENSOR,
+    choose_forms,
+    parse_tensors,
+    why_form_unsupported,
+)
+from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import NATURAL, OPERATIONS, Operation
@@ -28,6 +36,7 @@ from commbench.spec.pairs import (
     why_no_pairs,
 )
 from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
@@ -36,12 +45,6 @@ CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
 """The first is the default on CPUs; host.cpu_modes says what each means."""
 SHUFFLED = "shuffled"
 ORDERS = (SHUFFLED, "ascending")
-EXACT = "exact"
-NCCL_TESTS = "nccl-tests"
-ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
-NCCL_TESTS_CHUNK = 16
-"""nccl-tests makes each rank's block a multiple of so many bytes. Source: its src/*.cu."""
-
 OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} | {
     "iterations": "--iters",
     "budget_s": "--budget",
@@ -99,6 +102,10 @@ class Plan:
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
     buffers: str = HOT
     """`hot`, `rotating`, or `both`."""
+    tensors: tuple[str, ...] = (ONE_TENSOR,)
+    """Into how many tensors S is cut, or how: `16`, `ddp:25M` (spec.call_forms)."""
+    forms: tuple[str, ...] = ()
+    """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
     memory: tuple[str, ...] = (DEFAULT_MEMORY,)
     """The kinds of memory of buffers, some of MEMORY_CHOICES (spec.allocators). Where one of them
     is registered, registering the largest size is a case of its own."""
@@ -135,6 +142,7 @@ class Plan:
         require_known("order", (self.order,), list(ORDERS))
         if any(parse_pairs(text) != text for text in self.pairs):
             raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
+        self._require_forms()
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_few_cases()
@@ -143,6 +151,23 @@ class Plan:
             from commbench.spec.links import parse_peak
 
             parse_peak(self.peak)
+
+    def _require_forms(self) -> None:
+        """Every split is known, and every form takes one of them."""
+        for text in self.tensors:
+            if text != parse_tensors(text):
+                raise value_error("tensors", f"{text!r} is not in its normal form", "write 16")
+        if self.forms:
+            require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
+        for name in self.forms:
+            if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
+                one = CALL_FORMS[name].one
+                raise UsageError(
+                    f"--form {name} takes {'one tensor' if one else 'several tensors'}",
+                    "leave out --tensors, or add 1: --tensors 1,16"
+                    if one
+                    else "write for example --tensors 16",
+                )
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
@@ -203,7 +228,10 @@ class Plan:
             for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
-                case = _round_size(case, self.rounding)
+                forms = choose_forms(self.forms, operation, case.tensors)
+                if case.form not in forms:
+                    continue
+                case = round_size(case, self.rounding, forms)
                 if reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
@@ -244,26 +272,6 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _round_size(case: Case, rounding: str) -> Case:
-    """The case with its requested size rounded down to whole elements, or, where the operation has
-    blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16 bytes. It is skipped
-    where nothing is left."""
-    operation = OPERATIONS[case.operation]
-    if not operation.has_data:
-        return case
-    element = DTYPES[case.dtype].size_bytes
-    blocks = case.ranks if operation.blocks else 1
-    as_nccl_tests = operation.blocks and rounding == NCCL_TESTS
-    chunk_bytes = NCCL_TESTS_CHUNK if as_nccl_tests else operation.block_multiple
-    chunk = max(1, chunk_bytes // element)
-    count = case.size_bytes // element // blocks // chunk * chunk
-    if count:
-        return case._replace(size_bytes=count * blocks * element, count=count)
-    least = f"{chunk_bytes} bytes" if chunk > 1 else f"one {case.dtype}"
-    reason = f"less than {least}{' per rank' if blocks > 1 else ''}"
-    return case._replace(status=SKIPPED, reason=reason)
-
-
 def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     """Why a case cannot be measured, as far as the tables tell; empty where it may."""
     operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
@@ -274,6 +282,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
     if reason := why_no_pairs(case.pairs, case.ranks):
         return reason
+    if why := why_form_unsupported(case.form, operation, backend_name, device):
+        return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":

@@ -13,7 +13,6 @@ from commbench.errors import RankError, reason_of
 from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
-from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
@@ -23,7 +22,6 @@ from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 RESERVED = 0.05
 """The part of the free memory that is left to others, and to the backends' own allocations."""
-TRIAL_BYTES = 16
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
 
@@ -33,8 +31,8 @@ def mark_unsupported(
 ) -> tuple[Case, ...]:
     """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
-    A trial moves 16 bytes per block, for less is too little for some operations; it also makes the
-    connections. Raises RankError where only some ranks refuse.
+    A trial moves one element per block; it also makes the connections. Raises RankError where only
+    some ranks refuse.
     """
     titles: dict[str, Case] = {}
     for case in cases:
@@ -66,10 +64,7 @@ def mark_unsupported(
 
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
-    trial = case
-    if case.count:
-        count = max(1, TRIAL_BYTES // DTYPES[case.dtype].size_bytes)
-        trial = case._replace(count=count, size_bytes=case.size_bytes // case.count * count)
+    trial = case.smallest
     try:
         with Arena(comm, (trial,)) as arena:
             arena.register()

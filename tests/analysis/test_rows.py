@@ -255,9 +255,13 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "p2p_call": "",
         "pairs": "",
         "window": None,
+        "tensors": "1",
+        "form": "direct",
         "memory": "default",
         "messages_per_s": None,
         "aggregate_GBps": None,
+        "num_tensors": 1,
+        "form_ratio": None,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

@@ -1,9 +1,11 @@
 """The command line through its real entry point: whole outputs, exit codes, what gets imported."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -400,6 +402,9 @@ def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
         synthetic_run(tmp_path / "results" / f"202611{day}-{label}", label, started=started)
     cut = tmp_path / "results" / "20261120-one" / "run.jsonl"
     cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
+    imported = synthetic_run(tmp_path / "results" / "imported", "imported", started="")
+    made = datetime(2026, 11, 20, 7, tzinfo=timezone.utc).timestamp()
+    os.utime(imported / "run.jsonl", (made, made))
     (tmp_path / "results" / "damaged").mkdir()
     (tmp_path / "results" / "damaged" / "run.jsonl").write_text("{")
     listed = commbench("list", TZ="UTC", COLUMNS="80")
@@ -407,11 +412,16 @@ def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
         "  folder          started              what                ranks   status",
         "  20261122-two    2026-11-22 06:00:00  all_reduce 1K...1M  2 gloo  complete",
         "  20261121-three  2026-11-21 06:00:00  all_reduce 1K...1M  2 gloo  complete",
+        "  imported        2026-11-20 07:00:00  all_reduce 1K...1M  2 gloo  complete",
         "  20261120-one    2026-11-20 06:00:00  all_reduce 1K...1M  2 gloo  not ended",
         "  damaged                                                          not ended",
     ]
     newest = commbench("show")
     assert (newest.code, newest.out.splitlines()[0]) == (0, "two")
+    synthetic_run(tmp_path / "results" / "20261122-060001-log", "log", started="")
+    listed = commbench("list", TZ="UTC")
+    assert listed.out.splitlines()[2].startswith("  20261122-060001-log ")
+    assert commbench("show", TZ="UTC").out.splitlines()[0] == "log"
 
 
 CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--peak=nvlink4"]
