@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from commbench.host.nvml import GpuState
+from commbench.worker.memory import PlainMemory
 
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
 """Variable with the fields of a Fake, as JSON."""
@@ -34,6 +35,8 @@ class Fake(NamedTuple):
     free_bytes: int = 1 << 30
     enqueue_s: float = 100e-6
     """What queueing anything costs the host."""
+    first_record_s: float = 0.0
+    """How much longer the host needs to record an event for the first time: it is made then."""
     first_call_s: float = 0.0
     """How much longer the first operation of each kind and size takes: it makes connections."""
     fill_s: float = 0.0
@@ -53,6 +56,14 @@ class Fake(NamedTuple):
     """The clock of each local rank's device: each time it is read, 10 % lower, to half of it."""
     throttle_reasons: tuple[str, ...] = ()
     """Of the device of rank 1."""
+    registers: bool = True
+    """Whether its backend registers memory."""
+    has_windows: bool = True
+    """Whether it registers symmetric windows."""
+    memory_log: str = ""
+    """Path of the files, one per rank, that tell what happened to memory but plain memory."""
+    register_s: float = 0.0
+    """What registering costs the host; on rank 1 twice as much."""
     nccl_log: str = ""
     """What its NCCL writes to the log that it is told to write, in its first operation."""
 
@@ -60,11 +71,14 @@ class Fake(NamedTuple):
 class Event:
     """A point in the stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, first_record_s: float) -> None:
         self._stream = stream
         self._reached = threading.Event()
+        self._first_record_s = first_record_s
 
     def record(self) -> None:
+        time.sleep(self._first_record_s)
+        self._first_record_s = 0.0
         reached = self._reached = threading.Event()
         self._stream.put(lambda: self._note(reached))
 
@@ -114,6 +128,34 @@ class Stream:
                 self._error = error
 
 
+class FakeMemory:
+    """Memory that is registered with the backend, and must be released before that ends."""
+
+    def __init__(self, device: FakeDevice, size: int, group: Any, kind: str) -> None:
+        self.kind, self._device, self._group = kind, device, group
+        self.tensor = torch.empty(size, dtype=torch.uint8)
+        device.note("allocated", self)
+
+    def register(self) -> None:
+        fake = self._device.fake
+        if not fake.registers or (self.kind == "windows" and not fake.has_windows):
+            raise RuntimeError(f"this backend registers no {self.kind}")
+        time.sleep(fake.register_s * (1 + self._device.rank))
+        if self.kind != "pool":  # every rank comes with as many bytes
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self._group.size())]
+            own = torch.tensor([self.tensor.numel()])
+            torch.distributed.all_gather(sizes, own, group=self._group)
+            assert len(set(map(int, sizes))) == 1, sizes
+        self._device.memories[self.tensor.data_ptr()] = self
+        self._device.note("registered", self)
+
+    def release(self) -> None:
+        assert torch.distributed.is_initialized()
+        self._device.memories.pop(self.tensor.data_ptr(), None)
+        self._device.note("released", self)
+        del self.tensor
+
+
 class FakeDevice:
     """The device of one rank."""
 
@@ -122,8 +164,10 @@ class FakeDevice:
     pci_bus_id = ""
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
-        self._fake = fake or read_fake()
-        self._rank = int(os.environ.get("RANK", "0"))
+        self.fake = self._fake = fake or read_fake()
+        self.rank = self._rank = int(os.environ.get("RANK", "0"))
+        self.memories: dict[int, FakeMemory] = {}
+        """What is registered, by its address."""
         self._stream = Stream(self._fake.enqueue_s)
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
         self.name = f"fake:{index} {self.uuid}"
@@ -139,7 +183,7 @@ class FakeDevice:
         return self._fake.free_bytes
 
     def make_event(self) -> Event:
-        return Event(self._stream)
+        return Event(self._stream, self._fake.first_record_s)
 
     def spin(self, seconds: float) -> None:
         if self._fake.spins:
@@ -148,15 +192,30 @@ class FakeDevice:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return lambda: self._stream.put(lambda: self._run(call))
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         if not self._fake.captures:
             raise RuntimeError("this device has no graphs")
 
         def replay() -> None:
-            for _ in range(calls):
+            for call in calls:
                 self._run(call)
 
         return lambda: self._stream.put(replay)
+
+    def plain_memory(self, size: int) -> PlainMemory:
+        return PlainMemory(size, self.torch_device)
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> FakeMemory:
+        return FakeMemory(self, size, group, "windows" if symm else "pool")
+
+    def symm_mem(self, size: int, group: Any) -> FakeMemory:
+        return FakeMemory(self, size, group, "symm_mem")
+
+    def note(self, what: str, memory: FakeMemory) -> None:
+        """Write down what happens to memory, for the test."""
+        if path := self.fake.memory_log:
+            with Path(f"{path}.{self.rank}").open("a") as file:
+                file.write(f"{what} {memory.kind} {memory.tensor.numel()}\n")
 
     def release_cached_memory(self) -> None:
         pass
@@ -180,7 +239,7 @@ class FakeDevice:
             time.sleep(self._fake.fill_s * is_fill)
             call()
             return
-        operation, (_, buffers) = call.func, call.args
+        operation, buffers = call.func, call.args[-1]
         self._operations += 1
         if self._rank == 1 and self._operations == self._fake.hangs_after:
             threading.Event().wait()
@@ -200,9 +259,13 @@ def read_fake() -> Fake:
 
 def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
+    from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
     from commbench.worker.device import DEVICES, DeviceKind
 
+    for name, entry in ALLOCATORS.items():
+        if entry.devices:
+            ALLOCATORS[name] = entry._replace(devices=(*entry.devices, "fake"))
     gloo = BACKENDS["gloo"]
     BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"), is_nccl=True)
 

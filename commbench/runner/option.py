@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Any, NamedTuple, get_args, get_origin
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, name_error
+from commbench.spec.allocators import MEMORY_CHOICES
+from commbench.spec.call_forms import parse_tensors
 from commbench.spec.dtypes import DTYPES, find_dtype
-from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
+from commbench.spec.pairs import parse_pairs
+from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
-from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
+from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
@@ -26,11 +31,23 @@ _REFUSALS = {
     "measure": "{} cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""
-_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
-    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS)),
-    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
-    "--reduce-op": (lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS)),
-}
+
+
+def _find_memory(name: str) -> str:
+    if name.lower() not in MEMORY_CHOICES:
+        raise name_error("memory", name, list(MEMORY_CHOICES))
+    return name.lower()
+
+
+_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...], Mapping[str, Sequence[str]]]] = {
+    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS), OPERATION_SETS),
+    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES), {"all": tuple(DTYPES)}),
+    "--reduce-op": (
+        lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS), {"all": tuple(REDUCE_OPS)}
+    ),
+    "--memory": (_find_memory, MEMORY_CHOICES, {"all": MEMORY_CHOICES}),
+}  # fmt: skip
+"""By the option: what finds a name, all names, and what stands for several of them."""
 
 
 class RunOption(NamedTuple):
@@ -79,15 +96,16 @@ class RunOption(NamedTuple):
         """Whether its flag takes no value and means the opposite of its default."""
         return self.type is bool and "/" not in self.flags[0]
 
-    def help_text(self, value_text: Callable[[Any], str]) -> str:
-        """What the help says of it, with its default; `value_text` writes a value as an option."""
+    @property
+    def help_text(self) -> str:
+        """What the help says of it, with its default."""
         default = self.cli_default if self.cli_default is not None else self.default
         if self.is_switch:
             text = "off"
         elif isinstance(default, bool):
             text = self.flag if default else f"--no-{self.flag[2:]}"
         else:
-            text = self.default_text if default is None else value_text(default)
+            text = self.default_text if default in (None, "", ()) else value_text(default)
         return f"{self.help}  [default: {text}]"
 
     def require_allowed(self, *users: str) -> None:
@@ -97,15 +115,63 @@ class RunOption(NamedTuple):
                 raise UsageError(_REFUSALS[user].format(self.flag), self.refused_by[user])
 
 
+def declare_option(
+    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
+) -> Any:
+    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
+    if default is ...:
+        default = Plan.__dataclass_fields__[declared["plan"]].default
+    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
+    return field(default=default, metadata={"option": option})
+
+
+def write_argument(option: RunOption, value: Any) -> str:
+    """An option with its value as one word of a command line."""
+    if option.is_switch:  # it is given only where its value is not the default
+        return option.flag
+    if isinstance(value, bool):
+        return option.flag if value else f"--no-{option.flag[2:]}"
+    return f"{option.flag}={value_text(value)}"
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written on a command line; it parses back to the same value."""
+    if isinstance(value, tuple):
+        numbers = bool(value) and isinstance(value[0], int)
+        return format_sizes(value) if numbers else ",".join(map(str, value))
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
 def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
     """Known names from texts that may repeat, hold commas, or be `all`; in order, once each."""
-    find, known = _FINDERS[flag]
+    find, known, sets = _FINDERS[flag]
     found: dict[str, None] = {}
     for text in (given if isinstance(given, str) else ",".join(given)).split(","):
         if not text.strip():
-            raise UsageError(f"{flag} has an empty item", f"known: {', '.join(known)}, all")
-        found.update(dict.fromkeys(known if text.strip() == "all" else [find(text.strip())]))
+            raise UsageError(f"{flag} has an empty item", f"known: {', '.join((*known, *sets))}")
+        found.update(dict.fromkeys(sets.get(text.strip()) or [find(text.strip())]))
     return tuple(found)
+
+
+def parse_texts(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The items of texts that may hold commas; in order, once each."""
+    text = given if isinstance(given, str) else ",".join(given)
+    return tuple(dict.fromkeys(item.strip().lower() for item in text.split(",")))
+
+
+def parse_tensor_list(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """Numbers of tensors, and splits, from a text, a number, or several of them."""
+    items = [given] if isinstance(given, (str, int)) else given
+    return tuple(dict.fromkeys(map(parse_tensors, parse_texts([*map(str, items)]))))
+
+
+def parse_pair_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Which ranks are pairs, from texts that may hold commas; in order, once each."""
+    texts = (given if isinstance(given, str) else ",".join(given)).split(",")
+    return tuple(dict.fromkeys(map(parse_pairs, texts)))
 
 
 def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
@@ -172,7 +238,17 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
     operations, with_op = [OPERATIONS[name] for name in op], f"with --op {','.join(op)}"
     rooted = ", ".join(operation.name for operation in OPERATIONS.values() if operation.rooted)
     reducing = ", ".join(operation.name for operation in OPERATIONS.values() if operation.reduces)
+    paired = ", ".join(operation.name for operation in OPERATIONS.values() if operation.is_paired)
+    made = ", ".join(operation.name for operation in OPERATIONS.values() if operation.p2p_calls)
+    windows = ", ".join(operation.name for operation in OPERATIONS.values() if operation.has_window)
     rules = {
+        "p2p_call": (
+            not any(o.p2p_calls for o in operations),
+            with_op,
+            f"{made} have kinds of call",
+        ),
+        "pairs": (not any(o.is_paired for o in operations), with_op, f"{paired} have pairs"),
+        "window": (not any(o.has_window for o in operations), with_op, f"{windows} has a window"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),
         "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),
@@ -202,26 +278,3 @@ def _is_of_type(value: Any, wanted: Any) -> bool:
     if isinstance(value, bool):
         return bool in kinds
     return isinstance(value, (int, *kinds) if float in kinds else kinds)
-
-
-def parse_nccl_tests_sizes(
-    has_sizes: bool, low: str | None, high: str | None, factor: str | None, step: str | None
-) -> tuple[int, ...]:
-    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
-
-    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
-    if has_sizes:
-        flags = {"-b": low, "-e": high, "-f": factor, "-i": step}
-        first_flag = next(flag for flag, text in flags.items() if text is not None)
-        raise UsageError(
-            f"--sizes and {first_flag} both choose the sizes",
-            "write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests",
-        )
-    first, last = parse_size(low or "32M"), parse_size(high or "32M")
-    if factor is not None and not re.fullmatch(r"\d+(\.\d+)?", factor):
-        raise UsageError(f"-f {factor!r} is not a number", "write -f 2 to double")
-    if factor is not None and float(factor) > 1 and step is not None:
-        raise UsageError("-f and -i both choose the next size", "leave out one of them")
-    if factor is not None and float(factor) > 1:
-        return size_range(first, last, factor=float(factor))
-    return size_range(first, last, add=parse_size(step or "1M"))

@@ -14,14 +14,15 @@ from typing import Any, get_type_hints
 
 from commbench.errors import UsageError, name_error
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
+from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_flags
 from commbench.runner.option import (
     ALWAYS,
     IF_CHANGED,
     IN_COMMAND,
     NEVER,
     RunOption,
+    declare_option,
     parse_names,
-    parse_nccl_tests_sizes,
     parse_precision,
     parse_size_list,
     parse_value,
@@ -31,30 +32,27 @@ from commbench.runner.option import (
     require_peak,
     require_port,
     require_positive,
+    write_argument,
 )
+from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
+from commbench.spec.allocators import MEMORY_HELP
+from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
-from commbench.units import format_sizes, parse_sizes
+from commbench.units import parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
 
 
-def _option(
-    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
-) -> Any:
-    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
-    if default is ...:
-        default = Plan.__dataclass_fields__[declared["plan"]].default
-    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
-    return field(default=default, metadata={"option": option})
-
-
-_what = partial(_option, "What to measure")
-_how_long = partial(_option, "How long, and in which order")
-_where = partial(_option, "Where")
-_output = partial(_option, "Output")
-NCCL_TESTS_FLAGS = "Flags of nccl-tests"
+GROUPS = (
+    "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
+)  # fmt: skip
+"""The headings of the help, in its order."""
+_what = partial(declare_option, "What to measure")
+_how_long = partial(declare_option, "How long, and in which order")
+_where = partial(declare_option, "Where")
+_output = partial(declare_option, "Output")
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 _SEVERAL_NODES = _STARTS_RANKS | {
@@ -65,11 +63,12 @@ _CLUSTER = _SEVERAL_NODES | _ONE_NODE | {"job": "leave it out: the ranks find ea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(ShapeOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, or all. `commbench ops` lists them.",
+        "OP", "Operation: one, several with commas, all collectives (all), or all of point to "
+        "point (p2p). `commbench ops` lists them.",
         default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
         cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
@@ -104,6 +103,16 @@ class RunOptions:
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
         "captured before; both.", plan="launch_mode", is_varied=True,
+    )  # fmt: skip
+    memory: tuple[str, ...] = _what(
+        "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
+        plan="memory", parse=partial(parse_names, flag="--memory"), cli_type=list[str] | None,
+        is_varied=True,
+    )  # fmt: skip
+    buffers: str | None = _what(
+        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
+        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
+        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
         "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",
@@ -269,7 +278,9 @@ class RunOptions:
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
-        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if device == "cpu" else "plain")
+        is_cpu = device == "cpu"
+        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_cpu else "plain")
+        values["buffers"] = self.buffers or (HOT if is_cpu else ROTATING)
         try:
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
@@ -285,7 +296,7 @@ class RunOptions:
         to run, also those about output."""
         changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
         return [
-            _argument(option, getattr(self, option.name))
+            write_argument(option, getattr(self, option.name))
             for option in _FIELDS.values()
             if option.passed_on == ALWAYS
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
@@ -295,72 +306,32 @@ class RunOptions:
         """The `commbench run` command of these options, without those that have their default."""
         told = ("op", "sizes")
         return ["commbench", "run"] + [
-            _argument(option, value)
+            write_argument(option, value)
             for option in _FIELDS.values()
             if (value := getattr(self, option.name)) != option.default or option.name in told
         ]
 
 
-def _argument(option: RunOption, value: Any) -> str:
-    if option.is_switch:  # it is given only where its value is not the default
-        return option.flag
-    if isinstance(value, bool):
-        return option.flag if value else f"--no-{option.flag[2:]}"
-    return f"{option.flag}={value_text(value)}"
-
-
-def value_text(value: Any) -> str:
-    """A value as it is written on a command line; it parses back to the same value."""
-    if isinstance(value, tuple):
-        numbers = bool(value) and isinstance(value[0], int)
-        return format_sizes(value) if numbers else ",".join(map(str, value))
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return str(value)
-
-
-def _nccl_tests_flag(
-    letter: str, name: str, metavar: str, help_text: str, default_text: str
-) -> RunOption:
-    """A flag that nccl-tests has."""
-    return RunOption(
-        name=name, flags=(f"-{letter}", f"--{name}"), metavar=metavar, help=help_text,
-        group=NCCL_TESTS_FLAGS, default_text=default_text, sets="sizes", type=str | None, parse=str,
-    )  # fmt: skip
-
-
 def _declared_options() -> dict[str, RunOption]:
     types = get_type_hints(RunOptions)
     found = {}
-    for declared in fields(RunOptions):
-        if option := declared.metadata.get("option"):
-            name, is_of_plan = declared.name, bool(option.plan)
-            found[name] = option._replace(
-                name=name,
-                type=types[name],
-                default=declared.default,
-                flags=option.flags or (f"--{name.replace('_', '-')}",),
-                passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
-                is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
-            )
+    declared_fields = [each for each in fields(RunOptions) if "option" in each.metadata]
+    for declared in sorted(declared_fields, key=lambda f: GROUPS.index(f.metadata["option"].group)):
+        option = declared.metadata["option"]
+        name, is_of_plan = declared.name, bool(option.plan)
+        found[name] = option._replace(
+            name=name,
+            type=types[name],
+            default=declared.default,
+            flags=option.flags or (f"--{name.replace('_', '-')}",),
+            passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
+            is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
+        )
     return found
 
 
 _FIELDS = _declared_options()
-RUN_OPTIONS: dict[str, RunOption] = _FIELDS | {
-    flag.name: flag
-    for flag in (
-        _nccl_tests_flag("b", "minbytes", "SIZE", "Smallest size.", "32M"),
-        _nccl_tests_flag("e", "maxbytes", "SIZE", "Largest size.", "32M"),
-        _nccl_tests_flag("f", "stepfactor", "N", "Factor from one size to the next.", "none"),
-        _nccl_tests_flag("i", "stepbytes", "SIZE", "Difference from one size to the next.", "1M"),
-        RunOption(
-            name="check_count", flags=("-c",), metavar="0|1", sets="check", type=int | None,
-            group=NCCL_TESTS_FLAGS, help="0 does not check results.", default_text="1",
-        ),
-    )
-}  # fmt: skip
+RUN_OPTIONS: dict[str, RunOption] = _FIELDS | NCCL_TESTS_FLAGS
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
 VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
@@ -385,13 +356,7 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
             if values[name] != option.default:
                 option.require_allowed(*users)
     names = frozenset(values)
-    parts = [values.pop(n, None) for n in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
-    if any(part is not None for part in parts):
-        values["sizes"] = parse_nccl_tests_sizes("sizes" in values, *parts)
-    if (count := values.pop("check_count", None)) is not None:
-        if count not in (0, 1):
-            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
-        values["check"] = count > 0
+    values = apply_flags(values)
     options = RunOptions(**values, given=names)
     if options.resume is None:  # a resumed run may be of a version that allowed it
         changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}

@@ -11,11 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
+from commbench.spec.pairs import (
+    ALL_P2P_CALLS,
+    DEFAULT_P2P_CALL,
+    DEFAULT_WINDOW,
+    P2P_CALL_CHOICES,
+    pairs_title,
+)
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
+    BOTH,
     EAGER,
+    ISOLATED,
     LAUNCH_CHOICES,
     TIMING_CHOICES,
     describe_timing,
@@ -26,6 +37,12 @@ from commbench.spec.timing_modes import (
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation
     from commbench.spec.plan import Plan
+
+
+HOT, ROTATING = "hot", "rotating"
+BUFFER_MODES = (HOT, ROTATING)
+"""Which memory the calls of a case use: all the same buffers, or each call the next of several, so
+that its data are in no cache (Case.pieces)."""
 
 
 class Dimension(NamedTuple):
@@ -55,10 +72,52 @@ class Dimension(NamedTuple):
         return self.field.removesuffix("_bytes").replace("_", " ")
 
 
+def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.has_data or operation.registers:
+        return (HOT,)
+    return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
+
+
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if plan.placement == NATURAL or not operation.has_data:
+    if plan.placement == NATURAL or not any(operation.placements):
         return operation.placements[:1]
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+
+
+def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        return ("uint8",)
+    return plan.dtypes if operation.has_data else ("",)
+
+
+def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        chosen = tuple(name for name in plan.memory if name in REGISTERED)
+        return chosen or REGISTERED[:1]
+    if operation.memory or not operation.has_data:
+        return (operation.memory or DEFAULT_MEMORY,)
+    return plan.memory
+
+
+def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.p2p_calls:
+        return ("",)
+    if plan.p2p_call == DEFAULT_P2P_CALL:
+        return operation.p2p_calls[:1]
+    return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
+
+
+def _window_title(window: int | None) -> str:
+    return "" if window in (None, DEFAULT_WINDOW) else f"window {window}"
+
+
+def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    return (ONE_TENSOR,) if operation.registers or not operation.has_data else plan.tensors
+
+
+def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    found = (choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation))
+    return tuple(dict.fromkeys(form for forms in found for form in forms))
 
 
 DIMENSIONS: tuple[Dimension, ...] = (
@@ -68,8 +127,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "dtype", "dtypes", "--dtype",
-        values=lambda plan, operation: plan.dtypes if operation.has_data else ("",),
-        choices=tuple(DTYPES),
+        values=_dtypes, choices=tuple(DTYPES),
     ),
     Dimension(
         "reduce_op", "reduce_ops", "--reduce-op",
@@ -88,13 +146,51 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "timing", "timing", "--timing",
-        values=lambda plan, _: expand_timing(plan.timing), choices=TIMING_CHOICES,
+        values=lambda plan, operation: (
+            (ISOLATED,) if operation.registers else expand_timing(plan.timing)
+        ),
+        choices=TIMING_CHOICES,
         title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
     ),
     Dimension(
         "launch_mode", "launch_mode", "--launch",
-        values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
+        values=lambda plan, operation: (
+            (EAGER,) if operation.registers else expand_launch(plan.launch_mode)
+        ),
+        choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
+    ),
+    Dimension(
+        "buffers", "buffers", "--buffers",
+        values=_buffers, choices=(*BUFFER_MODES, BOTH),
+        title=lambda mode: "" if mode == HOT else mode, is_qualifier=True,
+    ),
+    Dimension(
+        "p2p_call", "p2p_call", "--p2p-call", values=_p2p_calls, choices=P2P_CALL_CHOICES,
+    ),
+    Dimension(
+        "pairs", "pairs", "--pairs",
+        values=lambda plan, operation: plan.pairs if operation.is_paired else ("",),
+        title=pairs_title, is_qualifier=True,
+    ),
+    Dimension(
+        "window", "window", "--window",
+        values=lambda plan, operation: (plan.window if operation.has_window else None,),
+        title=_window_title, is_qualifier=True, is_integer=True,
+    ),
+    Dimension(
+        "tensors", "tensors", "--tensors", values=_tensors,
+        title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
+        is_qualifier=True,
+    ),
+    Dimension(
+        "form", "forms", "--form", values=_forms,
+        title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
+    ),
+    Dimension(
+        "memory", "memory", "--memory",
+        values=_memories, choices=MEMORY_CHOICES,
+        title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
@@ -104,6 +200,20 @@ DIMENSIONS: tuple[Dimension, ...] = (
 )  # fmt: skip
 """The cases of a plan are the product of these values for each of its operations, in this order:
 the last dimension varies fastest."""
+
+
+def used_plan_fields(plan: Plan) -> set[str]:
+    """The fields of a plan that choose values of dimensions, without those of dimensions that apply
+    to none of its operations and may be left out of files."""
+    from commbench.spec.case import Case
+
+    return {
+        dimension.plan_field
+        for dimension in DIMENSIONS
+        if Case._field_defaults.get(dimension.field, True)
+        or any(any(dimension.values(plan, OPERATIONS[name])) for name in plan.operations)
+    }
+
 
 IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
 """The dimensions that a title names, in its order."""

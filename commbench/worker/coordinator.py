@@ -12,17 +12,18 @@ import torch
 from commbench.host.cpu_counters import CpuCounters
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
-from commbench.worker.measure import make_iteration, time_batch
+from commbench.worker.measure import Call, by_turns, make_iterations, time_batch
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
-from commbench.worker.timers import Timer
+from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
-from commbench.worker.verify import VerifyResult, fill_inputs, verify
+from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
@@ -169,10 +170,11 @@ class CaseProgress:
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
-        self._checks_again = plan.check and plan.device != "cpu"
+        is_checked = plan.check and OPERATIONS[case.operation].has_result
+        self._checks_again = is_checked and plan.device != "cpu"
         """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
         what goes wrong under load shows only then."""
-        if not plan.check or not case.dtype:
+        if not is_checked:
             self._record_check(CheckResult())
 
     @property
@@ -249,47 +251,64 @@ class _CaseRunner:
         """How long the checked call of each case took on the slowest rank."""
         self._slowest_bps = 0.0
         """The lowest rate of a check so far, in bytes per second; 0 before the first."""
-        self._graphs: dict[tuple[int, int], Callable[[], object]] = {}
+        self._graphs: dict[tuple[int, int], list[Call]] = {}
         """What replays the graphs of a case with so many calls: its buffers never move."""
+        self._turns: dict[tuple[int, int], int] = {}
+        """How many iterations of so many calls of a case were run: which piece is the next."""
 
     def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
-        buffers = self._arena.buffers(case)
+        pieces = self._arena.pieces(case)
         run = self._check if command.what == CHECK else self._time
-        result = run(command, case, buffers)
+        result = run(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
-    def _iteration(self, case: Case, buffers: Buffers, calls: int = 1) -> Callable[[], object]:
-        """The function that runs so many calls of a case; a graph is captured once."""
+    def _iterations(self, case: Case, pieces: list[Buffers], calls: int = 1) -> list[Call]:
+        """The functions that run so many calls of a case (make_iterations); a graph is captured
+        once."""
         key = case.index, calls
         if key not in self._graphs:
-            call = make_call(case, buffers)
-            iteration = make_iteration(self._comm.device, case, call, calls)
+            made = [make_call(case, buffers) for buffers in pieces]
+            iterations = make_iterations(self._comm.device, case, made, calls)
             if case.launch_mode != GRAPH:
-                return iteration
-            self._graphs[key] = iteration
+                return iterations
+            self._graphs[key] = iterations
         return self._graphs[key]
 
-    def _check(self, command: Command, case: Case, buffers: Buffers) -> CheckResult:
-        expected_s = longest_check_s(case.size_bytes, self._slowest_bps)
+    def _next_turns(self, case: Case, pieces: list[Buffers], calls: int, number: int) -> Call:
+        """The function that runs the next iterations of a case, so many, by turns."""
+        iterations = self._iterations(case, pieces, calls)
+        turn = self._turns.get((case.index, calls), 0)
+        self._turns[case.index, calls] = turn + number
+        return by_turns(iterations, turn % len(iterations))
+
+    def _check(self, command: Command, case: Case, pieces: list[Buffers]) -> CheckResult:
+        """Check a call in each piece of memory that calls of the case use."""
+        moved_bytes = case.size_bytes * case.parts
+        expected_s = len(pieces) * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
         try:
-            call = self._iteration(case, buffers)
-            found = verify(case, buffers, seed_offset(self._plan, case), call, device)
+            calls = self._iterations(case, pieces)
+            found = combine(
+                [
+                    verify(case, buffers, seed_offset(self._plan, case) + piece, call, device)
+                    for piece, (buffers, call) in enumerate(zip(pieces, calls, strict=True))
+                ]
+            )
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             found = out_of_memory(self._comm.rank, error)
         checked = combine_checks(self._comm, found)
         if device.is_async and not checked.failed:
-            checked = checked._replace(seconds=self._time_once(call))
+            checked = checked._replace(seconds=self._time_once(calls[0]))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
-            if case.size_bytes >= RATE_FROM:
-                rate = case.size_bytes / checked.seconds
+            if moved_bytes >= RATE_FROM:
+                rate = moved_bytes / checked.seconds
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked
 
@@ -305,21 +324,25 @@ class _CaseRunner:
         spent = torch.tensor([time.perf_counter_ns() - began])
         return float(self._comm.all_reduce_max(spent)) * 1e-9
 
-    def _time(self, command: Command, case: Case, buffers: Buffers) -> tuple[float, ...] | Batch:
+    def _time(
+        self, command: Command, case: Case, pieces: list[Buffers]
+    ) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
-            fill_inputs(case, buffers, seed_offset(self._plan, case))
+            for buffers in pieces:
+                fill_inputs(case, buffers, seed_offset(self._plan, case))
         expected_s = longest_iteration_s(
-            case.size_bytes, command.calls, self._checked_s.get(case.index, 0.0)
+            case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
-        iteration = self._iteration(case, buffers, command.calls)
+        timer = self._timer_of(case)
         if command.untimed:
-            call = self._iteration(case, buffers)
+            call = self._next_turns(case, pieces, 1, command.untimed)
             for _ in range(command.untimed):
-                self._timer.align()
+                timer.align()
                 call()
+        iteration = self._next_turns(case, pieces, command.calls, command.iterations)
         samples = time_batch(
-            self._timer,
+            timer,
             self._counters,
             iteration,
             command.iterations,
@@ -330,7 +353,19 @@ class _CaseRunner:
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
-        return reduce_batch(samples, self._comm, command.calls, base_ns)
+        return reduce_batch(samples, self._comm, command.calls * case.parts, base_ns)
+
+    def _timer_of(self, case: Case) -> Timer:
+        """The timer of the device, or of the host for an operation that runs there."""
+        if not OPERATIONS[case.operation].registers:
+            return self._timer
+
+        def align() -> None:
+            self._arena.release_spare()
+            self._timer.align()
+            self._comm.device.synchronize()
+
+        return HostTimer(self._comm, align)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ import torch
 
 from commbench.host.cgroup import read_free_bytes
 from commbench.host.nvml import GpuState, NvmlGpu, find_gpu
+from commbench.worker.memory import Memory, NcclPool, PlainMemory, SymmMem
 
 SPIN_CYCLES = 1_000_000
 """Cycles of the spin whose duration tells how many of them a second has."""
@@ -68,9 +69,18 @@ class Device(Protocol):
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         """A function that runs `call` in the order of the stream."""
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
-        """A function that queues so many calls with one launch. Raises RuntimeError where the
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+        """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
+
+    def plain_memory(self, size: int) -> Memory:
+        """So many bytes of torch's allocator."""
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:
+        """So many bytes for registering with the communicator of a group, `symm` as windows."""
+
+    def symm_mem(self, size: int, group: Any) -> Memory:
+        """So many bytes of torch's symmetric memory, to share with the ranks of a group."""
 
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
@@ -102,8 +112,17 @@ class Cpu:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:  # noqa: ARG002
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
         raise RuntimeError("a CPU has no graphs")
+
+    def plain_memory(self, size: int) -> Memory:
+        return PlainMemory(size, self.torch_device)
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:  # noqa: ARG002
+        raise RuntimeError("a CPU registers no memory")
+
+    def symm_mem(self, size: int, group: Any) -> Memory:  # noqa: ARG002
+        raise RuntimeError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
         pass
@@ -150,7 +169,7 @@ class Accelerator:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call  # torch queues it in the current stream
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,
         captured on that stream, while the group's other threads may go on calling CUDA."""
         if not hasattr(self._module, "CUDAGraph"):
@@ -158,14 +177,23 @@ class Accelerator:
         stream, current = self._module.Stream(), self._module.current_stream()
         stream.wait_stream(current)
         with self._module.stream(stream):
-            call()
+            calls[0]()
         current.wait_stream(stream)
         self.synchronize()
         graph = self._module.CUDAGraph()
         with self._module.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            for _ in range(calls):
+            for call in calls:
                 call()
         return graph.replay  # type: ignore[no-any-return]
+
+    def plain_memory(self, size: int) -> Memory:
+        return PlainMemory(size, self.torch_device)
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:
+        return NcclPool(self._module, size, self.torch_device, group, symm)
+
+    def symm_mem(self, size: int, group: Any) -> Memory:
+        return SymmMem(size, self.torch_device, group)
 
     def release_cached_memory(self) -> None:
         self._module.empty_cache()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from statistics import median
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import torch
 from commbench.host.cpu_counters import CpuCounters
 from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.device import Device
 from commbench.worker.timers import Timer
@@ -56,26 +58,43 @@ def timed_loop(
         stop(index)
 
 
-def make_iteration(
-    device: Device, case: Case, call: Callable[[], object], calls: int
-) -> Callable[[], object]:
-    """The function that runs an iteration of so many calls of a case: each queued by itself, or all
-    as one graph. Raises RuntimeError where they cannot be captured."""
+Call = Callable[[], object]
+
+
+def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: int) -> list[Call]:
+    """Functions that run an iteration of so many calls of a case each: every call queued by itself,
+    or all as one graph. Raises RuntimeError where they cannot be captured.
+
+    `pieces` has a call for each of the case's pieces of memory. Calls take them by turns, from one
+    iteration to the next too, and all iterations together use each of them.
+    """
+    if OPERATIONS[case.operation].registers:
+        return list(pieces)  # the host runs them, now
+    turns = cycle(pieces)
+    parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
     if case.launch_mode == GRAPH:
-        return device.capture(call, calls)
-    return back_to_back(device.in_stream(call), calls)
+        return [device.capture(part) for part in parts]
+    return [back_to_back([device.in_stream(call) for call in part]) for part in parts]
 
 
-def back_to_back(call: Callable[[], object], calls: int) -> Callable[[], object]:
-    """A function that runs `call` that many times, as one iteration of pipelined timing."""
-    if calls == 1:
-        return call
+def back_to_back(calls: Sequence[Call]) -> Call:
+    """A function that makes these calls one after another, as one iteration."""
+    if len(calls) == 1:
+        return calls[0]
 
-    def repeat_call() -> None:
-        for _ in range(calls):
+    def make_calls() -> None:
+        for call in calls:
             call()
 
-    return repeat_call
+    return make_calls
+
+
+def by_turns(iterations: Sequence[Call], first: int) -> Call:
+    """A function that runs one of these iterations, the next each time; it begins with `first`."""
+    if len(iterations) == 1:
+        return iterations[0]
+    turns = cycle((*iterations[first:], *iterations[:first])).__next__
+    return lambda: turns()()
 
 
 def time_batch(

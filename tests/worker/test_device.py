@@ -4,6 +4,7 @@ and how errors of NCCL are read."""
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended
@@ -51,11 +52,13 @@ def test_a_duration_is_the_operations_and_not_the_hosts(spins: bool) -> None:
 
 
 def test_a_device_that_spins_is_not_launch_bound(program: Commbench) -> None:
-    ended = run(program, Fake(enqueue_s=0.1e-3), "--sizes", "1K", "--iters", "20")
+    fake = Fake(enqueue_s=0.1e-3, first_record_s=1e-3)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "20")
     assert ended.code == 0, ended.err
     header, batches = ended.journal()[0], ended.batches(0)
     assert sum(batch["late_iterations"] for batch in batches) < 15
-    # Events follow each other on the device at once, whatever the host needs to record them.
+    # Events follow each other on the device at once, whatever the host needs to make and record
+    # them.
     assert header["overhead_s"] < 0.1e-3
 
 
@@ -69,7 +72,7 @@ def test_a_device_that_cannot_spin_is_launch_bound_and_the_row_says_so(program: 
 
 def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commbench) -> None:
     fake = Fake(visible=1, free_bytes=3 << 20)
-    ended = run(program, fake, "--sizes", "2M", "--iters", "4")
+    ended = run(program, fake, "--sizes", "2M", "--iters", "4", "--buffers", "hot")
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert not header["gpu_shared"]
@@ -81,7 +84,8 @@ def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commb
 
 def test_ranks_on_the_same_gpu_share_it_and_its_memory(program: Commbench) -> None:
     fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20)
-    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
+    options = ("--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2", "--buffers", "hot")
+    ended = run(program, fake, *options)
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert header["gpu_shared"]
@@ -105,14 +109,13 @@ def test_a_communicator_that_cannot_be_made_is_the_environments_fault(
 def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
     program: Commbench,
 ) -> None:
-    fake = Fake(first_call_s=0.2, fill_s=0.2)
-    ended = run(program, fake, "--sizes", "1K", "--timing", "both")
+    # One size and one timing: its check makes the first call of that size.
+    fake, options = Fake(first_call_s=0.2, fill_s=0.2), ("--sizes", "1K", "--buffers", "hot")
+    ended = run(program, fake, *options, "--timing", "pipelined")
     assert ended.code == 0, ended.err
-    isolated, pipelined = ended.cases()
-    first, second = (ended.batches(case["case"]["index"])[0] for case in (isolated, pipelined))
-    # One of them, for other load may make a single call as slow as making connections is.
-    assert max(first["warmup"], second["warmup"]) > 1
-    assert second["calls"] > 4
+    batch = ended.batches(0)[0]
+    assert batch["warmup"] > 1
+    assert batch["calls"] > 4
 
 
 def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
@@ -167,6 +170,58 @@ def test_a_device_that_tells_no_clock_is_not_warned_about(program: Commbench) ->
     assert "gpu_" not in ended.rows()[0]["warnings"]
 
 
+def test_registered_memory_makes_rows_of_its_own_and_is_released(
+    program: Commbench, tmp_path: Path
+) -> None:
+    log = tmp_path / "memory"
+    fake = Fake(memory_log=str(log), register_s=2e-3)
+    options = ("--sizes", "1K,1M", "--iters", "4", "--warmup", "0", "--memory", "all")
+    ended = run(program, fake, "--op", "all_reduce,gather,barrier", *options)
+    assert ended.code == 0, ended.err
+    rows = {(row["operation"], row["memory"], row["size_bytes"]): row for row in ended.rows()}
+    kinds = ("default", "registered", "symmetric")
+    assert set(rows) == {
+        *((name, kind, size) for name in ("all_reduce", "gather") for kind in kinds
+          for size in ("1024", "1048576")),
+        ("barrier", "default", "0"),
+        *(("register", kind, "1048576") for kind in kinds[1:]),
+    }  # fmt: skip
+    for kind in kinds[1:]:
+        row = rows["register", kind, "1048576"]
+        # The slowest rank, rank 1, needs 4 ms.
+        assert 4000 <= float(row["time_us"]) < 40_000
+        assert (row["algbw_GBps"], row["busbw_GBps"], row["wrong"]) == ("", "", "")
+        assert row["iterations"] == "4"
+    for rank in range(2):
+        lines = Path(f"{log}.{rank}").read_text().splitlines()
+        steps = [line.split()[0] for line in lines]
+        assert steps.count("allocated") == steps.count("registered") == steps.count("released")
+        assert sorted(line.split(" ", 1)[1] for line in lines if "allocated" in line) == (
+            sorted(line.split(" ", 1)[1] for line in lines if "released" in line)
+        )
+    assert "register uint8 registered" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("fake", "reason"),
+    [
+        (Fake(registers=False), "this backend registers no pool"),
+        (Fake(has_windows=False), "this backend registers no windows"),
+    ],
+)
+def test_memory_that_cannot_be_registered_is_unsupported_and_the_rest_is_measured(
+    program: Commbench, fake: Fake, reason: str
+) -> None:
+    options = ("--sizes", "1K", "--iters", "4", "--memory", "default,registered,symmetric")
+    ended = run(program, fake, *options)
+    assert ended.code == 0, ended.err
+    found = {(c["case"]["memory"], c["case"]["operation"]): c for c in ended.cases()}
+    assert found["default", "all_reduce"]["status"] == "ok"
+    refused = [c for c in found.values() if c["status"] == "unsupported"]
+    assert reason in {c["reason"] for c in refused}
+    assert len(refused) == (4 if not fake.registers else 2)
+
+
 NCCL_LOG = (
     "node1:7:7 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n"
     "node1:7:9 [0] NCCL INFO Using network IB\n"
@@ -204,10 +259,13 @@ def test_a_hang_is_seen_soon_whatever_is_queued_and_nccl_is_asked_about_it(
     program: Commbench,
 ) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
-    fake, asked = Fake(hangs_after=30), ("--sizes", "16M", "--iters", "100", "--timeout", "2")
+    fake = Fake(hangs_after=30)
+    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "2", "--buffers", "hot")
+    began = time.monotonic()
     with RasServer(b"NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n") as ras:
         ended = run(program, fake, *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS)
     assert ended.code == 4
+    assert time.monotonic() - began < 30
     assert "measuring all_reduce" in ended.err
     lines = ended.err.splitlines()
     at = lines.index(f"NCCL's RAS at {ras.address} says:")

@@ -18,10 +18,10 @@ from commbench.importers.nccl_tests import rows
 from commbench.importers.nccl_tests.preamble import (
     BEGINS,
     Preamble,
-    find_commands,
     parse_library_version,
 )
 from commbench.importers.text_source import Line, SourceText
+from commbench.spec.dimensions import ROTATING
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
 
 NAME = "nccl-tests-text"
@@ -75,6 +75,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         hosts=unique(device.host for device in devices),
         devices=unique(device.name for device in devices),
         backend="nccl",
+        buffers=ROTATING,
         warmup=warmups.pop() if len(warmups) == 1 else None,
         environment={"nccl": nccl} if libraries else {},
     )
@@ -201,7 +202,9 @@ def _find_sections(source: SourceText) -> list[_Section]:
         begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
         if begins and section is not None:
             others = [other.text for other in section.others]
-            preamble, title, section = Preamble(commands=find_commands(others)), "", None
+            preamble, title, section = Preamble(), "", None
+            for other in others:
+                preamble.read_command(other)
         if _is_title(line.text):
             title = line.text
         elif _is_header(line.text):
@@ -258,5 +261,5 @@ def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
             collector.note(f"the table that ends at line {last} was cut off, or is not complete")
         if preamble.blocking:
             collector.note(f"nccl-tests says: {preamble.blocking}")
-        if preamble.integers.get("graphs"):
-            collector.note("operations were launched by CUDA graphs (option -G)")
+        if section.rows:
+            preamble.note_launch_mode(collector.note)
