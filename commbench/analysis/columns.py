@@ -95,6 +95,9 @@ COLUMNS: dict[str, Column] = {
         _of_time("time_p5_ci_low_us", "p5_low"),
         _of_time("time_p5_ci_high_us", "p5_high"),
         *_DIMENSIONS.values(),  # dimensions that are not above
+        Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
+        Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
+        Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

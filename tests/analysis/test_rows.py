@@ -245,6 +245,9 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "time_p5_ci_high_us": 24.0,
         "launch_mode": "eager",
         "buffers": "hot",
+        "nccl_algorithm": "",
+        "nccl_protocol": "",
+        "nccl_channels": "",
     }
     assert tuple(columns) == tuple(COLUMNS)
 
