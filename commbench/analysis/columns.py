@@ -95,6 +95,10 @@ COLUMNS: dict[str, Column] = {
         _of_time("time_p5_ci_low_us", "p5_low"),
         _of_time("time_p5_ci_high_us", "p5_high"),
         *_DIMENSIONS.values(),  # dimensions that are not above
+        Column("messages_per_s", lambda row: row.messages_per_s),
+        Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
+        Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
+        Column("form_ratio", lambda row: row.form_ratio),
         Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
         Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
         Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),

@@ -20,6 +20,7 @@ from commbench.runner.option import (
     IN_COMMAND,
     NEVER,
     RunOption,
+    declare_option,
     parse_names,
     parse_nccl_tests_sizes,
     parse_precision,
@@ -33,6 +34,7 @@ from commbench.runner.option import (
     require_positive,
     write_argument,
 )
+from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
@@ -42,20 +44,14 @@ from commbench.units import parse_sizes
 DEFAULT_SIZES = "1K-64M"
 
 
-def _option(
-    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
-) -> Any:
-    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
-    if default is ...:
-        default = Plan.__dataclass_fields__[declared["plan"]].default
-    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
-    return field(default=default, metadata={"option": option})
-
-
-_what = partial(_option, "What to measure")
-_how_long = partial(_option, "How long, and in which order")
-_where = partial(_option, "Where")
-_output = partial(_option, "Output")
+GROUPS = (
+    "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
+)  # fmt: skip
+"""The headings of the help, in its order."""
+_what = partial(declare_option, "What to measure")
+_how_long = partial(declare_option, "How long, and in which order")
+_where = partial(declare_option, "Where")
+_output = partial(declare_option, "Output")
 NCCL_TESTS_FLAGS = "Flags of nccl-tests"
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
@@ -67,11 +63,12 @@ _CLUSTER = _SEVERAL_NODES | _ONE_NODE | {"job": "leave it out: the ranks find ea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(ShapeOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, or all. `commbench ops` lists them.",
+        "OP", "Operation: one, several with commas, all collectives (all), or all of point to "
+        "point (p2p). `commbench ops` lists them.",
         default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
         cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
@@ -323,17 +320,18 @@ def _nccl_tests_flag(
 def _declared_options() -> dict[str, RunOption]:
     types = get_type_hints(RunOptions)
     found = {}
-    for declared in fields(RunOptions):
-        if option := declared.metadata.get("option"):
-            name, is_of_plan = declared.name, bool(option.plan)
-            found[name] = option._replace(
-                name=name,
-                type=types[name],
-                default=declared.default,
-                flags=option.flags or (f"--{name.replace('_', '-')}",),
-                passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
-                is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
-            )
+    declared_fields = [each for each in fields(RunOptions) if "option" in each.metadata]
+    for declared in sorted(declared_fields, key=lambda f: GROUPS.index(f.metadata["option"].group)):
+        option = declared.metadata["option"]
+        name, is_of_plan = declared.name, bool(option.plan)
+        found[name] = option._replace(
+            name=name,
+            type=types[name],
+            default=declared.default,
+            flags=option.flags or (f"--{name.replace('_', '-')}",),
+            passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
+            is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
+        )
     return found
 
 

@@ -7,19 +7,21 @@ touched yet cost nothing, and no case waits for pages that an earlier case has t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from commbench.spec.case import Case
-from commbench.spec.operations import IN_PLACE, OPERATIONS
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR
+from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
+from commbench.spec.operations import IN_PLACE, OPERATIONS, BlockPosition, Extent
+from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 
-ALIGNMENT = 4096
+ALIGNMENT = PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,28 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    peer: Peer | None = None
+    """The other rank of this rank's pair; None for a rank without one."""
+    p2p_call: str = ""
+    """The kind of call for point to point."""
+    window: int = 1
+    """Messages that are sent before the sender waits."""
+    several: tuple[Buffers, ...] = ()
+    """Those of each tensor, where S is cut into several with memory of their own; the other fields
+    are then those of the last one."""
+    flat: Buffers | None = None
+    """Those of the flat tensor that the tensors are copied into."""
+    copy_in: Callable[[], object] = lambda: None
+    """Copies the send buffers of all tensors into the flat one."""
+    copy_out: Callable[[], object] = lambda: None
+    """Copies the flat receive buffer, where its content is defined, into those of all tensors."""
+    steps: tuple[tuple[Callable[..., Any], Buffers], ...] = ()
+    """The calls of a form that consists of other operations, with the buffers of each."""
+
+    @property
+    def tensors(self) -> tuple[Buffers, ...]:
+        """The buffers of each tensor."""
+        return self.several or (self,)
 
     @property
     def global_root(self) -> int:
@@ -74,13 +98,22 @@ class Arena:
 
     def buffers(self, case: Case, piece: int = 0) -> Buffers:
         """The buffers of a case in one piece of memory, with what the last case left there."""
+        form, begin = case.call_form, piece * self._piece_bytes(case)
+        if _has_several(case):
+            return self._several(case, begin)
+        buffers = self._buffers(case, begin)
+        if form.steps:
+            buffers = replace(buffers, steps=_steps(form.steps, buffers))
+        return buffers
+
+    def _buffers(self, case: Case, begin: int, alignment: int = ALIGNMENT) -> Buffers:
+        """The buffers of one tensor, in the memory from byte `begin`."""
         comm = self._comm
-        base = piece * self._piece_bytes(case)
         index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
-        send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
-        send = self._view(base + send_start, send_bytes, case.dtype)
-        receive = self._view(base + receive_start, receive_bytes, case.dtype)
+        send_start, receive_start = self._starts(case, send_bytes, receive_bytes, alignment)
+        send = self._view(begin + send_start, send_bytes, case.dtype)
+        receive = self._view(begin + receive_start, receive_bytes, case.dtype)
         return Buffers(
             send=send,
             receive=receive,
@@ -93,18 +126,41 @@ class Arena:
             group=comm.group,
             global_ranks=comm.global_ranks,
             device_ids=None if index is None else [index],
+            peer=find_peer(case.pairs, comm.rank, comm.ranks),
+            p2p_call=case.p2p_call,
+            window=case.window or 1,
         )
+
+    def _several(self, case: Case, begin: int) -> Buffers:
+        """The buffers of several tensors, one after another, and behind them those of the flat one
+        if the form has one."""
+        parts, end = [], begin
+        for part in case.tensor_cases:
+            parts.append(self._buffers(part, end, TENSOR_ALIGNMENT))
+            send, receive = part.buffer_bytes(self._comm.rank)
+            kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)
+            end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
+        buffers = replace(parts[-1], several=tuple(parts))
+        if not case.call_form.has_flat:
+            return buffers
+        whole = case._replace(tensors=ONE_TENSOR, form=DIRECT)
+        flat = self._buffers(whole, _align(end, ALIGNMENT))
+        copy_in, copy_out = _make_copies(case, parts, flat)
+        return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
 
     def _piece_bytes(self, case: Case) -> int:
-        """Bytes from one piece of a case to the next: each of its buffers begins on a page."""
-        send, receive = (
-            -(-size // ALIGNMENT) * ALIGNMENT for size in case.buffer_bytes(self._comm.rank)
-        )
+        """Bytes from one piece of a case to the next: each of its buffers begins on a page, or each
+        tensor at a multiple of TENSOR_ALIGNMENT."""
+        if _has_several(case):
+            return _align(case.piece_bytes(self._comm.rank) + ALIGNMENT, ALIGNMENT)
+        send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(self._comm.rank))
         return max(send, receive) if case.placement == IN_PLACE else send + receive
 
-    def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
+    def _starts(
+        self, case: Case, send_bytes: int, receive_bytes: int, alignment: int
+    ) -> tuple[int, int]:
         if case.placement != IN_PLACE:
-            return 0, -(-send_bytes // ALIGNMENT) * ALIGNMENT
+            return 0, _align(send_bytes, alignment)
         own_block = self._comm.rank * case.block_bytes
         if 0 < send_bytes < receive_bytes:
             return own_block, 0
@@ -117,14 +173,92 @@ class Arena:
 
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
-    """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
+    """The function that runs the operation of a case once, in the case's form."""
+    operation, form = OPERATIONS[case.operation], case.call_form
+    if operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
+    if form.is_reference:
+        return partial(operation.call, dist, buffers)
+    return partial(form.run, operation.call, dist, buffers)
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
-    """The function that starts the operation of a case once and returns what `wait()` is called on:
-    torch's Work."""
+    """The function that starts the direct call of a case's operation once and returns what `wait()`
+    is called on: torch's Work."""
     return partial(OPERATIONS[case.operation].call, dist, buffers, async_op=True)
+
+
+def _steps(
+    names: Sequence[str], buffers: Buffers
+) -> tuple[tuple[Callable[..., Any], Buffers], ...]:
+    """The calls of a composition. The first one has the case's send buffer. The others work in
+    place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
+    whole = buffers.receive
+    blocks = list(whole.split(whole.numel() // buffers.ranks))
+    nothing, is_root = whole[:0], buffers.rank == buffers.root
+    of_extent = {
+        Extent.NOTHING: nothing,
+        Extent.BLOCK: blocks[buffers.rank],
+        Extent.WHOLE: whole,
+        Extent.AT_ROOT: whole if is_root else nothing,
+    }
+    steps = []
+    for number, name in enumerate(names):
+        operation = OPERATIONS[name]
+        send, receive = of_extent[operation.send], of_extent[operation.receive]
+        if number == 0 and send.numel():
+            send = buffers.send
+        own = replace(
+            buffers,
+            send=send,
+            receive=receive,
+            send_blocks=blocks if operation.blocks and send.numel() else None,
+            receive_blocks=blocks if operation.blocks and receive.numel() else None,
+        )
+        steps.append((operation.call, own))
+    return tuple(steps)
+
+
+def _make_copies(
+    case: Case, parts: Sequence[Buffers], flat: Buffers
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """The functions that copy several tensors into a flat one, and back: each block of a tensor is
+    a part of the same block of the flat one."""
+    expected = OPERATIONS[case.operation].expected
+    into: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    out: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    begin = 0
+    for part in parts:
+        count = 0
+        for block, send in enumerate(part.send_blocks or ()):
+            count = send.numel()
+            assert flat.send_blocks is not None
+            into[0].append(flat.send_blocks[block][begin : begin + count])
+            into[1].append(send)
+        for block, receive in enumerate(part.receive_blocks or ()):
+            count = receive.numel()
+            assert flat.receive_blocks is not None
+            if expected(BlockPosition(flat.rank, block, flat.ranks, flat.root)) is not None:
+                out[0].append(receive)
+                out[1].append(flat.receive_blocks[block][begin : begin + count])
+        begin += count
+    return partial(_copy, *into), partial(_copy, *out)
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy all tensors: on a GPU with few kernels."""
+    if targets:
+        torch._foreach_copy_(targets, sources)
+
+
+def _has_several(case: Case) -> bool:
+    """Whether the case has several tensors with memory of their own."""
+    return bool(case.call_form.has_tensors and case.dtype and case.num_tensors > 1)
+
+
+def _align(size_bytes: int, alignment: int) -> int:
+    return -(-size_bytes // alignment) * alignment
 
 
 def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:

@@ -283,7 +283,8 @@ class _CaseRunner:
 
     def _check(self, command: Command, case: Case, pieces: list[Buffers]) -> CheckResult:
         """Check a call in each piece of memory that calls of the case use."""
-        expected_s = len(pieces) * longest_check_s(case.size_bytes, self._slowest_bps)
+        moved_bytes = case.size_bytes * case.parts
+        expected_s = len(pieces) * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
@@ -304,8 +305,8 @@ class _CaseRunner:
             checked = checked._replace(seconds=self._time_once(calls[0]))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
-            if case.size_bytes >= RATE_FROM:
-                rate = case.size_bytes / checked.seconds
+            if moved_bytes >= RATE_FROM:
+                rate = moved_bytes / checked.seconds
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked
 
@@ -328,7 +329,7 @@ class _CaseRunner:
             for buffers in pieces:
                 fill_inputs(case, buffers, seed_offset(self._plan, case))
         expected_s = longest_iteration_s(
-            case.size_bytes, command.calls, self._checked_s.get(case.index, 0.0)
+            case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         if command.untimed:
@@ -349,7 +350,7 @@ class _CaseRunner:
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
-        return reduce_batch(samples, self._comm, command.calls, base_ns)
+        return reduce_batch(samples, self._comm, command.calls * case.parts, base_ns)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:

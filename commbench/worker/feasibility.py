@@ -63,7 +63,7 @@ def mark_unsupported(
 
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
-    trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
+    trial = case.smallest
     try:
         call = make_call(trial, Arena(comm, (trial,)).buffers(trial))
         make_iterations(comm.device, trial, [call], 1)[0]()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, make_row
+from commbench.analysis.rows import ResultRow, link_references, make_row
 from commbench.output.progress import ProgressListener, work_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -71,7 +72,10 @@ class Recorder:
         self._journal = Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
-        self._csv.add(*(make_row(self._header, m) for m in earlier))
+        self._has_forms = any(not case.call_form.is_reference for case in header.plan.cases())
+        self._related: dict[tuple[Any, ...], dict[int, ResultRow]] = {}
+        """The finished rows of each case, if it has several forms: they are compared."""
+        self._add(*(make_row(self._header, m) for m in earlier))
         self._progress = ProgressListener()
         if not task.is_silent:
             launches = header.plan.launches
@@ -97,8 +101,19 @@ class Recorder:
         batches = tuple(self._batches.pop(index, ()))
         found = worse_outcome(self._outcomes.get(index), measurement)
         row = make_row(self._header, found._replace(batches=batches))
-        self._csv.add(row)
+        self._add(row)
         self._progress.finished(measurement.case.name, result_text(row))
+
+    def _add(self, *rows: ResultRow) -> None:
+        """Add rows to results.csv, and again those of other forms of the same calls."""
+        changed = list(rows)
+        if self._has_forms:
+            for row in rows:
+                key = row.measurement.case.key("form")
+                self._related.setdefault(key, {})[row.measurement.case.index] = row
+            keys = {row.measurement.case.key("form") for row in rows}
+            changed = [row for key in keys for row in self._related[key].values()]
+        self._csv.add(*link_references(changed))
 
     def close(self) -> None:
         """All cases have ended."""
