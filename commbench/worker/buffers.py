@@ -195,7 +195,7 @@ def _steps(
     """The calls of a composition. The first one has the case's send buffer. The others work in
     place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
     whole = buffers.receive
-    blocks = list(whole.split(whole.numel() // buffers.ranks))
+    blocks = list(whole.tensor_split(buffers.ranks))
     nothing, is_root = whole[:0], buffers.rank == buffers.root
     of_extent = {
         Extent.NOTHING: nothing,
