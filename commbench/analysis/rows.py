@@ -59,7 +59,8 @@ class ResultRow:
     def algbw_at(self, seconds: float | None) -> float | None:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
-        return case.size_bytes / seconds if seconds and case.dtype else None
+        has_bandwidth = OPERATIONS[case.operation].busbw_formula
+        return case.size_bytes / seconds if seconds and has_bandwidth else None
 
     @property
     def messages_per_s(self) -> float | None:

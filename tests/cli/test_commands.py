@@ -25,7 +25,8 @@ REFUSED = {
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange\n",
+        "pipeline, ring_exchange, one_shot_all_reduce, two_shot_all_reduce, "
+        "multimem_all_reduce, multimem_all_gather, register\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -79,7 +80,8 @@ REFUSED = {
     "run --op all_gather,barrier --reduce-op max": (
         2,
         "error: --reduce-op has no effect with --op all_gather,barrier\n"
-        "hint: all_reduce, reduce_scatter, reduce reduce\n",
+        "hint: all_reduce, reduce_scatter, reduce, one_shot_all_reduce, two_shot_all_reduce, "
+        "multimem_all_reduce reduce\n",
     ),
     "run --root 1": (
         2,
@@ -304,6 +306,7 @@ budget s     0.2
 timing       isolated
 launch mode  eager
 buffers      hot
+memory       default
 order        shuffled
 launches     1
 check        True
