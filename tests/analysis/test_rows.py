@@ -262,6 +262,9 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "aggregate_GBps": None,
         "num_tensors": 1,
         "form_ratio": None,
+        "nccl_algorithm": "",
+        "nccl_protocol": "",
+        "nccl_channels": "",
     }
     assert tuple(columns) == tuple(COLUMNS)
 
