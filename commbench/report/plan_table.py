@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
-from commbench.spec.case import READY, Case
 from commbench.spec.call_forms import CALL_FORMS
+from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
@@ -133,13 +133,15 @@ def operations_text() -> str:
     forms = [(form.name, form.summary) for form in CALL_FORMS.values()]
     timed = [(form.name, form.calls) for form in CALL_FORMS.values()]
     sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
-    headings = ("operation", "function of\ntorch.distributed", "sends", "receives", "busbw/\nalgbw")
+    headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
     note = (
         "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
         "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
         "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
         "window. An operation of point to point is made of send and recv, of isend and irecv, or "
-        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. "
+        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of "
+        f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
+        "torch.distributed. "
         "A form (--form, --tensors) has the result of the operation by other calls; K is the "
         "number of tensors."
     )

@@ -63,7 +63,8 @@ class CallForm(NamedTuple):
         """Whether an operation can be done in this way, on some backend."""
         if self.operations:
             return operation.name in self.operations
-        return self.is_reference or not (operation.prepare or operation.is_on_host)
+        own = operation.prepare or operation.is_on_host or operation.memory or operation.registers
+        return self.is_reference or not own
 
     def takes(self, tensors: str) -> bool:
         """Whether it applies to the value of Case.tensors."""
@@ -148,7 +149,7 @@ CALL_FORMS: dict[str, CallForm] = {
             DIRECT, "the operation's own call, of one tensor", "call", _direct, is_reference=True
         ),
         CallForm(
-            "flat", "one call of all bytes in one flat tensor, without copies", "call", _direct,
+            "flat", "one call of all bytes in one tensor, no copies", "call", _direct,
             one=False, several=True, is_reference=True,
         ),
         CallForm(
@@ -156,16 +157,16 @@ CALL_FORMS: dict[str, CallForm] = {
             one=False, several=True,
         ),
         CallForm(
-            "async", "a call for each tensor with async_op=True, then the waits",
+            "async", "a call for each with async_op=True, then waits",
             "call(async_op=True), K times; wait(), K times", _async, several=True,
         ),
         CallForm(
-            "coalesced", "a call for each tensor, inside torch's coalescing manager",
+            "coalesced", "a call for each in torch's coalescing manager",
             "with _coalescing_manager(): call, K times", _coalesced,
             one=False, several=True, is_coalesced=True,
         ),
         CallForm(
-            "flat_copy", "the tensors copied into a flat one, one call, and copied back",
+            "flat_copy", "copies into one tensor, one call, copies back",
             "copies, call, copies", _flat_copy, one=False, several=True, has_flat=True,
         ),
         *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
@@ -175,7 +176,7 @@ CALL_FORMS: dict[str, CallForm] = {
             operations=tuple(o.name for o in OPERATIONS.values() if o.is_transfers),
         ),
         CallForm(
-            "pickled", "the same messages of objects that are pickled already, not unpickled",
+            "pickled", "its messages of pickled objects, no pickling",
             "the object's calls of tensors", _pickled,
             operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
         ),
