@@ -99,6 +99,9 @@ COLUMNS: dict[str, Column] = {
         Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
         Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
         Column("form_ratio", lambda row: row.form_ratio),
+        Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
+        Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
+        Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

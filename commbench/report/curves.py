@@ -168,7 +168,7 @@ def _varies(cases: Sequence[Case], field: str) -> bool:
 
 def _common_title(cases: Sequence[Case], fields: Sequence[str]) -> str:
     """The words of the fields in which all cases with data agree."""
-    with_data = [case for case in cases if case.dtype]
+    with_data = [case for case in cases if OPERATIONS[case.operation].busbw_formula]
     if not with_data:
         return ""
     first = with_data[0]

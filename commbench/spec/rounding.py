@@ -27,13 +27,13 @@ def round_size(case: Case, rounding: str, forms: tuple[str, ...]) -> Case:
         return case
     element = DTYPES[case.dtype].size_bytes
     in_chunks = operation.blocks and rounding == NCCL_TESTS
-    chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
+    chunk = NCCL_TESTS_CHUNK // element if in_chunks else case.elements_at_once
     step = chunk * size_step(operation, forms, case.tensors, case.ranks)
     count = case.size_bytes // case.granule_bytes // step * step
     if count:
         case = case._replace(size_bytes=count * case.granule_bytes, count=count)
         return _require_several(case)
-    least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
+    least = f"{chunk * element} bytes" if chunk > 1 else f"one {case.dtype}"
     is_per_rank = case.blocks > 1 or size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
     words = ["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR)
     per = f" per {' and '.join(words)}" if words else ""
