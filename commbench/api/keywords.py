@@ -22,6 +22,7 @@ class MeasureKeywords(TypedDict, total=False):
     rounding: str
     timing: str
     launch: str
+    memory: str | Sequence[str]
     buffers: str | None
     check: bool
     tensors: str | int | Sequence[str | int]
@@ -67,6 +68,7 @@ class SweepKeywords(TypedDict, total=False):
     rounding: str
     timing: str
     launch: str
+    memory: str | Sequence[str]
     buffers: str | None
     check: bool
     tensors: str | int | Sequence[str | int]
