@@ -200,8 +200,8 @@ class RunOptions(ShapeOptions):
     )  # fmt: skip
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
-        "unchanged; realtime: SCHED_FIFO and one core per rank; batch: SCHED_BATCH; pinned: one "
-        "core per rank.", default=None, plan="cpu_mode", is_varied=True,
+        "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
+        "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
         default_text="quiet on the CPU, plain on GPUs",
         refused_by={"measure": "leave it out: the processes stay as they are"},
     )  # fmt: skip
