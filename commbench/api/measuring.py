@@ -108,6 +108,7 @@ class _ShortSignature(inspect.Signature):
 _TYPES = {
     "op": "str | Sequence[str]",
     "dtype": "str | Sequence[str]",
+    "over": "str | Sequence[str] | None",
     "reduce_op": "str | Sequence[str]",
     "sizes": "str | int | Sequence[int]",
     "precision": "float | str",
@@ -129,14 +130,16 @@ def _document(function: Any, *users: str, **others: Any) -> None:
     for option in options:
         default = False if option.name == "plots" else option.default
         default = DEFAULT_SIZES if option.name == "sizes" else default
-        default = default[0] if isinstance(default, tuple) else default
+        default = (default or (None,))[0] if isinstance(default, tuple) else default
         kind = _TYPES.get(option.name) or inspect.formatannotation(option.type)
         parameters.append(
             inspect.Parameter(
                 option.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
             )
         )
-        meaning = f": {option.default_text}" if default is None and option.default_text else ""
+        meaning = (
+            f": {option.default_text}" if default in (None, "") and option.default_text else ""
+        )
         lines.append(f"{option.name} : {kind}, default {default!r}{meaning}")
         lines += textwrap.wrap(option.help, 84, initial_indent="    ", subsequent_indent="    ")
     parameters += [

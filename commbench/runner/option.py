@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
 from commbench.validation import brief
@@ -87,7 +89,7 @@ class RunOption(NamedTuple):
         elif isinstance(default, bool):
             text = self.flag if default else f"--no-{self.flag[2:]}"
         else:
-            text = self.default_text if default is None else value_text(default)
+            text = self.default_text if default in (None, "", ()) else value_text(default)
         return f"{self.help}  [default: {text}]"
 
     def require_allowed(self, *users: str) -> None:
@@ -95,6 +97,16 @@ class RunOption(NamedTuple):
         for user in users:
             if user in self.refused_by:
                 raise UsageError(_REFUSALS[user].format(self.flag), self.refused_by[user])
+
+
+def declare_option(
+    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
+) -> Any:
+    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
+    if default is ...:
+        default = Plan.__dataclass_fields__[declared["plan"]].default
+    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
+    return field(default=default, metadata={"option": option})
 
 
 def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
@@ -106,6 +118,12 @@ def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
             raise UsageError(f"{flag} has an empty item", f"known: {', '.join(known)}, all")
         found.update(dict.fromkeys(known if text.strip() == "all" else [find(text.strip())]))
     return tuple(found)
+
+
+def parse_texts(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The items of texts that may hold commas; in order, once each."""
+    text = given if isinstance(given, str) else ",".join(given)
+    return tuple(dict.fromkeys(item.strip().lower() for item in text.split(",")))
 
 
 def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:

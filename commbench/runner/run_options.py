@@ -20,6 +20,7 @@ from commbench.runner.option import (
     IN_COMMAND,
     NEVER,
     RunOption,
+    declare_option,
     parse_names,
     parse_nccl_tests_sizes,
     parse_precision,
@@ -32,6 +33,7 @@ from commbench.runner.option import (
     require_port,
     require_positive,
 )
+from commbench.runner.shape_options import ShapeOptions
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
@@ -40,20 +42,11 @@ from commbench.units import format_sizes, parse_sizes
 DEFAULT_SIZES = "1K-64M"
 
 
-def _option(
-    group: str, metavar: str, help_text: str, *, default: Any = ..., **declared: Any
-) -> Any:
-    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
-    if default is ...:
-        default = Plan.__dataclass_fields__[declared["plan"]].default
-    option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
-    return field(default=default, metadata={"option": option})
-
-
-_what = partial(_option, "What to measure")
-_how_long = partial(_option, "How long, and in which order")
-_where = partial(_option, "Where")
-_output = partial(_option, "Output")
+WHAT = "What to measure"
+_what = partial(declare_option, WHAT)
+_how_long = partial(declare_option, "How long, and in which order")
+_where = partial(declare_option, "Where")
+_output = partial(declare_option, "Output")
 NCCL_TESTS_FLAGS = "Flags of nccl-tests"
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
@@ -65,7 +58,7 @@ _CLUSTER = _SEVERAL_NODES | _ONE_NODE | {"job": "leave it out: the ranks find ea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(ShapeOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
@@ -263,7 +256,8 @@ class RunOptions:
                 "give it on each node: --master-addr HOST",
             )
         # The plan checks its own fields; what depends on the host is checked later.
-        self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
+        ranks = max(self.root + 1, 2) if self.layout.is_empty else self.layout.possible_ranks()
+        self.plan("gloo", "cpu", world_size=ranks)
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
         """The plan of these options on a given target; UsageError names an option that is wrong."""
@@ -344,7 +338,8 @@ def _declared_options() -> dict[str, RunOption]:
                 passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
                 is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
             )
-    return found
+    # Those of a base class come first in a dataclass.
+    return dict(sorted(found.items(), key=lambda item: item[1].group != WHAT))
 
 
 _FIELDS = _declared_options()

@@ -52,6 +52,14 @@ class Case(NamedTuple):
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
+    group: str = ""
+    """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
+    Size, count and root are those of each group, and `ranks` that of the largest."""
+    concurrency: str = ""
+    """`together`: all groups of the dimension call at once; `alone`: one of them; empty for all
+    ranks as one group."""
+    group_ranks: str = ""
+    """The group that calls alone, as `--groups` takes it: `4-7`; otherwise empty."""
 
     @property
     def block_bytes(self) -> int:
@@ -83,8 +91,19 @@ class Case(NamedTuple):
         """What is measured, with the size: `all_reduce float32 sum in_place 1 MiB`."""
         return f"{self.title} {format_bytes(self.size_bytes)}" if self.dtype else self.title
 
+    def in_group(self, ranks: int) -> Case:
+        """The case as a group of so many ranks runs it: its blocks are larger where the group is
+        smaller, so that the size stays the same."""
+        if ranks == self.ranks or not self.dtype:
+            return self
+        element = DTYPES[self.dtype].size_bytes
+        blocks, own = (self.ranks, ranks) if OPERATIONS[self.operation].blocks else (1, 1)
+        count = self.count * blocks // own
+        return self._replace(ranks=ranks, count=count, size_bytes=count * own * element)
+
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
-        """Bytes of the send and receive buffer of `rank`; in place, one lies within the other."""
+        """Bytes of the send and receive buffer of `rank`, numbered within the group; in place, one
+        lies within the other."""
         bytes_of = {
             Extent.NOTHING: 0,
             Extent.BLOCK: self.block_bytes,
@@ -95,6 +114,6 @@ class Case(NamedTuple):
         return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
-        """Bytes of buffers that `rank` needs for this case."""
+        """Bytes of buffers that `rank`, numbered within the group, needs for this case."""
         send, receive = self.buffer_bytes(rank)
         return max(send, receive) if self.placement == IN_PLACE else send + receive

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
@@ -40,6 +41,9 @@ class Dimension(NamedTuple):
     values: Callable[[Plan, Operation], tuple[Any, ...]]
     """The values that the cases of one operation have, in order. An operation to which the
     dimension does not apply has one: empty text, or None for a number."""
+    joint: tuple[str, ...] = ()
+    """Fields whose values each of its values has, in this order, because they depend on each other;
+    the dimensions of the other fields then have one value, which does not count."""
     choices: tuple[str, ...] = ()
     """What the field of Plan may hold; empty where that is no choice among names."""
     title: Callable[[Any], str] | None = str
@@ -59,6 +63,10 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if plan.placement == NATURAL or not operation.has_data:
         return operation.placements[:1]
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+
+
+def _given_with_group(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+    return ("",)
 
 
 DIMENSIONS: tuple[Dimension, ...] = (
@@ -96,6 +104,16 @@ DIMENSIONS: tuple[Dimension, ...] = (
         values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
     ),
+    Dimension(
+        "group", "over", "--over",
+        values=lambda plan, _: plan.group_choices(), joint=("group", "concurrency", "group_ranks"),
+        title=lambda name: f"over {name}" if name else "", is_qualifier=True,
+    ),
+    Dimension(
+        "concurrency", "concurrency", "--concurrency", values=_given_with_group,
+        choices=CONCURRENCY_CHOICES, is_qualifier=True,
+    ),
+    Dimension("group_ranks", "groups", "--groups", values=_given_with_group, is_qualifier=True),
     Dimension(
         "size_bytes", "sizes", "--sizes",
         values=lambda plan, operation: plan.sizes if operation.has_data else (0,),

@@ -16,6 +16,16 @@ from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.groups import (
+    ALONE,
+    BOTH,
+    TOGETHER,
+    GroupSet,
+    Layout,
+    format_group,
+    group_sets,
+    groups_by_key,
+)
 from commbench.spec.operations import NATURAL, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
@@ -51,6 +61,8 @@ _LIMITS = {
     "iterations": (1, MOST_ITERATIONS),
     "warmup": (0, MOST_ITERATIONS),
     "root": (0, inf),
+    "group_size": (1, MOST_RANKS),
+    "group_stride": (1, MOST_RANKS),
     "seed": (0, LARGEST_INTEGER),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
@@ -98,6 +110,19 @@ class Plan:
     run is given up (worker.watchdog.hang_analysis)."""
     seed: int = 0
     """Seed of the order of cases and of the test data."""
+    mesh: str = ""
+    """Dimensions of a mesh of all ranks, the outermost first unless `mesh_order` says otherwise."""
+    mesh_order: str = ""
+    """The order of the mesh's dimensions, the fastest first, or a preset (spec.groups)."""
+    over: tuple[str, ...] = ()
+    """The dimensions of the mesh whose groups are measured; empty for all of them."""
+    groups: str = ""
+    """Groups as a list of ranks, or as a rule of nccl-tests."""
+    group_size: int | None = None
+    """Groups of so many ranks, `group_stride` apart; None where others choose the groups."""
+    group_stride: int = 1
+    concurrency: str = TOGETHER
+    """Whether the groups of a dimension call together, each alone, or both are measured."""
     rounding: str = EXACT
     """How the block of a rank is rounded down: `exact`, to elements; `nccl-tests`, to 16 bytes."""
 
@@ -111,8 +136,8 @@ class Plan:
         require_known("order", (self.order,), list(ORDERS))
         self._require_numbers_in_range()
         self._require_possible_times()
-        self._require_few_cases()
         self._require_place()
+        self._require_few_cases()
         if self.peak:
             from commbench.spec.links import parse_peak
 
@@ -128,11 +153,13 @@ class Plan:
 
     def _require_place(self) -> None:
         """The root is a rank, and the backend serves the device."""
-        if self.root >= self.world_size:
+        fewest = min(len(group) for found in self.group_sets for group in found.groups)
+        if self.root >= fewest and self.root:
+            where = "" if self.layout.is_empty else " in the smallest group"
             raise value_error(
                 "root",
-                f"{self.root} is not a rank of {self.world_size}",
-                f"ranks go from 0 to {self.world_size - 1}",
+                f"{self.root} is not a rank of {fewest}{where}",
+                f"ranks go from 0 to {fewest - 1}",
             )
         known = BACKENDS.get(self.backend)
         if known and self.device not in known.devices:
@@ -173,15 +200,58 @@ class Plan:
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
         fields = [dimension.field for dimension in DIMENSIONS]
+        joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
         for operation in (OPERATIONS[name] for name in self.operations):
             for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
-                case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
+                for names in joint:
+                    dimensions |= zip(names, dimensions[names[0]], strict=True)
+                case = Case(index=len(cases), **dimensions, count=0)
+                case = case._replace(ranks=max(map(len, self.groups_of(case))))
                 case = _round_size(case, self.rounding)
-                if reason := _why_unsupported(case, self.backend, self.device):
+                if case.group and case.ranks == 1:
+                    case = case._replace(status=SKIPPED, reason=_ONE_RANK)
+                elif reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
+
+    @property
+    def layout(self) -> Layout:
+        """What it says about groups."""
+        return Layout(
+            self.mesh, self.mesh_order, self.over, self.groups, self.group_size, self.group_stride
+        )
+
+    @property
+    def group_sets(self) -> tuple[GroupSet, ...]:
+        """The groups that are measured, by dimension."""
+        return group_sets(self.layout, self.world_size)
+
+    def group_choices(self) -> tuple[tuple[str, str, str], ...]:
+        """Dimension, concurrency and ranks of the groups of each case: the world has no name, and
+        one group of several ranks is alone in any event."""
+        found: list[tuple[str, str, str]] = []
+        for name, groups in self.group_sets:
+            if not name:
+                found.append(("", "", ""))
+                continue
+            if self.concurrency != ALONE:
+                found.append((name, TOGETHER, ""))
+            if self.concurrency == ALONE or (self.concurrency == BOTH and len(groups) > 1):
+                found += [(name, ALONE, format_group(group)) for group in groups]
+        return tuple(dict.fromkeys(found))
+
+    def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
+        """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
+        found = groups_by_key(self.layout, self.world_size)
+        # A case of another tool's run, or of an older plan, has groups that the plan does not name.
+        return found.get((case.group, case.group_ranks)) or (tuple(range(self.world_size)),)
+
+    def ranks_of(self, case: Case) -> tuple[int, ...]:
+        """The ranks that take part in a case, in ascending order."""
+        groups = self.groups_of(case)
+        return groups[0] if len(groups) == 1 else tuple(sorted({r for g in groups for r in g}))
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
@@ -246,6 +316,7 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     return ""
 
 
+_ONE_RANK = "a group of one rank has no other to talk to"
 _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 
