@@ -17,7 +17,7 @@ file needs no torch. Bus-bandwidth factors: nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -75,8 +75,9 @@ class Operation(NamedTuple):
     """The function of torch.distributed that is timed."""
     send: Extent
     receive: Extent
-    call: Callable[[Any, Any], object]
-    """`call(torch.distributed, buffers)` runs the operation once and waits for it."""
+    call: Callable[..., Any]
+    """`call(torch.distributed, buffers)` runs the operation once and waits for it. With
+    `async_op=True` it only starts it, and returns what `wait()` is called on: torch's Work."""
     expected: Callable[[BlockPosition], BlockOrigin | None]
     """The closed form of the result: what a block of the receive buffer must hold. None: its
     content is undefined."""
@@ -120,25 +121,36 @@ class Operation(NamedTuple):
         return self.send is not Extent.NOTHING
 
 
-def _all_gather(dist: Any, b: Any) -> None:
+def _all_gather(dist: Any, b: Any, async_op: bool = False) -> Any:
     # torch 2.13 renamed all_gather_into_tensor; the old name warns there.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(b.receive, b.send, group=b.group)
+    return gather(b.receive, b.send, group=b.group, async_op=async_op)
 
 
-def _reduce_scatter(dist: Any, b: Any) -> None:
+def _reduce_scatter(dist: Any, b: Any, async_op: bool = False) -> Any:
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    scatter(b.receive, b.send, op=b.reduce_op, group=b.group)
+    return scatter(b.receive, b.send, op=b.reduce_op, group=b.group, async_op=async_op)
 
 
-def _ring_shift(dist: Any, b: Any) -> None:
+class Works(NamedTuple):
+    """Several of torch's Works that are waited for together."""
+
+    works: Sequence[Any]
+
+    def wait(self) -> None:
+        """Wait for each."""
+        for work in self.works:
+            work.wait()
+
+
+def _ring_shift(dist: Any, b: Any, async_op: bool = False) -> Works | None:
     following, previous = (b.global_ranks[(b.rank + step) % b.ranks] for step in (1, -1))
     transfers = [
         dist.P2POp(dist.isend, b.send, following, b.group),
         dist.P2POp(dist.irecv, b.receive, previous, b.group),
     ]
-    for work in dist.batch_isend_irecv(transfers):
-        work.wait()
+    works = Works(dist.batch_isend_irecv(transfers))
+    return works if async_op else works.wait()
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -147,7 +159,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="all_reduce", summary="every rank gets the reduction of all tensors",
             torch_call="all_reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b: dist.all_reduce(b.receive, op=b.reduce_op, group=b.group),
+            call=lambda dist, b, async_op=False: dist.all_reduce(
+                b.receive, op=b.reduce_op, group=b.group, async_op=async_op),
             expected=lambda _: BlockOrigin(block=0),
             busbw_formula="2(n-1)/n", placements=(IN_PLACE,), reduces=True,
             nccl_function="AllReduce", nccl_tests="all_reduce_perf",
@@ -172,7 +185,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="broadcast", summary="every rank gets the root's tensor",
             torch_call="broadcast", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b: dist.broadcast(b.receive, src=b.global_root, group=b.group),
+            call=lambda dist, b, async_op=False: dist.broadcast(
+                b.receive, src=b.global_root, group=b.group, async_op=async_op),
             expected=lambda at: BlockOrigin(rank=at.root, block=0),
             busbw_formula="1", placements=(IN_PLACE,), rooted=True,
             nccl_function="Broadcast", nccl_tests="broadcast_perf", nccl_algorithms=("ring",),
@@ -180,7 +194,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="all_to_all", summary="rank i sends its block j to rank j",
             torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b: dist.all_to_all_single(b.receive, b.send, group=b.group),
+            call=lambda dist, b, async_op=False: dist.all_to_all_single(
+                b.receive, b.send, group=b.group, async_op=async_op),
             expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
             busbw_formula="(n-1)/n", blocks=True,
             nccl_tests="alltoall_perf",
@@ -188,8 +203,9 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="reduce", summary="the root gets the reduction of all tensors",
             torch_call="reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b: dist.reduce(
-                b.receive, dst=b.global_root, op=b.reduce_op, group=b.group),
+            call=lambda dist, b, async_op=False: dist.reduce(
+                b.receive, dst=b.global_root, op=b.reduce_op, group=b.group,
+                async_op=async_op),
             expected=lambda at: BlockOrigin(block=0) if at.rank == at.root else None,
             busbw_formula="1", placements=(IN_PLACE,), reduces=True, rooted=True,
             nccl_function="Reduce", nccl_tests="reduce_perf", nccl_algorithms=("ring",),
@@ -197,8 +213,9 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="gather", summary="the root gets the blocks of all ranks",
             torch_call="gather", send=Extent.BLOCK, receive=Extent.AT_ROOT,
-            call=lambda dist, b: dist.gather(
-                b.send, b.receive_blocks, dst=b.global_root, group=b.group),
+            call=lambda dist, b, async_op=False: dist.gather(
+                b.send, b.receive_blocks, dst=b.global_root, group=b.group,
+                async_op=async_op),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, rooted=True,
             nccl_tests="gather_perf",
@@ -206,8 +223,9 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="scatter", summary="every rank gets one block of the root's tensor",
             torch_call="scatter", send=Extent.AT_ROOT, receive=Extent.BLOCK,
-            call=lambda dist, b: dist.scatter(
-                b.receive, b.send_blocks, src=b.global_root, group=b.group),
+            call=lambda dist, b, async_op=False: dist.scatter(
+                b.receive, b.send_blocks, src=b.global_root, group=b.group,
+                async_op=async_op),
             expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
             busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, rooted=True,
             nccl_tests="scatter_perf",
@@ -222,7 +240,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             name="barrier", summary="no rank returns before all have called it",
             torch_call="barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
-            call=lambda dist, b: dist.barrier(b.group, device_ids=b.device_ids),
+            call=lambda dist, b, async_op=False: dist.barrier(
+                b.group, async_op=async_op, device_ids=b.device_ids),
             expected=lambda _: None,
             busbw_formula="", placements=("",),
         ),

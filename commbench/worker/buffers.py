@@ -109,6 +109,12 @@ def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     return partial(OPERATIONS[case.operation].call, dist, buffers)
 
 
+def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
+    """The function that starts the operation of a case once and returns what `wait()` is called on:
+    torch's Work."""
+    return partial(OPERATIONS[case.operation].call, dist, buffers, async_op=True)
+
+
 def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:
     return list(buffer.split(case.count)) if buffer.numel() else None
 
