@@ -92,14 +92,13 @@ class Case(NamedTuple):
         return f"{self.title} {format_bytes(self.size_bytes)}" if self.dtype else self.title
 
     def in_group(self, ranks: int) -> Case:
-        """The case as a group of so many ranks runs it: its blocks are larger where the group is
-        smaller, so that the size stays the same."""
-        if ranks == self.ranks or not self.dtype:
-            return self
-        element = DTYPES[self.dtype].size_bytes
-        blocks, own = (self.ranks, ranks) if OPERATIONS[self.operation].blocks else (1, 1)
-        count = self.count * blocks // own
-        return self._replace(ranks=ranks, count=count, size_bytes=count * own * element)
+        """The case as a group of so many ranks runs it: with the same size, in larger blocks where
+        it has fewer."""
+        if ranks == self.ranks or not OPERATIONS[self.operation].blocks:
+            return self._replace(ranks=ranks)
+        count = self.count * self.ranks // ranks
+        size_bytes = count * ranks * DTYPES[self.dtype].size_bytes
+        return self._replace(ranks=ranks, count=count, size_bytes=size_bytes)
 
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
         """Bytes of the send and receive buffer of `rank`, numbered within the group; in place, one

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from math import prod
+from math import lcm, prod
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
@@ -153,6 +153,13 @@ def groups_by_key(layout: Layout, ranks: int) -> dict[tuple[str, str], tuple[tup
     return found
 
 
+@lru_cache(maxsize=64)
+def common_blocks(layout: Layout, ranks: int) -> dict[str, int]:
+    """By dimension, the least number that each of its groups divides: a size of so many elements
+    has whole blocks in each group."""
+    return {name: lcm(*map(len, groups)) for name, groups in group_sets(layout, ranks)}
+
+
 def format_group(ranks: Sequence[int]) -> str:
     """The ranks of a group as --groups takes them: `0-3`, `0,4`, `0-12:4`, `0,1,5`."""
     if len(ranks) > 2:
@@ -267,7 +274,9 @@ def _mesh_set(name: str, views: Sequence[dict[str, int]], preset: Preset, ranks:
         return _world(ranks)
     parts = preset.combined.get(name, name).replace("-", "+").split("+")
     view = next((view for view in views if set(parts) <= view.keys()), None)
-    if view is None or len(set(parts)) < len(parts):
+    if len(set(parts)) < len(parts):
+        raise UsageError(f"--over {name} names a dimension twice", "name each once")
+    if view is None:
         known = list(dict.fromkeys(d for view in views for d in view)) + list(preset.combined)
         wrong = next((part for part in parts if part not in known), name)
         raise UsageError(

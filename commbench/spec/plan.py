@@ -6,6 +6,7 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from itertools import product
 from math import inf, prod
@@ -22,6 +23,7 @@ from commbench.spec.groups import (
     TOGETHER,
     GroupSet,
     Layout,
+    common_blocks,
     format_group,
     group_sets,
     groups_by_key,
@@ -199,6 +201,7 @@ class Plan:
         """Every case: for each operation the product of its values in all DIMENSIONS, in their
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
+        blocks = common_blocks(self.layout, self.world_size)
         fields = [dimension.field for dimension in DIMENSIONS]
         joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
         for operation in (OPERATIONS[name] for name in self.operations):
@@ -208,7 +211,7 @@ class Plan:
                     dimensions |= zip(names, dimensions[names[0]], strict=True)
                 case = Case(index=len(cases), **dimensions, count=0)
                 case = case._replace(ranks=max(map(len, self.groups_of(case))))
-                case = _round_size(case, self.rounding)
+                case = _round_size(case, self.rounding, blocks[case.group])
                 if case.group and case.ranks == 1:
                     case = case._replace(status=SKIPPED, reason=_ONE_RANK)
                 elif reason := _why_unsupported(case, self.backend, self.device):
@@ -253,6 +256,14 @@ class Plan:
         groups = self.groups_of(case)
         return groups[0] if len(groups) == 1 else tuple(sorted({r for g in groups for r in g}))
 
+    def needed_bytes(self, case: Case, ranks: Collection[int]) -> int:
+        """Bytes of buffers that these ranks need together for a case."""
+        needed, wanted = 0, frozenset(ranks)
+        for group in self.groups_of(case):
+            own = case.in_group(len(group))
+            needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)
+        return needed
+
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
         return {
@@ -278,21 +289,25 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _round_size(case: Case, rounding: str) -> Case:
+def _round_size(case: Case, rounding: str, common: int) -> Case:
     """The case with its requested size rounded down to whole elements, or, where the operation has
     blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16 bytes. It is skipped
-    where nothing is left."""
+    where nothing is left. Groups of different numbers of ranks get the same size: the `common`
+    number of blocks has whole ones for each."""
     operation = OPERATIONS[case.operation]
     if not operation.has_data:
         return case
     element = DTYPES[case.dtype].size_bytes
-    blocks = case.ranks if operation.blocks else 1
+    blocks, ranks = (common, case.ranks) if operation.blocks else (1, 1)
     in_chunks = operation.blocks and rounding == NCCL_TESTS
     chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
-    count = case.size_bytes // element // blocks // chunk * chunk
-    if count:
-        return case._replace(size_bytes=count * blocks * element, count=count)
+    elements = case.size_bytes // element // blocks // chunk * chunk * blocks
+    if elements:
+        return case._replace(size_bytes=elements * element, count=elements // ranks)
     least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
+    if blocks > ranks:
+        least = f"{blocks * chunk * element} bytes, which groups of all sizes divide"
+        return case._replace(status=SKIPPED, reason=f"less than {least}")
     reason = f"less than {least}{' per rank' if blocks > 1 else ''}"
     return case._replace(status=SKIPPED, reason=reason)
 

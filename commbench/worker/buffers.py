@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from commbench.spec.case import Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
+from commbench.worker.groups import GroupView
 
 ALIGNMENT = 4096
 
@@ -41,6 +43,8 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    group_index: int = 0
+    """The number of the group among those of its dimension: each has its own test data."""
 
     @property
     def global_root(self) -> int:
@@ -53,7 +57,7 @@ class Arena:
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((case.needed_bytes(comm.rank) for case in cases), default=0)
+        needed = max((sum(self._parts_bytes(case)) for case in cases), default=0)
         self._memory = torch.empty(
             needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
         )
@@ -68,14 +72,26 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtype = case.dtype or self._dtype
 
+    def parts(self, case: Case) -> list[tuple[Case, Buffers]]:
+        """The case as each of this rank's groups runs it, with its buffers; none where the rank
+        takes no part. The contents are what the last case left."""
+        views, sizes = self._comm.views(case), self._parts_bytes(case)
+        return [
+            (own := case.in_group(len(view.ranks)), self._buffers(own, view, start))
+            for view, start in zip(views, accumulate(sizes, initial=0), strict=False)
+        ]
+
     def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case, with the contents that the last case left."""
-        comm = self._comm
-        index = comm.device.torch_device.index
-        send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
-        send_start, receive_start = self._starts(case, send_bytes, receive_bytes)
-        send = self._view(send_start, send_bytes, case.dtype)
-        receive = self._view(receive_start, receive_bytes, case.dtype)
+        """The buffers of a case on a rank that is in one of its groups."""
+        ((_, buffers),) = self.parts(case)
+        return buffers
+
+    def _buffers(self, case: Case, view: GroupView, start: int) -> Buffers:
+        index = self._comm.device.torch_device.index
+        send_bytes, receive_bytes = case.buffer_bytes(view.rank)
+        send_start, receive_start = self._starts(case, view.rank, send_bytes, receive_bytes)
+        send = self._view(start + send_start, send_bytes, case.dtype)
+        receive = self._view(start + receive_start, receive_bytes, case.dtype)
         return Buffers(
             send=send,
             receive=receive,
@@ -83,17 +99,29 @@ class Arena:
             receive_blocks=_blocks(case, receive),
             reduce_op=_reduce_op(case.reduce_op),
             root=case.root or 0,
-            rank=comm.rank,
-            ranks=comm.ranks,
-            group=comm.group,
-            global_ranks=comm.global_ranks,
+            rank=view.rank,
+            ranks=len(view.ranks),
+            group=view.group,
+            global_ranks=view.global_ranks,
             device_ids=None if index is None else [index],
+            group_index=view.number,
         )
 
-    def _starts(self, case: Case, send_bytes: int, receive_bytes: int) -> tuple[int, int]:
+    def _parts_bytes(self, case: Case) -> list[int]:
+        """The bytes of each of this rank's groups, in whole pages where there are several."""
+        views = self._comm.views(case)
+        needed = [case.in_group(len(view.ranks)).needed_bytes(view.rank) for view in views]
+        if len(needed) < 2:
+            return needed
+        # A part may begin anywhere within a page: its send buffer fills whole ones.
+        return [-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for size in needed]
+
+    def _starts(
+        self, case: Case, rank: int, send_bytes: int, receive_bytes: int
+    ) -> tuple[int, int]:
         if case.placement != IN_PLACE:
             return 0, -(-send_bytes // ALIGNMENT) * ALIGNMENT
-        own_block = self._comm.rank * case.block_bytes
+        own_block = rank * case.block_bytes
         if 0 < send_bytes < receive_bytes:
             return own_block, 0
         if 0 < receive_bytes < send_bytes:

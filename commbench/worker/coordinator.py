@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -17,16 +17,24 @@ from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
-from commbench.worker.measure import make_iteration, time_batch
+from commbench.worker.measure import (
+    LocalSamples,
+    make_iteration,
+    no_samples,
+    one_after_another,
+    time_batch,
+)
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import Timer
 from commbench.worker.verification_data import PERIOD
-from commbench.worker.verify import VerifyResult, fill_inputs, verify
+from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 
+Parts: TypeAlias = list[tuple[Case, Buffers]]
+"""A case as each of a rank's groups runs it, with its buffers."""
 END, CHECK, WARM_UP, MEASURE = range(4)
 RATE_FROM = 1 << 20
 """Bytes of a case from which its check says something about the rate of larger ones."""
@@ -249,43 +257,50 @@ class _CaseRunner:
         """How long the checked call of each case took on the slowest rank."""
         self._slowest_bps = 0.0
         """The lowest rate of a check so far, in bytes per second; 0 before the first."""
-        self._graphs: dict[tuple[int, int], Callable[[], object]] = {}
-        """What replays the graphs of a case with so many calls: its buffers never move."""
+        self._graphs: dict[tuple[int, ...], Callable[[], object]] = {}
+        """What replays the graphs of a case with so many calls, in these groups: its buffers never
+        move."""
 
     def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
-        buffers = self._arena.buffers(case)
+        parts = self._arena.parts(case)
+        self._timer.align_over(
+            parts[0][1].group if case.group_ranks and parts else self._comm.group
+        )
         run = self._check if command.what == CHECK else self._time
-        result = run(command, case, buffers)
+        result = run(command, case, parts)
         self._arena.mark_used(case)
         return result
 
-    def _iteration(self, case: Case, buffers: Buffers, calls: int = 1) -> Callable[[], object]:
+    def _iteration(self, case: Case, parts: Parts, calls: int = 1) -> Callable[[], object]:
         """The function that runs so many calls of a case; a graph is captured once."""
-        key = case.index, calls
+        key = (case.index, calls, *(buffers.group_index for _, buffers in parts))
         if key not in self._graphs:
-            call = make_call(case, buffers)
+            call = one_after_another([make_call(*part) for part in parts])
             iteration = make_iteration(self._comm.device, case, call, calls)
             if case.launch_mode != GRAPH:
                 return iteration
             self._graphs[key] = iteration
         return self._graphs[key]
 
-    def _check(self, command: Command, case: Case, buffers: Buffers) -> CheckResult:
+    def _check(self, command: Command, case: Case, parts: Parts) -> CheckResult:
         expected_s = longest_check_s(case.size_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
         try:
-            call = self._iteration(case, buffers)
-            found = verify(case, buffers, seed_offset(self._plan, case), call, device)
+            # A rank in several groups checks one after the other, in the same order as the others.
+            offset = seed_offset(self._plan, case)
+            found = combine(
+                [verify(*part, offset, self._iteration(case, [part]), device) for part in parts]
+            )
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             found = out_of_memory(self._comm.rank, error)
         checked = combine_checks(self._comm, found)
         if device.is_async and not checked.failed:
-            checked = checked._replace(seconds=self._time_once(call))
+            checked = checked._replace(seconds=self._time_once(case, parts))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
             if case.size_bytes >= RATE_FROM:
@@ -293,32 +308,53 @@ class _CaseRunner:
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked
 
-    def _time_once(self, call: Callable[[], object]) -> float:
+    def _time_once(self, case: Case, parts: Parts) -> float:
         """How long one more call takes on the slowest rank, for a first estimate: in the checked
         one the backend may have made connections."""
-        device = self._comm.device
-        self._timer.align()
-        device.synchronize()
-        began = time.perf_counter_ns()
-        call()
-        device.synchronize()
-        spent = torch.tensor([time.perf_counter_ns() - began])
+        device, spent = self._comm.device, torch.tensor([0])
+        if self._takes_part(case, parts):
+            call = self._iteration(case, parts)
+            self._timer.align()
+            device.synchronize()
+            began = time.perf_counter_ns()
+            call()
+            device.synchronize()
+            spent = torch.tensor([time.perf_counter_ns() - began])
         return float(self._comm.all_reduce_max(spent)) * 1e-9
 
-    def _time(self, command: Command, case: Case, buffers: Buffers) -> tuple[float, ...] | Batch:
+    def _takes_part(self, case: Case, parts: Parts) -> bool:
+        """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
+        does nothing in it, because all ranks are aligned."""
+        return bool(parts) or not case.group_ranks
+
+    def _time(self, command: Command, case: Case, parts: Parts) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
-            fill_inputs(case, buffers, seed_offset(self._plan, case))
+            for part in parts:
+                fill_inputs(*part, seed_offset(self._plan, case))
         expected_s = longest_iteration_s(
             case.size_bytes, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
-        iteration = self._iteration(case, buffers, command.calls)
+        samples = no_samples(command.iterations, self._comm.device.is_async)
+        if self._takes_part(case, parts):
+            samples = self._take_samples(command, case, parts)
+        set_phase(self._state, rank_state.HANDING_IN, command.case)
+        if command.what == WARM_UP:
+            return slowest_durations_s(samples.durations, self._comm, command.calls)
+        base_ns = command.sent_ns if self._shares_clock else None
+        groups = self._plan.groups_of(case) if case.group else ()
+        return reduce_batch(
+            samples, self._comm, command.calls, base_ns, self._comm.views(case), groups
+        )
+
+    def _take_samples(self, command: Command, case: Case, parts: Parts) -> LocalSamples:
+        iteration = self._iteration(case, parts, command.calls)
         if command.untimed:
-            call = self._iteration(case, buffers)
+            call = self._iteration(case, parts)
             for _ in range(command.untimed):
                 self._timer.align()
                 call()
-        samples = time_batch(
+        return time_batch(
             self._timer,
             self._counters,
             iteration,
@@ -326,11 +362,6 @@ class _CaseRunner:
             self._state,
             self._comm.device.read_state,
         )
-        set_phase(self._state, rank_state.HANDING_IN, command.case)
-        if command.what == WARM_UP:
-            return slowest_durations_s(samples.durations, self._comm, command.calls)
-        base_ns = command.sent_ns if self._shares_clock else None
-        return reduce_batch(samples, self._comm, command.calls, base_ns)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:
@@ -351,7 +382,7 @@ def combine_checks(comm: Communicator, found: VerifyResult | str) -> CheckResult
     wrong, first = 0, None
     if wrong_first:
         wrong = int(comm.gather(torch.tensor(result.wrong)).sum())
-        own = result.first._asdict() if result.first else None
+        own = result.first._replace(rank=comm.rank)._asdict() if result.first else None
         first = WrongElement(**comm.share_value(own, comm.ranks - wrong_first))
     return CheckResult(wrong=wrong, first=first, seconds=slowest_ns * 1e-9)
 

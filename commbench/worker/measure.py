@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
 import torch
 
-from commbench.host.cpu_counters import CpuCounters
+from commbench.host.cpu_counters import FIELDS, CpuCounters
 from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
 from commbench.spec.timing_modes import GRAPH
@@ -38,6 +38,13 @@ class LocalSamples(NamedTuple):
     """Of the device, when the last iteration had been queued; None where that is unknown."""
 
 
+def no_samples(iterations: int, is_async: bool) -> LocalSamples:
+    """What a rank has of a batch that it takes no part in."""
+    zeros = torch.zeros(iterations, dtype=torch.int64)
+    counters = torch.zeros(len(FIELDS), dtype=torch.int64)
+    return LocalSamples(zeros, zeros, counters, zeros.new_zeros(2) if is_async else None)
+
+
 def timed_loop(
     call: Callable[[], object],
     align: Callable[[], object],
@@ -64,6 +71,18 @@ def make_iteration(
     if case.launch_mode == GRAPH:
         return device.capture(call, calls)
     return back_to_back(device.in_stream(call), calls)
+
+
+def one_after_another(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """A function that runs these calls: those of the groups that a rank is in."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def run_calls() -> None:
+        for call in calls:
+            call()
+
+    return run_calls
 
 
 def back_to_back(call: Callable[[], object], calls: int) -> Callable[[], object]:

@@ -235,7 +235,7 @@ def measure_cases(
 
     Raises UnavailableError where nothing can be measured.
     """
-    cases = skip_oversized(mark_unsupported(task.cases(), comm, state), comm)
+    cases = skip_oversized(task.plan, mark_unsupported(task.cases(), comm, state), comm)
     arena, cases = allocate_arena(cases, comm)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)

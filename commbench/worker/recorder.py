@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, make_row
+from commbench.analysis.rows import ResultRow, join_alone, make_row
 from commbench.output.progress import ProgressListener, work_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -71,7 +72,9 @@ class Recorder:
         self._journal = Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
-        self._csv.add(*(make_row(self._header, m) for m in earlier))
+        self._grouped: dict[int, ResultRow] = {}
+        """The rows of groups, by case: a group's time alone belongs in that of all together."""
+        self._add([make_row(self._header, m) for m in earlier])
         self._progress = ProgressListener()
         if not task.is_silent:
             launches = header.plan.launches
@@ -97,12 +100,19 @@ class Recorder:
         batches = tuple(self._batches.pop(index, ()))
         found = worse_outcome(self._outcomes.get(index), measurement)
         row = make_row(self._header, found._replace(batches=batches))
-        self._csv.add(row)
+        self._add([row])
         self._progress.finished(measurement.case.name, result_text(row))
+
+    def _add(self, rows: Sequence[ResultRow]) -> None:
+        self._csv.add(*rows)
+        cases = ((row.measurement.case, row) for row in rows)
+        self._grouped |= {case.index: row for case, row in cases if case.group}
 
     def close(self) -> None:
         """All cases have ended."""
         self._progress.close()
+        if joined := join_alone(list(self._grouped.values())):
+            self._csv.add(*joined)
         self._journal.end(_complete(self._started))
 
 

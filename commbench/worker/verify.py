@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,8 @@ CHUNK_PERIODS = 64
 """Elements are compared in chunks of 64 periods (130,496 elements): they and what comparing them
 needs stay in a core's cache, and below 16 MiB for every dtype."""
 
+SHIFT_GROUP = 1009
+"""Elements by which the test data of a group are shifted against those of the one before."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -52,6 +54,15 @@ def verify(
     return VerifyResult(*inspect(buffers, data), seconds)
 
 
+def combine(results: Sequence[VerifyResult]) -> VerifyResult:
+    """What a rank found in all parts of a case; the seconds are those of all of them."""
+    return VerifyResult(
+        sum(result.wrong for result in results),
+        next((result.first for result in results if result.first), None),
+        sum(result.seconds for result in results),
+    )
+
+
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffer with the case's data."""
     if case.dtype:
@@ -59,6 +70,8 @@ def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
 
 
 def _make_data(case: Case, buffers: Buffers, seed_offset: int) -> VerificationData:
+    # What one group sends to another by mistake must be seen.
+    seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_index) % PERIOD
     return VerificationData(case, buffers.rank, buffers.ranks, seed_offset, buffers.send.device)
 
 
