@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,8 @@ class Fake(NamedTuple):
     free_bytes: int = 1 << 30
     enqueue_s: float = 100e-6
     """What queueing anything costs the host."""
+    first_record_s: float = 0.0
+    """How much longer the host needs to record an event for the first time: it is made then."""
     first_call_s: float = 0.0
     """How much longer the first operation of each kind and size takes: it makes connections."""
     fill_s: float = 0.0
@@ -60,11 +62,14 @@ class Fake(NamedTuple):
 class Event:
     """A point in the stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, first_record_s: float) -> None:
         self._stream = stream
         self._reached = threading.Event()
+        self._first_record_s = first_record_s
 
     def record(self) -> None:
+        time.sleep(self._first_record_s)
+        self._first_record_s = 0.0
         reached = self._reached = threading.Event()
         self._stream.put(lambda: self._note(reached))
 
@@ -139,7 +144,7 @@ class FakeDevice:
         return self._fake.free_bytes
 
     def make_event(self) -> Event:
-        return Event(self._stream)
+        return Event(self._stream, self._fake.first_record_s)
 
     def spin(self, seconds: float) -> None:
         if self._fake.spins:
@@ -148,12 +153,12 @@ class FakeDevice:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return lambda: self._stream.put(lambda: self._run(call))
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         if not self._fake.captures:
             raise RuntimeError("this device has no graphs")
 
         def replay() -> None:
-            for _ in range(calls):
+            for call in calls:
                 self._run(call)
 
         return lambda: self._stream.put(replay)

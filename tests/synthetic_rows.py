@@ -9,7 +9,7 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
 from commbench.spec.plan import Plan
 
-HEADER_FIELDS = ("ranks", "overhead_s", "resolution_s", "environment")
+HEADER_FIELDS = ("ranks", "overhead_s", "resolution_s", "environment", "launcher")
 MEASUREMENT_FIELDS = ("stop_reason", "wrong", "first_wrong", "status", "reason", "reported")
 
 
@@ -41,6 +41,6 @@ def row(*found: Batch, **wishes: Any) -> ResultRow:
     measured = {name: wishes.pop(name) for name in MEASUREMENT_FIELDS if name in wishes}
     asked = plan(**wishes)
     return make_row(
-        RunHeader(plan=asked, label="made-up", started="", launcher="local", **header),
+        RunHeader(plan=asked, label="made-up", started="", **({"launcher": "local"} | header)),
         Measurement(case=asked.cases()[0], batches=found, **({"status": "ok"} | measured)),
     )

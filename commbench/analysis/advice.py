@@ -1,9 +1,11 @@
-"""Options of `commbench run` that give a clearer answer: the same in warnings, comparisons and
-checks."""
+"""Options that give a clearer answer, in the words of the run's user: `--budget 2` for `commbench
+run`, `measure(budget=2)` for a program. The same in warnings, comparisons and checks."""
 
 from __future__ import annotations
 
-from commbench.spec.plan import Plan
+from collections.abc import Sequence
+
+from commbench.results.schema import RunHeader, is_in_process
 
 FEW_LAUNCHES = 6
 """Launches from which their differences can be seen: this many at least."""
@@ -17,16 +19,39 @@ def more_launches(launches: int = 1) -> str:
     return f"--launches {max(FEW_LAUNCHES, 2 * launches)}"
 
 
-def more_time(plan: Plan | None = None) -> str:
-    """`--budget 2`, or ten times the budget of the plan."""
-    budget = 10 * plan.budget_s if plan else 0.0
-    return f"--budget {max(BUDGET_S, budget):g}"
+def measure_launches(headers: Sequence[RunHeader | None]) -> str:
+    """What shows how much launches of these runs differ."""
+    if headers and all(header and is_in_process(header) for header in headers):
+        return "measure in several jobs to see that"
+    return f"`commbench run {more_launches()}` measures that"
 
 
-def more_precisely(plan: Plan | None = None) -> str:
-    """`--precision 2% --budget 2`, or more where the plan asked for as much; `--iters` where the
-    plan fixed the iterations. None for a plan that is not known."""
+def more_time(header: RunHeader | None = None) -> str:
+    """`--budget 2`, or ten times the budget of the run."""
+    return write_options(header, budget=_more_budget(header))
+
+
+def more_precisely(header: RunHeader | None = None) -> str:
+    """`--precision 2% --budget 2`, or more where the run was asked for as much; `--iters` where it
+    was asked for a number of iterations. None for a run that is not known."""
+    plan = header.plan if header else None
     if plan and plan.iterations:
-        return f"--iters {10 * plan.iterations}"
+        return write_options(header, iters=10 * plan.iterations)
     precision = min(PRECISION, plan.precision / 2) if plan else PRECISION
-    return f"--precision {100 * precision:g}% {more_time(plan)}"
+    return write_options(header, precision=f"{100 * precision:g}%", budget=_more_budget(header))
+
+
+def write_options(header: RunHeader | None, **values: str | float) -> str:
+    """Options as the user of this run writes them."""
+    if header and is_in_process(header):
+        words = (
+            f'{name}="{value}"' if isinstance(value, str) else f"{name}={value:g}"
+            for name, value in values.items()
+        )
+        return f"measure({', '.join(words)})"
+    texts = {name: v if isinstance(v, str) else f"{v:g}" for name, v in values.items()}
+    return " ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts.items())
+
+
+def _more_budget(header: RunHeader | None) -> float:
+    return max(BUDGET_S, 10 * header.plan.budget_s if header else 0.0)

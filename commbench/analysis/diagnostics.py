@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.advice import more_launches, more_time
+from commbench.analysis.advice import more_launches, more_time, write_options
 from commbench.analysis.diagnostic_figures import (
     above_link,
     always_last,
@@ -26,13 +26,14 @@ from commbench.analysis.diagnostic_figures import (
 )
 from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
 from commbench.output.paragraphs import list_some
+from commbench.results.schema import is_in_process
 from commbench.spec.plan import CPU_MODES
 from commbench.spec.timing_modes import PIPELINED
 from commbench.units import format_share
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.spec.plan import Plan
+    from commbench.results.schema import RunHeader
 
 
 class Diagnostic(NamedTuple):
@@ -49,8 +50,9 @@ class Diagnostic(NamedTuple):
     the median of that row is known; `{variables}`, `{different}`, `{reasons}` and
     `{backend}` are unread_variables(), different_variables(), throttle_reasons() and the backend of
     its run."""
-    advice: Callable[[Plan], str]
-    """What to do about it, in a few words; it names an option that the plan has not used yet."""
+    advice: Callable[[RunHeader], str]
+    """What to do about it, in a few words; it names an option that the run takes and has not used
+    yet."""
     explanation: str
     """What the message means, and what else to do, in sentences."""
     explained_by: tuple[str, ...] = ()
@@ -71,7 +73,7 @@ class Diagnostic(NamedTuple):
             different=list_some(different_variables(row.header), 1),
             reasons=list_some(throttle_reasons(row.measurement.batches), 1),
         )
-        advice = {self.advice(row.header.plan) for row, _ in concerned}
+        advice = {self.advice(row.header) for row, _ in concerned}
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
 
 
@@ -110,35 +112,40 @@ def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
 _RUN_DOCTOR = "run `commbench doctor`"
 
 
-def _plain_cpu_mode(plan: Plan) -> str:
+def _plain_cpu_mode(header: RunHeader) -> str:
     """Advice for a run in the default mode of the CPU; no advice goes back to that mode."""
-    return "try --cpu-mode plain" if plan.cpu_mode == CPU_MODES[0] else _RUN_DOCTOR
+    is_quiet = header.plan.cpu_mode == CPU_MODES[0] and not is_in_process(header)
+    return "try --cpu-mode plain" if is_quiet else _RUN_DOCTOR
 
 
-def _more_time(plan: Plan) -> str:
-    return f"try {more_time(plan)}"
+def _more_time(header: RunHeader) -> str:
+    return f"try {more_time(header)}"
 
 
-def _more_launches(plan: Plan) -> str:
-    return f"try {more_launches(plan.launches)}"
+def _more_launches(header: RunHeader) -> str:
+    return f"try {more_launches(header.plan.launches)}"
 
 
-def _always(advice: str) -> Callable[[Plan], str]:
+def _pipelined(header: RunHeader) -> str:
+    return f"use {write_options(header, timing=PIPELINED)}"
+
+
+def _always(advice: str) -> Callable[[RunHeader], str]:
     return lambda _: advice
 
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "above_link", above_link, 1.005,
-        "busbw is {percent} of --peak, impossible", _always("check the peak"),
-        "The bus bandwidth is higher than the link that --peak names can carry. Perhaps that is the"
+        "busbw is {percent} of the peak, impossible", _always("check the peak"),
+        "The bus bandwidth is higher than the link of the given peak can carry. Perhaps that is the"
         " speed of one link of several, or of another link: `commbench links` lists speeds.",
     ),
     Diagnostic(
         "unread_variables", lambda row: len(unread_variables(row.header)), 0,
         "{backend} does not read {variables}", _always("unset it"),
         "The environment of the run sets variables of NCCL, and this backend does not use NCCL."
-        " They have no effect on these times. Unset them, or measure with --backend nccl.",
+        " They have no effect on these times. Unset them, or measure with the backend nccl.",
     ),
     Diagnostic(
         "different_variables", lambda row: len(different_variables(row.header)), 0,
@@ -151,7 +158,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "too_few_cores", ranks_per_core, 1.0,
         "{:.3g} ranks share a core", _always("start fewer ranks"),
         "There are more ranks than cores. The ranks wait for each other to get a core, so the times"
-        " show the scheduler more than the collective. Start fewer with --nproc-per-node.",
+        " show the scheduler more than the collective. Start fewer ranks on each host.",
     ),
     Diagnostic(
         "throttled", lambda row: row.interference.throttled_share, 0.01,
@@ -192,8 +199,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "queued", lambda row: row.interference.queued_share, 0.5,
         "ranks lacked a core {capped} of the time", _plain_cpu_mode,
         "Threads of a rank were ready to run and had no core, because other work ran there. In the"
-        " mode quiet each rank stays on one core; in the mode plain it may move. `commbench doctor`"
-        " measures which mode helps on this host.",
+        " CPU mode quiet of `commbench run` each rank stays on one core; in the mode plain it may"
+        " move. `commbench doctor` measures which mode helps on this host.",
         ("too_few_cores", "throttled"),
     ),
     Diagnostic(
@@ -205,8 +212,9 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "launches", launch_spread, 0.10,
         "medians of launches differ by {percent}", _more_launches,
-        "The whole run was repeated in fresh processes, and their medians differ. Do not compare"
-        " single launches: compare runs of several launches, or use `commbench sweep --rounds`.",
+        "Each launch of a run, and each round of a sweep, measures in fresh processes. Here their"
+        " medians differ, so a single one says little. Compare runs of several launches"
+        " (--launches), or use a sweep of several rounds (`commbench sweep --rounds`).",
     ),
     Diagnostic(
         "bimodal", bimodality, 4.0,
@@ -219,16 +227,16 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "skew", skew, 0.10,
         "ranks start {percent} of a call apart",
-        _always("results.csv names the rank"),
+        _always("see slowest_rank"),
         "Ranks started up to that part of the call time apart, so that part is waiting, not moving"
-        " data. In results.csv, operation_us leaves the waiting out, and slowest_rank names the"
-        " rank.",
+        " data. In results.csv, the column operation_us leaves the waiting out, and slowest_rank"
+        " names the rank.",
         ("too_few_cores", "always_last"),
     ),
     Diagnostic(
         "always_last", always_last, 0.90,
         "a rank is last in {percent} of calls",
-        _always("results.csv names it"),
+        _always("see slowest_rank"),
         "The same rank starts the call last nearly every time, and the others wait for it. The"
         " column slowest_rank of results.csv names it. Look for other work on its core, a lower"
         " clock of its processor, or a slower link.",
@@ -243,14 +251,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "coarse_clock", clock_coarseness, 1.0,
-        "clock {:.1f} times too coarse", _always(f"use --timing {PIPELINED}"),
+        "clock {:.1f} times too coarse", _pipelined,
         "The step of the clock, or the overhead of the timed loop, is a large part of such a short"
-        f" time. --timing {PIPELINED} measures many calls at once.",
+        " time. Pipelined timing measures many calls at once.",
     ),
     Diagnostic(
         "imprecise", imprecision, 1.0,
         "median known only to {precision} (target ±{target})", _more_time,
-        "The 95 % interval of the median is wider than --precision asks for, and the time for"
-        " measuring (--budget) was used up. Give it more time, or use a quieter host.",
+        "The 95 % interval of the median is wider than the requested precision, and the time for"
+        " measuring (the budget) was used up. Give it more time, or use a quieter host.",
     ),
 )  # fmt: skip

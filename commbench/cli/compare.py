@@ -42,7 +42,7 @@ def compare(
     op: Op = None,
     dtype: Dtype = None,
 ) -> None:
-    """Compare runs: one sentence for each range of sizes, then the rows.
+    """Compare runs: one sentence for each range of sizes, then the rows that differ.
 
     A ratio is the time of B over the time of A, with its 95 % interval. Above 1, B is slower.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options, value_text
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 
 def make_parameter(name: str, **changes: Any) -> inspect.Parameter:
@@ -24,7 +24,7 @@ def make_parameter(name: str, **changes: Any) -> inspect.Parameter:
             typer.Option(
                 *option.flags,
                 metavar=option.metavar or None,
-                help=option.help_text(value_text),
+                help=option.help_text,
                 show_default=False,
                 rich_help_panel=option.group,
             ),

@@ -70,6 +70,11 @@ class PooledRatio(NamedTuple):
     undisturbed_ci_high: float | None
     undisturbed_verdict: str
     """Empty where there is no ratio."""
+    undisturbed_rows: int
+    """How many rows have a ratio of undisturbed calls."""
+    undisturbed_low_bytes: int
+    """The smallest and the largest size of these rows; 0 where there is none."""
+    undisturbed_high_bytes: int
 
     @property
     def smallest_difference(self) -> float | None:
@@ -186,13 +191,13 @@ def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
         and of.row.b.time_p5_us
         and (estimate := _estimate(of, *_undisturbed_ratio(of.row)))
     ]
-    # A few rows do not speak for a range.
-    is_known = 2 * len(estimates) > len(found.rows)
-    undisturbed = _pool(estimates, UNDISTURBED) if is_known else MedianCI(None, None, None)
-    first, last = (of.row.a.size_bytes for of in (found.rows[0], found.rows[-1]))
+    undisturbed = _pool(estimates, UNDISTURBED) if estimates else MedianCI(None, None, None)
+    sizes = [of.row.a.size_bytes for of in found.rows]
+    known = [estimate.of.row.a.size_bytes for estimate in estimates] or [0]
     return PooledRatio(
-        kind, first, last, len(found.rows), *found.ratio, found.verdict, *undisturbed,
-        decide_verdict(undisturbed, tolerance) if is_known else "",
+        kind, sizes[0], sizes[-1], len(sizes), *found.ratio, found.verdict, *undisturbed,
+        decide_verdict(undisturbed, tolerance) if estimates else "",
+        len(estimates), known[0], known[-1],
     )  # fmt: skip
 
 

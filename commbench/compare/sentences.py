@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from itertools import groupby
-from math import ceil, inf
+from math import ceil, inf, log
 from operator import attrgetter
 from typing import Any
 
-from commbench import units
 from commbench.analysis.load import make_case
+from commbench.analysis.row_names import format_range, short_titles
 from commbench.compare.comparison import Comparison
 from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import FASTER, SAME, SLOWER, UNDECIDED, MedianCI
-from commbench.spec.case import Case
-from commbench.spec.dimensions import IN_TITLE
 
 CHANGED = (SLOWER, FASTER)
 _KIND = attrgetter("kind")
 _LONGEST_NAME = 24
 """A run with a longer name is called A or B in a sentence."""
+_NOTHING = 0.005
+"""An end of an interval that is this near to 1 is no difference."""
 _PRECISE = 0.02
 """Width of an interval below which a ratio has three decimals."""
 
@@ -43,7 +42,7 @@ def pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
     """What the pooled ratio of B over A is, and what it means."""
     ratio = MedianCI(pooled.ratio, pooled.ratio_ci_low, pooled.ratio_ci_high)
     low = MedianCI(pooled.undisturbed_ratio, pooled.undisturbed_ci_low, pooled.undisturbed_ci_high)
-    where = " ".join(filter(None, (kind, format_sizes(pooled.low_bytes, pooled.high_bytes))))
+    where = " ".join(filter(None, (kind, format_range(pooled.low_bytes, pooled.high_bytes))))
     meaning = _meaning(pooled.verdict, ratio)
     if ratio.low is None:
         meaning += "; no interval is known"
@@ -57,17 +56,28 @@ def _disturbance(pooled: PooledRatio, low: MedianCI) -> str:
     if not of_low or verdict == SAME:
         return ""
     times = f"{ratio_text(low)} times{interval_text(low)}"
+    where = _known_sizes(pooled)
+    calls = f"; undisturbed calls{where}"
     if of_low == SAME:
+        there = " there" if where else ""
         return (
-            f"; undisturbed calls show {_meaning(SAME, low)}: {times}. The disturbance differs, "
-            "not the collective itself"
+            f"{calls} show {_meaning(SAME, low)}: {times}. The disturbance differs{there}, not the "
+            "collective itself"
         )
     if of_low == UNDECIDED:
-        return "" if verdict == UNDECIDED else f"; undisturbed calls do not confirm it: {times}"
+        found = "are undecided too" if verdict == UNDECIDED else "do not confirm it"
+        return f"{calls} {found}: {times}"
     if of_low == verdict:
         less = ", but less" if _is_weaker(low, pooled) else ""
-        return f"; undisturbed calls are {of_low} too{less}: {times}"
-    return f"; undisturbed calls, and so the collective itself, are {of_low}: {times}"
+        return f"{calls} are {of_low} too{less}: {times}"
+    return f"{calls}, and so the collective itself, are {of_low}: {times}"
+
+
+def _known_sizes(pooled: PooledRatio) -> str:
+    """For which sizes of a range undisturbed calls are known; empty where for all."""
+    if pooled.undisturbed_rows == pooled.rows:
+        return ""
+    return f" ({format_range(pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes)})"
 
 
 def _is_weaker(low: MedianCI, pooled: PooledRatio) -> bool:
@@ -85,18 +95,22 @@ def _meaning(verdict: str, ratio: MedianCI) -> str:
         return {SAME: "no difference"}.get(verdict, verdict)
     if verdict == SAME:
         return f"no difference above {format_part(far_end(ratio))}"
-    return f"undecided, from {_end_text(ratio.low)} to {_end_text(ratio.high)}"
+    (low, low_word), (high, high_word) = map(_end_words, (ratio.low, ratio.high))
+    return f"undecided, from {low}{low_word if low_word != high_word else ''} to {high}{high_word}"
 
 
-def _end_text(ratio: float) -> str:
-    """An end of an interval in words: `4 % slower`, `2.3 times as fast`."""
-    word, adverb = ("slower", "slow") if ratio > 1 else ("faster", "fast")
+def _end_words(ratio: float) -> tuple[str, str]:
+    """An end of an interval in words, and whether that is slower: `4 %` and ` slower`, `2.3 times`
+    and ` as slow`, `no difference`."""
+    if abs(log(ratio) if ratio > 0 else inf) < _NOTHING:
+        return "no difference", ""
+    word, adverb = (" slower", " as slow") if ratio > 1 else (" faster", " as fast")
     part = (ratio if ratio > 1 else 1 / ratio if ratio > 0 else inf) - 1
     if part == inf:
-        return f"any factor {word}"
+        return "any factor", word
     if part >= 1:
-        return f"{round(1 + part, 1):g} times as {adverb}"
-    return f"{100 * part:.0f} % {word}"
+        return f"{round(1 + part, 1):g} times", adverb
+    return f"{100 * part:.0f} %", word
 
 
 def far_end(ratio: MedianCI) -> float:
@@ -142,29 +156,8 @@ def _decimals(ratio: MedianCI) -> int:
     return 3 if is_precise and (ratio.high or 0) - (ratio.low or 0) < _PRECISE else 2
 
 
-def format_sizes(low_bytes: int, high_bytes: int) -> str:
-    """A range of sizes: `1K-64M`; one size: `1K`; empty for an operation without data."""
-    low, high = (
-        f"{text}B" if (text := units.format_size(size)).isdigit() else text
-        for size in (low_bytes, high_bytes)
-    )
-    return ("" if not low_bytes else low) if low == high else f"{low}-{high}"
-
-
 def _short_kinds(found: Comparison) -> dict[str, str]:
-    return short_kinds({k: make_case(next(rows).a) for k, rows in groupby(found.rows, _KIND)})
-
-
-def short_kinds(cases: Mapping[str, Case], varied: Collection[str] = ()) -> dict[str, str]:
-    """The title of each kind, by a case of it, without the dimensions that are alike in all kinds
-    or `varied`."""
-    alike = [
-        dimension.field
-        for dimension in IN_TITLE
-        if dimension.field != "operation"
-        and len({getattr(case, dimension.field) for case in cases.values()} - {"", None}) < 2
-    ]
-    return {kind: case.title_without(*alike, *varied) for kind, case in cases.items()}
+    return short_titles({k: make_case(next(rows).a) for k, rows in groupby(found.rows, _KIND)})
 
 
 def smallest_differences(found: Comparison) -> str:
@@ -183,7 +176,7 @@ def smallest_differences(found: Comparison) -> str:
         return f"Noise hides {texts[0]}."
     short = _short_kinds(found)
     where = [
-        f"{short[pooled.kind]} {format_sizes(pooled.low_bytes, pooled.high_bytes)}".strip()
+        f"{short[pooled.kind]} {format_range(pooled.low_bytes, pooled.high_bytes)}".strip()
         for _, pooled in (least, most)
     ]
     if len(known) == 1:

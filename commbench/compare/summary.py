@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.advice import PRECISION, more_launches, more_precisely
+from commbench.analysis.advice import PRECISION, measure_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.row_names import name_rows
 from commbench.analysis.rows import make_rows
-from commbench.compare.comparison import ComparedRow, Comparison, Crossover, row_kind
+from commbench.compare.comparison import ComparedRow, Comparison, Crossover
 from commbench.compare.ratio import (
     FASTER,
     NOT_COMPARED,
@@ -37,14 +38,11 @@ from commbench.report.run_notes import find_warnings, typed_name
 from commbench.units import GB, MICRO
 
 HEADINGS = ("size", "A time", "B time", "B/A", "95 %\ninterval", "p5\nB/A", "verdict")
+MOST_CHARACTERS = 200
+"""Of the names of rows in a sentence."""
 _KIND = attrgetter("kind")
 _IN_A_NOTE = "unread_variables"
 """The warning that a note says for both runs."""
-ANOTHER_LAUNCH = (
-    "another launch may differ by more than these intervals say; "
-    f"`commbench run {more_launches()}` measures that"
-)
-"""A precision that is not worth improving."""
 
 
 class SideSummary(NamedTuple):
@@ -98,11 +96,13 @@ def count_line(found: Comparison) -> str:
         SLOWER: "slower", FASTER: "faster", SAME: "the same", UNDECIDED: "undecided",
         NOT_COMPARED: "not compared",
     }  # fmt: skip
+    undecided = [row for row in found.rows if row.verdict == UNDECIDED]
+    is_in_same = rows_in_ranges(found, SAME)
     parts = []
     for verdict, word in words.items():
         if number := counts[verdict]:
             parts.append(f"{number} {word}")
-            if verdict == UNDECIDED and (same := number - len(_undecided_rows(found))):
+            if verdict == UNDECIDED and (same := sum(map(is_in_same, undecided))):
                 parts[-1] += f" ({same} of them in a range of sizes without a difference)"
     alone = len(found.only_a) + len(found.only_b)
     parts += [f"{alone} in one run only"] if alone else []
@@ -118,34 +118,15 @@ def row_words(row: ComparedRow) -> str:
     return row.verdict
 
 
-def interesting_rows(found: Comparison) -> list[ComparedRow]:
-    """The rows that are slower or faster, those that differ most first; then those that are
-    undecided, unless their range shows no difference."""
-    changed = [row for row in found.rows if row.verdict in CHANGED]
-    return [*sorted(changed, key=lambda row: -_rank(row.ratio or 1.0)), *_undecided_rows(found)]
-
-
-def _undecided_rows(found: Comparison) -> list[ComparedRow]:
-    """The undecided rows that are in no range of sizes without a difference."""
-    same = [
-        (pooled.kind, pooled.low_bytes, pooled.high_bytes)
-        for pooled in found.pooled
-        if pooled.verdict == SAME
-    ]
-    by_kind: dict[str, list[tuple[int, int]]] = {}
-    for kind, low, high in same:
-        by_kind.setdefault(kind, []).append((low, high))
-    return [
-        row
-        for row in found.rows
-        if row.verdict == UNDECIDED
-        and not any(low <= row.a.size_bytes <= high for low, high in by_kind.get(row.kind, ()))
-    ]
-
-
-def _rank(ratio: float) -> float:
-    """How far a ratio is from 1, with two digits: rows that hardly differ keep their order."""
-    return float(f"{max(ratio, 1 / ratio):.2g}")
+def rows_in_ranges(found: Comparison, *verdicts: str) -> Callable[[ComparedRow], bool]:
+    """Tells of a row whether it is in a range of sizes with one of these verdicts."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for pooled in found.pooled:
+        if pooled.verdict in verdicts:
+            ranges.setdefault(pooled.kind, []).append((pooled.low_bytes, pooled.high_bytes))
+    return lambda row: any(
+        low <= row.a.size_bytes <= high for low, high in ranges.get(row.kind, ())
+    )
 
 
 def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow]]]:
@@ -207,48 +188,28 @@ def explanations(found: Comparison) -> list[str]:
         + ("all rows." if len(rows) == len(common) > 1 else f"{_where(rows, common)}.")
         for what, rows in concerned.items()
     ]
-    for side, run, rows in (("A", found.a, found.only_a), ("B", found.b, found.only_b)):
+    every = [*found.a.rows, *found.b.rows] if found.only_a or found.only_b else []
+    for side, rows in (("A", found.only_a), ("B", found.only_b)):
         if rows:
             count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-            texts.append(f"Only in {side} ({count}): {_where(rows, run.rows)}.")
+            texts.append(f"Only in {side} ({count}): {_where(rows, every)}.")
     return texts
 
 
-def _where(rows: Sequence[Any], every: Sequence[Any], most: int = 12) -> str:
-    """Which rows of results, of `every` row: the sizes of each kind, neighbouring ones as a
-    range."""
-    kinds, sizes_of_all = _sizes_by_kind(rows), _sizes_by_kind(every)
-    parts = []
-    for kind, sizes in islice(kinds.items(), most):
-        ranges = _size_ranges(sizes, sizes_of_all[kind])
-        text = list_some(ranges, most) + (" (--format csv lists all)" * (len(ranges) > most))
-        parts.append(f"{kind}, {text}" if text else kind)
-    if len(kinds) > most:
-        parts.append("and other kinds (--format csv lists all)")
-    return "; ".join(parts)
+def unlisted_text(rows: Sequence[ComparedRow], every: Sequence[ComparedRow]) -> str:
+    """That these rows of `every` row are not listed: their sizes, and the range of their ratios."""
+    undecided = sum(row.verdict == UNDECIDED for row in rows)
+    words = "the same" if not undecided else "undecided"
+    words = "undecided or the same" if 0 < undecided < len(rows) else words
+    ratios = [row.ratio for row in rows if row.ratio]
+    ends = f"B/A from {min(ratios):.2f} to {max(ratios):.2f}"
+    where = _where((row.a for row in rows), (row.a for row in every))
+    return f"Rows that are {words} are not listed ({where}; {ends}): --verbose lists them."
 
 
-def _sizes_by_kind(rows: Iterable[Any]) -> dict[str, list[int]]:
-    """The sizes of each kind of case, ascending; none for an operation without data."""
-    kinds: dict[str, list[int]] = {}
-    for row in rows:
-        sizes = kinds.setdefault(row_kind(row), [])
-        if row.dtype:
-            sizes.append(row.size_bytes)
-    return {kind: sorted(sizes) for kind, sizes in kinds.items()}
-
-
-def _size_ranges(sizes: Sequence[int], every: Sequence[int]) -> list[str]:
-    """Some of the sizes `every`: `all 7 sizes`, or ranges of neighbours, as `1 KiB to 1 MiB`."""
-    if len(sizes) == len(every) > 1:
-        return [f"all {len(every)} sizes"]
-    chosen = set(sizes)
-    texts = []
-    for is_chosen, neighbours in groupby(every, chosen.__contains__):
-        if is_chosen:
-            shown = [units.format_bytes(size) for size in neighbours]
-            texts += shown if len(shown) < 3 else [f"{shown[0]} to {shown[-1]}"]
-    return texts
+def _where(rows: Iterable[Any], every: Iterable[Any]) -> str:
+    """Which rows of results, of `every` row."""
+    return name_rows(rows, every, MOST_CHARACTERS)
 
 
 def crossover_text(crossover: Crossover) -> str:
@@ -271,7 +232,7 @@ def notes(found: Comparison) -> list[str]:
     if weak:
         highest = max(p for p, _ in weak)
         p = f"p = {highest:.2g}" if len(weak) == 1 else f"p up to {highest:.2g}"
-        where = _where([a for _, a in weak], [row.a for row in found.rows])
+        where = _where((a for _, a in weak), (row.a for row in found.rows))
         texts.append(f"the change may be noise ({p} in the Mann-Whitney test): {where}")
     single = launches_note(found)
     texts += single
@@ -318,11 +279,13 @@ def _unread_notes(found: Comparison) -> list[str]:
 
 def _advice(found: Comparison) -> str:
     """What makes intervals narrower, and was not done yet in both runs."""
-    plans = [run.header.plan for run in (found.a, found.b) if run.header]
-    if not plans or any(plan.iterations is None and plan.precision > PRECISION for plan in plans):
-        return f"measure both again with {more_precisely()}"
-    if any(plan.iterations is not None for plan in plans):
-        most = max(plans, key=lambda plan: plan.iterations or 0)
+    headers = [run.header for run in (found.a, found.b) if run.header]
+    adaptive = [header for header in headers if header.plan.iterations is None]
+    loose = [header for header in adaptive if header.plan.precision > PRECISION]
+    if loose or not headers:
+        return f"measure both again with {more_precisely(loose[0] if loose else None)}"
+    if len(adaptive) < len(headers):
+        most = max(headers, key=lambda header: header.plan.iterations or 0)
         return f"measure both again with {more_precisely(most)}"
     return "measure on a quieter host (`commbench doctor`), or allow more (--tolerance)"
 
@@ -333,7 +296,9 @@ def launches_note(found: Comparison) -> list[str]:
     if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
-    return [f"{' and '.join(single)} {are}: {ANOTHER_LAUNCH}"]
+    another = "another launch may differ by more than these intervals say"
+    measure = measure_launches([found.a.header, found.b.header])
+    return [f"{' and '.join(single)} {are}: {another}; {measure}"]
 
 
 def _extent(run: LoadedRun) -> str:

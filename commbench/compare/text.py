@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from commbench.analysis.environment_diff import Difference
 from commbench.compare import summary
 from commbench.compare.comparison import ComparedRow, Comparison
-from commbench.compare.ratio import FASTER, SLOWER
-from commbench.compare.sentences import pooled_sentences, smallest_differences
+from commbench.compare.ratio import FASTER, SAME, SLOWER, UNDECIDED
+from commbench.compare.sentences import CHANGED, pooled_sentences, smallest_differences
 from commbench.output.paragraphs import WIDTH, fill
 from commbench.output.table import BOLD, GREEN, RED, clean, style, table
 
 STYLES = {SLOWER: RED, FASTER: GREEN}
 MOST_ROWS = 20
-"""Rows of one comparison that are printed, unless all are asked for."""
+"""Rows of one comparison that are listed, unless all are asked for."""
+MOST_REPEATED = 4
+"""Rows that only repeat the sentences are listed where there are at most so many."""
 MOST_SENTENCES = 12
 MOST_ROWS_OF_ALL = 1000
 MOST_CROSSOVERS = 3
@@ -44,7 +47,7 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
         "\n".join([style(clip(summary.title(first, second), WIDTH), BOLD), *_sides(found)]),
         "\n".join(map(_wrapped, answer)),
         "\n".join(map(_wrapped, summary.warning_lines(found, is_verbose))),
-        _wrapped(f"{summary.count_line(found)}{rest}"),
+        _wrapped(f"{summary.count_line(found)} {rest}".strip()),
         *(
             _kind_text(kind, summary.make_lines(concerned), is_verbose)
             for kind, concerned in summary.by_kind(rows)
@@ -63,14 +66,38 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
 
 
 def _choose_rows(found: Comparison, is_verbose: bool) -> tuple[Sequence[ComparedRow], str]:
-    """The rows to print, in their order, and a sentence about the others."""
-    most = MOST_ROWS_OF_ALL if is_verbose else MOST_ROWS
-    if len(found.rows) <= most:
-        return found.rows, ""
-    chosen = {id(row) for row in summary.interesting_rows(found)[:most]}
-    rows = found.rows[:most] if is_verbose else [row for row in found.rows if id(row) in chosen]
-    option = "--format csv" if is_verbose else "--verbose"
-    return rows, f" {len(found.rows) - len(rows)} are not shown: {option} has all."
+    """The rows to print, in their order, and sentences about the others."""
+    if is_verbose:
+        more = len(found.rows) - MOST_ROWS_OF_ALL
+        rest = f"{more} are not shown: --format csv has all." if more > 0 else ""
+        return found.rows[:MOST_ROWS_OF_ALL], rest
+    rows, others = _split_rows(found)
+    texts = [summary.unlisted_text(others, found.rows)] if others else []
+    if len(rows) > MOST_ROWS:
+        chosen = {id(row) for row in sorted(rows, key=_importance)[:MOST_ROWS]}
+        rows = [row for row in rows if id(row) in chosen]
+        texts.append(f"The {MOST_ROWS} rows that differ most are listed: --verbose lists all.")
+    return rows, " ".join(texts)
+
+
+def _split_rows(found: Comparison) -> tuple[Sequence[ComparedRow], Sequence[ComparedRow]]:
+    """The rows to list, and those that only repeat the sentences: they are undecided, or the same
+    in a range of sizes that is neither slower nor faster. A few of the latter are listed too."""
+    is_in_changed = summary.rows_in_ranges(found, *CHANGED)
+    listed: list[ComparedRow] = []
+    others: list[ComparedRow] = []
+    for row in found.rows:
+        is_same = row.verdict == SAME and not is_in_changed(row)
+        (others if is_same or row.verdict == UNDECIDED else listed).append(row)
+    return (listed, others) if len(others) > MOST_REPEATED else (found.rows, ())
+
+
+def _importance(row: ComparedRow) -> float:
+    """A key that sorts rows: first those that are not compared, then those that differ most, with
+    two digits: rows that hardly differ keep their order."""
+    if not row.ratio:
+        return -inf
+    return -float(f"{max(row.ratio, 1 / row.ratio):.2g}")
 
 
 def _sides(found: Comparison) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import NamedTuple
 
+from commbench.analysis.advice import more_launches
 from commbench.doctor.checkup import DoctorReport
 from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import FASTER, SLOWER, SMALL, UNCLEAR, compare_modes, find_times
@@ -232,7 +233,7 @@ FINDINGS: tuple[Rule, ...] = (
         "unsteady", _unsteady, 1.5,
         "In cpu mode quiet the slowest launch took {0:.1f} times as long as the fastest, for small "
         "calls",
-        "Do not rely on a single run here: compare runs of several launches (--launches 6)",
+        f"Do not rely on a single run here: compare runs of several launches ({more_launches()})",
     ),
     Rule(
         "clock_source", lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0,

@@ -39,7 +39,6 @@ from commbench.explain.run_text import column_meanings
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
-from commbench.output.paragraphs import list_some
 from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
 from commbench.report import run_notes, run_table
@@ -181,15 +180,14 @@ def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[Resul
 
 def _warning_blocks(
     rows: Sequence[ResultRow],
-    name_rows: Callable[[Sequence[ResultRow]], str] | None = None,
+    name_runs: Callable[[Sequence[ResultRow]], str] | None = None,
     reword: Callable[[str], str] = str,
 ) -> list[Block]:
     """Every warning about these rows, with what it means and what to do. `reword` changes the
     sentence that says what is wrong."""
     blocks: list[Block] = []
-    for warning in run_notes.find_warnings(rows, name_rows):
-        each = list(dict.fromkeys(warning.rows))  # a row is named once for several runs
-        names = [Text(f"Rows: {list_some(each, 40)}.")] if each else []
+    for warning in run_notes.find_warnings(rows, name_runs):
+        names = [Text(f"Rows: {warning.rows}.")] if warning.rows else []
         title = f"{warning.name} ({warning.which}): {reword(warning.message)}."
         blocks.append(Folded(title, [Text(warning.explanation), *names]))
     return blocks or [Text("None.")]
@@ -351,7 +349,7 @@ def sweep_contents(result: SweepResult) -> Contents:
         results.append(Table("All cases together", sweep_text.RANK_HEADINGS, ranks))
     every = [row for each in result.settings for row in each.rows]
     warnings = _warning_blocks(
-        every, partial(sweep_text.name_rows, result), partial(sweep_text.in_rounds, result)
+        every, partial(sweep_text.name_settings, result), partial(sweep_text.in_rounds, result)
     )
     sections = [Section("Results", results), Section("Warnings", warnings)]
     if failures := sweep_text.describe_failures(result):

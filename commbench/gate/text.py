@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from commbench.analysis.advice import more_launches, more_precisely
+from commbench.analysis.advice import measure_launches, more_precisely
 from commbench.analysis.load import LoadedRun
 from commbench.compare.summary import distinct_names
 from commbench.compare.text import clip, facts_text
@@ -53,10 +53,11 @@ def launches_note(gate: GateResult) -> list[str]:
     names = " and ".join(distinct_names(single))
     have = "has only one launch" if len(single) == 1 else "have only one launch each"
     slower = [r for r in gate.results if r.rule.limit.needs_baseline and r.with_outcome(FAIL)]
+    sentence = measure_launches([run.header for run in single])
     may = " So a row may fail without a real change." if slower else ""
     return [
         f"Note: {names} {have}. Another launch may differ by more than the intervals say.{may} "
-        f"`commbench run {more_launches()}` measures that."
+        f"{sentence[0].upper()}{sentence[1:]}."
     ]
 
 
@@ -327,7 +328,7 @@ def advice(gate: GateResult) -> list[str]:
 def _more_precisely(run: LoadedRun) -> str:
     """Options of `commbench run` that make the intervals narrower."""
     is_known = run.header and not _importing_tool(run)
-    return more_precisely(run.header.plan if run.header and is_known else None)
+    return more_precisely(run.header if is_known else None)
 
 
 def _rule_text(gate: GateResult, result: RuleResult, verbose: bool) -> str:

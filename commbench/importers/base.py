@@ -9,6 +9,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.importers import cells
 from commbench.importers.hints import ImportHints
 from commbench.importers.text_source import Line, SourceText
+from commbench.spec.dimensions import HOT
 
 _MOST_LINES = 4
 T = TypeVar("T")
@@ -78,6 +79,8 @@ class ImportedFile(NamedTuple):
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Names of the devices, each once."""
+    buffers: str = HOT
+    """`hot` or `rotating`, by the loop that the tool documents."""
     warmup: int | None = None
     """Calls before the timed ones; None where the file does not say."""
     notes: tuple[str, ...] = ()

@@ -56,6 +56,7 @@ def _plan(file: ImportedFile) -> Plan:
         cpu_mode="plain",
         warmup=file.warmup,
         timing=file.timing,
+        buffers=file.buffers,
         check=any(row.wrong is not None for row in file.rows),
     )
 

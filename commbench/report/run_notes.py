@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import hypot
 from pathlib import Path
 from shlex import quote
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
+from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
@@ -24,12 +24,12 @@ from commbench.units import (
     format_decimals,
     format_GBps,
     format_known_time,
-    format_size,
     format_time,
     known_decimals,
 )
 
 if TYPE_CHECKING:
+    from commbench.spec.case import Case
     from commbench.spec.links import Peak
 
 _TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
@@ -78,54 +78,62 @@ MOST_WARNINGS = 3
 """Warnings that are printed by default."""
 
 
+MOST_CHARACTERS = 400
+"""Of the names of rows below the explanation of a warning."""
+
+
 class RowsWarning(NamedTuple):
     """A diagnostic that applies to some rows of a run."""
 
     name: str
     which: str
-    """The rows in a few words: `all rows`, `1M-64M`."""
+    """The rows in a few words: `all rows`, `all_reduce 1M-64M`."""
     message: str
     """What is wrong, and what to do."""
     explanation: str
     """What the message means, in sentences."""
-    rows: tuple[str, ...]
-    """The names of the rows; empty if they are all rows."""
+    rows: str
+    """The names of all these rows, as far as they fit a few lines; empty if they are all rows."""
 
 
 def find_warnings(
-    rows: Sequence[ResultRow], name_rows: Callable[[Sequence[ResultRow]], str] | None = None
+    rows: Sequence[ResultRow], name_runs: Callable[[Sequence[ResultRow]], str] | None = None
 ) -> list[RowsWarning]:
     """The warnings about these rows, the most important first.
 
-    `name_rows` describes some of the rows in a few words; by default their sizes do.
+    `name_runs` says of which runs some of the rows are: `under plain`.
     """
     concerned: dict[Diagnostic, list[tuple[ResultRow, float]]] = {}
     for row in rows:
         for diagnostic, figure in find_causes(row).items():
             concerned.setdefault(diagnostic, []).append((row, figure))
     timed = [row for row in rows if row.time]
-    has_several = len({row.header.label for row in rows}) > 1
     warnings = []
     for diagnostic in (d for d in DIAGNOSTICS if d in concerned):
         own = [row for row, _ in concerned[diagnostic]]
         is_all = len(own) == len(timed)
-        which = "all rows" if is_all else (name_rows or partial(_name_sizes, timed=timed))(own)
+        which = "all rows" if is_all else name_cases(own, timed, LONGEST)
+        names = "" if is_all else name_cases(own, timed, MOST_CHARACTERS)
+        if name_runs and not is_all:
+            which, names = (f"{text} {name_runs(own)}" for text in (which, names))
         message = diagnostic.describe(concerned[diagnostic])
-        names = () if is_all else tuple(_row_name(row, has_several) for row in own)
         found = RowsWarning(diagnostic.name, which, message, diagnostic.explanation, names)
         warnings.append(found)
     return warnings
 
 
-def _row_name(row: ResultRow, has_several: bool) -> str:
-    """The name of a row; of several runs with the label of its run."""
-    name = row.measurement.case.name
-    return f"{row.header.label}: {name}" if has_several else name
+def name_cases(rows: Sequence[ResultRow], every: Sequence[ResultRow], longest: int) -> str:
+    """The names of some rows of `every` row: `all_reduce 1K-64K, 1M`."""
+    return name_rows(_cases(rows), _cases(every), longest)
+
+
+def _cases(rows: Iterable[ResultRow]) -> Iterator[Case]:
+    return (row.measurement.case for row in rows)
 
 
 def warnings_text(
     rows: Sequence[ResultRow],
-    name_rows: Callable[[Sequence[ResultRow]], str] | None = None,
+    name_runs: Callable[[Sequence[ResultRow]], str] | None = None,
     most: int | None = MOST_WARNINGS,
     name: str = "RUN",
 ) -> str:
@@ -134,13 +142,13 @@ def warnings_text(
     More than `most` warnings are only counted, with the command that prints them for the run called
     `name`. None gives all of them, each with an explanation and the names of its rows.
     """
-    found = find_warnings(rows, name_rows)
+    found = find_warnings(rows, name_runs)
     lines = []
     for warning in found[:most]:
         text = f"{warning.name} ({warning.which}): {warning.message}"
         lines.append(fill(text, "  ", "    "))
         if most is None:
-            names = f" Rows: {list_some(warning.rows, 8)}." if warning.rows else ""
+            names = f" Rows: {warning.rows}." if warning.rows else ""
             lines.append(fill(f"{warning.explanation}{names}", "    ", "    "))
     if most is not None and len(found) > most:
         more = format_count(len(found) - most, "more warning")
@@ -155,20 +163,6 @@ def typed_name(run: Run) -> str:
     """The run as a command takes it: its label where it lies under results/, else its path."""
     path = Path(run.path)
     return run.name if path.parent == RESULTS else quote(run.path or run.name)
-
-
-def _name_sizes(rows: Sequence[ResultRow], timed: Sequence[ResultRow]) -> str:
-    """Some of the timed rows in a few words: `1M`, `8M-64M`, or how many they are."""
-    if len({row.measurement.case.title for row in timed}) > 1 or not rows[0].measurement.case.dtype:
-        return f"{len(rows)} rows" if len(rows) > 1 else rows[0].measurement.case.name
-    every = sorted(row.measurement.case.size_bytes for row in timed)
-    sizes = sorted(row.measurement.case.size_bytes for row in rows)
-    if len(sizes) == 1:
-        return format_size(sizes[0])
-    first = every.index(sizes[0])
-    if every[first : first + len(sizes)] == sizes:
-        return f"{format_size(sizes[0])}-{format_size(sizes[-1])}"
-    return f"{len(rows)} sizes"
 
 
 SLOWER = 1.6

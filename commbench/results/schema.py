@@ -122,6 +122,15 @@ class RunHeader(NamedTuple):
         return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}"
 
 
+IN_PROCESS = "in process"
+"""The launcher of a run that a program measured on its own process group."""
+
+
+def is_in_process(header: RunHeader) -> bool:
+    """Whether `commbench.measure` made the run. It takes no option that concerns processes."""
+    return header.launcher == IN_PROCESS
+
+
 def is_imported(header: RunHeader) -> bool:
     """Whether another tool measured the run."""
     return "imported_from" in header.environment

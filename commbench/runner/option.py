@@ -12,7 +12,13 @@ from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, find_operation
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
-from commbench.units import parse_percentage, parse_size, parse_sizes, size_range
+from commbench.units import (
+    format_sizes,
+    parse_percentage,
+    parse_size,
+    parse_sizes,
+    size_range,
+)
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
@@ -81,8 +87,9 @@ class RunOption(NamedTuple):
         """Whether its flag takes no value and means the opposite of its default."""
         return self.type is bool and "/" not in self.flags[0]
 
-    def help_text(self, value_text: Callable[[Any], str]) -> str:
-        """What the help says of it, with its default; `value_text` writes a value as an option."""
+    @property
+    def help_text(self) -> str:
+        """What the help says of it, with its default."""
         default = self.cli_default if self.cli_default is not None else self.default
         if self.is_switch:
             text = "off"
@@ -107,6 +114,26 @@ def declare_option(
         default = Plan.__dataclass_fields__[declared["plan"]].default
     option = RunOption(metavar=metavar, help=help_text, group=group, **declared)
     return field(default=default, metadata={"option": option})
+
+
+def write_argument(option: RunOption, value: Any) -> str:
+    """An option with its value as one word of a command line."""
+    if option.is_switch:  # it is given only where its value is not the default
+        return option.flag
+    if isinstance(value, bool):
+        return option.flag if value else f"--no-{option.flag[2:]}"
+    return f"{option.flag}={value_text(value)}"
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written on a command line; it parses back to the same value."""
+    if isinstance(value, tuple):
+        numbers = bool(value) and isinstance(value[0], int)
+        return format_sizes(value) if numbers else ",".join(map(str, value))
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:

@@ -32,12 +32,14 @@ from commbench.runner.option import (
     require_peak,
     require_port,
     require_positive,
+    write_argument,
 )
 from commbench.runner.shape_options import ShapeOptions
+from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.timing_modes import TIMING_HELP
-from commbench.units import format_sizes, parse_sizes
+from commbench.units import parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
 
@@ -97,6 +99,11 @@ class RunOptions(ShapeOptions):
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
         "captured before; both.", plan="launch_mode", is_varied=True,
+    )  # fmt: skip
+    buffers: str | None = _what(
+        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
+        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
+        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
         "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",
@@ -263,7 +270,9 @@ class RunOptions(ShapeOptions):
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
-        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if device == "cpu" else "plain")
+        is_cpu = device == "cpu"
+        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_cpu else "plain")
+        values["buffers"] = self.buffers or (HOT if is_cpu else ROTATING)
         try:
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
@@ -279,7 +288,7 @@ class RunOptions(ShapeOptions):
         to run, also those about output."""
         changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
         return [
-            _argument(option, getattr(self, option.name))
+            write_argument(option, getattr(self, option.name))
             for option in _FIELDS.values()
             if option.passed_on == ALWAYS
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
@@ -289,29 +298,10 @@ class RunOptions(ShapeOptions):
         """The `commbench run` command of these options, without those that have their default."""
         told = ("op", "sizes")
         return ["commbench", "run"] + [
-            _argument(option, value)
+            write_argument(option, value)
             for option in _FIELDS.values()
             if (value := getattr(self, option.name)) != option.default or option.name in told
         ]
-
-
-def _argument(option: RunOption, value: Any) -> str:
-    if option.is_switch:  # it is given only where its value is not the default
-        return option.flag
-    if isinstance(value, bool):
-        return option.flag if value else f"--no-{option.flag[2:]}"
-    return f"{option.flag}={value_text(value)}"
-
-
-def value_text(value: Any) -> str:
-    """A value as it is written on a command line; it parses back to the same value."""
-    if isinstance(value, tuple):
-        numbers = bool(value) and isinstance(value[0], int)
-        return format_sizes(value) if numbers else ",".join(map(str, value))
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return str(value)
 
 
 def _nccl_tests_flag(

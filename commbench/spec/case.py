@@ -5,13 +5,19 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
+from commbench.spec.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
 from commbench.spec.timing_modes import EAGER
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
+
+ROTATED_BYTES = 512 << 20
+"""The data of calls that rotate are together at least so large: more than the last cache of any CPU
+or GPU of today."""
+MOST_PIECES = 32
+"""How many pieces of memory calls rotate over at most; nccl-tests makes 25 calls of a size."""
 
 READY = "ready"
 UNSUPPORTED = "unsupported"
@@ -52,6 +58,8 @@ class Case(NamedTuple):
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
+    buffers: str = HOT
+    """`hot` or `rotating`: which memory its calls use (spec.dimensions.BUFFER_MODES)."""
     group: str = ""
     """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
     Size, count and root are those of each group, and `ranks` that of the largest."""
@@ -65,6 +73,13 @@ class Case(NamedTuple):
     def block_bytes(self) -> int:
         """Bytes of one block; of the whole tensor where the operation has no blocks."""
         return self.count * DTYPES[self.dtype].size_bytes if self.dtype else 0
+
+    @property
+    def pieces(self) -> int:
+        """How many disjoint pieces of memory its calls use by turns."""
+        if self.buffers == HOT:
+            return 1
+        return max(1, min(MOST_PIECES, -(-ROTATED_BYTES // max(1, self.size_bytes))))
 
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""
@@ -113,6 +128,8 @@ class Case(NamedTuple):
         return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
-        """Bytes of buffers that `rank`, numbered within the group, needs for this case."""
+        """Bytes of buffers that `rank`, numbered within the group, needs for this case, in all its
+        pieces."""
         send, receive = self.buffer_bytes(rank)
-        return max(send, receive) if self.placement == IN_PLACE else send + receive
+        one = max(send, receive) if self.placement == IN_PLACE else send + receive
+        return self.pieces * one

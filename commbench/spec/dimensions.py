@@ -16,6 +16,7 @@ from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
+    BOTH,
     EAGER,
     LAUNCH_CHOICES,
     TIMING_CHOICES,
@@ -27,6 +28,12 @@ from commbench.spec.timing_modes import (
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation
     from commbench.spec.plan import Plan
+
+
+HOT, ROTATING = "hot", "rotating"
+BUFFER_MODES = (HOT, ROTATING)
+"""Which memory the calls of a case use: all the same buffers, or each call the next of several, so
+that its data are in no cache (Case.pieces)."""
 
 
 class Dimension(NamedTuple):
@@ -57,6 +64,12 @@ class Dimension(NamedTuple):
     def word(self) -> str:
         """What it is called in a sentence: `reduce op`, `size`."""
         return self.field.removesuffix("_bytes").replace("_", " ")
+
+
+def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.has_data:
+        return (HOT,)
+    return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
 
 
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -103,6 +116,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "launch_mode", "launch_mode", "--launch",
         values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
+    ),
+    Dimension(
+        "buffers", "buffers", "--buffers",
+        values=_buffers, choices=(*BUFFER_MODES, BOTH),
+        title=lambda mode: "" if mode == HOT else mode, is_qualifier=True,
     ),
     Dimension(
         "group", "over", "--over",

@@ -15,7 +15,7 @@ from typing import Any
 from commbench.errors import UnavailableError, UsageError, value_error
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
-from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import (
     ALONE,
@@ -99,6 +99,8 @@ class Plan:
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     launch_mode: str = EAGER
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
+    buffers: str = HOT
+    """`hot`, `rotating`, or `both`."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from commbench.analysis.row_names import format_range, short_titles
 from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import FASTER, SLOWER
-from commbench.compare.sentences import format_sizes, pooled_sentence, short_kinds
+from commbench.compare.sentences import pooled_sentence
 from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
 from commbench.sweep.ranking import (
@@ -39,7 +40,7 @@ def sentences_by_kind(result: SweepResult) -> dict[str, list[str]]:
     for point in result.points:
         kinds.setdefault(point.kind, []).append(point)
     cases = {kind: points[0].case for kind, points in kinds.items()}
-    short = short_kinds(cases, varied_fields(result.sweep.settings))
+    short = short_titles(cases, varied_fields(result.sweep.settings))
     return {kind: _sentences(result, short[kind], points) for kind, points in kinds.items()}
 
 
@@ -120,7 +121,7 @@ def _winner(
     slower = pooled.slower_at(low, high)
     candidates = [setting for setting in every if setting not in slower] or every
     listed = list_some([names[setting] for setting in candidates], MOST_NAMED)
-    sizes = format_sizes(low, high)
+    sizes = format_range(low, high)
     at = f" at {sizes}" if sizes else ""
     won = sum(point.not_slower == tuple(candidates) for point in points)
     if len(candidates) == 1:

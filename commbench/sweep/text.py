@@ -309,7 +309,7 @@ def _ranking_text(result: SweepResult) -> str:
 def _warnings_text(result: SweepResult, most: int | None) -> str:
     """The warnings about the runs, each with the settings concerned."""
     rows = [row for each in result.settings for row in each.rows]
-    text = warnings_text(rows, partial(name_rows, result), most, str(result.path))
+    text = warnings_text(rows, partial(name_settings, result), most, str(result.path))
     return in_rounds(result, text)
 
 
@@ -319,12 +319,11 @@ def in_rounds(result: SweepResult, text: str) -> str:
     return text.replace("medians of launches", "medians of rounds")
 
 
-def name_rows(result: SweepResult, rows: Sequence[ResultRow]) -> str:
-    """How many rows of which settings: `3 rows of plain`."""
+def name_settings(result: SweepResult, rows: Sequence[ResultRow]) -> str:
+    """Of which settings some rows are: `under plain`."""
     names = {setting.name: name for setting, name in result.names.items()}
     concerned = list(dict.fromkeys(names[row.header.label] for row in rows))
-    shown = list_some(concerned, MOST_NAMED)
-    return f"{len(rows)} {'row' if len(rows) == 1 else 'rows'} of {shown}"
+    return f"under {list_some(concerned, MOST_NAMED)}"
 
 
 def _failures_text(result: SweepResult) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -52,12 +52,16 @@ class Buffers:
         return self.global_ranks[self.root]
 
 
+Parts: TypeAlias = list[tuple[Case, Buffers]]
+"""A case as each of a rank's groups runs it, with its buffers."""
+
+
 class Arena:
     """One allocation on the rank's device, used for the buffers of one case after another."""
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((sum(self._parts_bytes(case)) for case in cases), default=0)
+        needed = max((case.pieces * sum(self._parts_bytes(case)) for case in cases), default=0)
         self._memory = torch.empty(
             needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
         )
@@ -72,18 +76,23 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtype = case.dtype or self._dtype
 
-    def parts(self, case: Case) -> list[tuple[Case, Buffers]]:
-        """The case as each of this rank's groups runs it, with its buffers; none where the rank
-        takes no part. The contents are what the last case left."""
-        views, sizes = self._comm.views(case), self._parts_bytes(case)
+    def pieces(self, case: Case) -> list[Parts]:
+        """The parts of a case in each of its pieces of memory, which share no byte."""
+        return [self.parts(case, piece) for piece in range(case.pieces)]
+
+    def parts(self, case: Case, piece: int = 0) -> Parts:
+        """The case as each of this rank's groups runs it, with its buffers in one piece of memory;
+        none where the rank takes no part. The contents are what the last case left there."""
+        sizes = self._parts_bytes(case)
+        starts = accumulate(sizes, initial=piece * sum(sizes))
         return [
             (own := case.in_group(len(view.ranks)), self._buffers(own, view, start))
-            for view, start in zip(views, accumulate(sizes, initial=0), strict=False)
+            for view, start in zip(self._comm.views(case), starts, strict=False)
         ]
 
-    def buffers(self, case: Case) -> Buffers:
-        """The buffers of a case on a rank that is in one of its groups."""
-        ((_, buffers),) = self.parts(case)
+    def buffers(self, case: Case, piece: int = 0) -> Buffers:
+        """The buffers of a case in one piece of memory, on a rank that is in one of its groups."""
+        ((_, buffers),) = self.parts(case, piece)
         return buffers
 
     def _buffers(self, case: Case, view: GroupView, start: int) -> Buffers:
@@ -108,13 +117,14 @@ class Arena:
         )
 
     def _parts_bytes(self, case: Case) -> list[int]:
-        """The bytes of each of this rank's groups, in whole pages where there are several."""
-        views = self._comm.views(case)
-        needed = [case.in_group(len(view.ranks)).needed_bytes(view.rank) for view in views]
-        if len(needed) < 2:
-            return needed
-        # A part may begin anywhere within a page: its send buffer fills whole ones.
-        return [-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for size in needed]
+        """For each of this rank's groups, bytes from one piece of a case to the next: each of its
+        buffers begins on a page."""
+        found = []
+        for view in self._comm.views(case):
+            own = case.in_group(len(view.ranks)).buffer_bytes(view.rank)
+            send, receive = (-(-size // ALIGNMENT) * ALIGNMENT for size in own)
+            found.append(max(send, receive) if case.placement == IN_PLACE else send + receive)
+        return found
 
     def _starts(
         self, case: Case, rank: int, send_bytes: int, receive_bytes: int

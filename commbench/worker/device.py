@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -68,8 +68,8 @@ class Device(Protocol):
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         """A function that runs `call` in the order of the stream."""
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
-        """A function that queues so many calls with one launch. Raises RuntimeError where the
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+        """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
 
     def release_cached_memory(self) -> None:
@@ -102,7 +102,7 @@ class Cpu:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:  # noqa: ARG002
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
         raise RuntimeError("a CPU has no graphs")
 
     def release_cached_memory(self) -> None:
@@ -150,7 +150,7 @@ class Accelerator:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call  # torch queues it in the current stream
 
-    def capture(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,
         captured on that stream, while the group's other threads may go on calling CUDA."""
         if not hasattr(self._module, "CUDAGraph"):
@@ -158,12 +158,12 @@ class Accelerator:
         stream, current = self._module.Stream(), self._module.current_stream()
         stream.wait_stream(current)
         with self._module.stream(stream):
-            call()
+            calls[0]()
         current.wait_stream(stream)
         self.synchronize()
         graph = self._module.CUDAGraph()
         with self._module.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            for _ in range(calls):
+            for call in calls:
                 call()
         return graph.replay  # type: ignore[no-any-return]
 

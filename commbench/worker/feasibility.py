@@ -18,7 +18,7 @@ from commbench.spec.plan import Plan
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import make_iteration
+from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
 RESERVED = 0.05
@@ -75,7 +75,7 @@ def _try_once(case: Case, comm: Communicator) -> str:
     trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
     try:
         for part, buffers in Arena(comm, (trial,)).parts(trial):
-            make_iteration(comm.device, part, make_call(part, buffers), 1)()
+            make_iterations(comm.device, part, [make_call(part, buffers)], 1)[0]()
         comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__

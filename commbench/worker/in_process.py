@@ -20,7 +20,7 @@ from commbench.errors import CommbenchError, RankError, UnavailableError, UsageE
 from commbench.host.environment import gather_facts
 from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
-from commbench.results.schema import Run
+from commbench.results.schema import IN_PROCESS, Run
 from commbench.spec.plan import Plan
 from commbench.worker.communicator import Communicator, find_shared_gpus, gloo_group
 from commbench.worker.context import LaunchTask, RankContext
@@ -29,7 +29,6 @@ from commbench.worker.rank import introduce, make_header, measure_cases
 from commbench.worker.recorder import RunCollector
 from commbench.worker.watchdog.rank_state import open_state
 
-LAUNCHER = "in process"
 CONTROL_TIMEOUT = timedelta(minutes=30)
 """How long a rank waits for the others between measurements; torch's own default for gloo."""
 
@@ -80,12 +79,12 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
         world_size=comm.ranks,
         local_rank=int(os.environ.get("LOCAL_RANK", "0")),
         local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        launcher=LAUNCHER,
+        launcher=IN_PROCESS,
         init_method="env://",
     )
     cores = sorted(os.sched_getaffinity(0))
     group = introduce(task, rank_context, comm, cores)
-    header = make_header(task, LAUNCHER, group, {} if comm.rank else gather_facts())
+    header = make_header(task, IN_PROCESS, group, {} if comm.rank else gather_facts())
     state = open_state(None, comm.rank)
     collector = measure_cases(task, comm, state, header, group, RunCollector)
     path = "" if task.folder_exists else str(task.folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from statistics import median
 from typing import NamedTuple
 
@@ -63,38 +64,41 @@ def timed_loop(
         stop(index)
 
 
-def make_iteration(
-    device: Device, case: Case, call: Callable[[], object], calls: int
-) -> Callable[[], object]:
-    """The function that runs an iteration of so many calls of a case: each queued by itself, or all
-    as one graph. Raises RuntimeError where they cannot be captured."""
+Call = Callable[[], object]
+
+
+def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: int) -> list[Call]:
+    """Functions that run an iteration of so many calls of a case each: every call queued by itself,
+    or all as one graph. Raises RuntimeError where they cannot be captured.
+
+    `pieces` has a call for each of the case's pieces of memory. Calls take them by turns, from one
+    iteration to the next too, and all iterations together use each of them.
+    """
+    turns = cycle(pieces)
+    parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
     if case.launch_mode == GRAPH:
-        return device.capture(call, calls)
-    return back_to_back(device.in_stream(call), calls)
+        return [device.capture(part) for part in parts]
+    return [back_to_back([device.in_stream(call) for call in part]) for part in parts]
 
 
-def one_after_another(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    """A function that runs these calls: those of the groups that a rank is in."""
+def back_to_back(calls: Sequence[Call]) -> Call:
+    """A function that makes these calls one after another, as one iteration."""
     if len(calls) == 1:
         return calls[0]
 
-    def run_calls() -> None:
+    def make_calls() -> None:
         for call in calls:
             call()
 
-    return run_calls
+    return make_calls
 
 
-def back_to_back(call: Callable[[], object], calls: int) -> Callable[[], object]:
-    """A function that runs `call` that many times, as one iteration of pipelined timing."""
-    if calls == 1:
-        return call
-
-    def repeat_call() -> None:
-        for _ in range(calls):
-            call()
-
-    return repeat_call
+def by_turns(iterations: Sequence[Call], first: int) -> Call:
+    """A function that runs one of these iterations, the next each time; it begins with `first`."""
+    if len(iterations) == 1:
+        return iterations[0]
+    turns = cycle((*iterations[first:], *iterations[:first])).__next__
+    return lambda: turns()()
 
 
 def time_batch(

@@ -26,13 +26,14 @@ from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.context import LaunchTask, RankContext
-from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
+from commbench.worker.coordinator import run_cases
 from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
 from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.recorder import Recorder
+from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.timers import make_timer
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase

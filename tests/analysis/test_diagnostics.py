@@ -14,7 +14,8 @@ from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostic_figures import ranks_per_core
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
 from commbench.analysis.rows import ResultRow
-from commbench.results.schema import Batch, RankInfo
+from commbench.results.schema import IN_PROCESS, Batch, RankInfo
+from commbench.spec.plan import CPU_MODES
 
 BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
 MS = 1e-3
@@ -216,6 +217,25 @@ def test_a_warning_about_many_rows_fits_one_line_of_eighty_columns(diagnostic: D
     explained = diagnostic.explanation
     assert explained.endswith(".")
     assert "  " not in explained
+
+
+@pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
+def test_advice_about_a_measurement_in_a_job_names_no_option_of_the_command_line(
+    diagnostic: Diagnostic,
+) -> None:
+    if diagnostic.name == "launches":
+        return  # such a measurement is one launch
+    samples = (MS,) * 9 + (1.5 * MS,) * 9
+    found = [row(*batches(samples), launcher=IN_PROCESS, cpu_mode=mode) for mode in CPU_MODES]
+    assert " --" not in diagnostic.describe([(each, 0.999) for each in found])
+    assert " --" not in diagnostic.explanation
+
+
+def test_advice_about_a_measurement_in_a_job_is_written_as_its_keywords() -> None:
+    wide = clean(*batches(*[[0.5 * MS, MS, 1.5 * MS]] * 5), budget_s=3.0, launcher=IN_PROCESS)
+    assert described("imprecise", wide).endswith("; try measure(budget=30)")
+    coarse = clean(resolution_s=MS, launcher=IN_PROCESS)
+    assert described("coarse_clock", coarse).endswith('; use measure(timing="pipelined")')
 
 
 def test_a_warning_that_another_one_explains_is_not_shown_but_recorded() -> None:

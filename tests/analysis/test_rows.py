@@ -244,6 +244,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "time_p5_ci_low_us": 8.0,
         "time_p5_ci_high_us": 24.0,
         "launch_mode": "eager",
+        "buffers": "hot",
         "group": "",
         "concurrency": "",
         "group_ranks": "",

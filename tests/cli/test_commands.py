@@ -300,6 +300,7 @@ precision    0.05
 budget s     0.2
 timing       isolated
 launch mode  eager
+buffers      hot
 order        shuffled
 launches     1
 check        True

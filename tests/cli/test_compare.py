@@ -190,7 +190,7 @@ def test_what_must_match_is_refused_and_can_be_forced(commbench: Commbench, resu
     forced = commbench("compare", "ring", "big", "--force")
     assert forced.code == 0
     assert "  world_size  2  4\n" in forced.out
-    assert "Only in A (3 rows): all_reduce float32 sum in_place, 16 KiB to 1 MiB." in (forced.out)
+    assert "Only in A (3 rows): all_reduce 16K-1M." in (forced.out)
 
 
 def test_many_rows_are_a_sentence_and_a_screen(commbench: Commbench, tmp_path: Path) -> None:
@@ -211,14 +211,44 @@ def test_many_rows_are_a_sentence_and_a_screen(commbench: Commbench, tmp_path: P
     assert " broadcast 1K-256M: b takes " in answer
     assert answer.count(": no difference above 1 %.") == 2
     assert " Noise hides differences below " in answer
-    assert "38 are not shown: --verbose has all." in " ".join(ended.out.split())
-    assert "KiB" not in ended.out
+    words = " ".join(ended.out.split())
+    listed = "Rows that are undecided or the same are not listed"
+    assert f" {listed} (all_reduce 1K-256M; broadcast 1K-256M; B/A from 0.9" in words
+    assert words.count("): --verbose lists them.") == 1
+    assert "iB  " not in ended.out
     ended = commbench("compare", "a", "c")
     assert "all_reduce 1M-2M: c takes 1.5" in ended.out
     rows = [line.split() for line in ended.out.splitlines() if "iB  " in line]
-    assert [row[0] for row in rows if row[-1] == "slower"] == ["1", "2", "1", "2"]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("1", "slower"), ("2", "slower"), ("1", "slower"), ("2", "slower")
+    ]  # fmt: skip
     everything = commbench("compare", "a", "c", "--verbose").out
     assert sum("iB  " in line for line in everything.splitlines()) == 38
+
+
+def test_rows_that_are_not_compared_are_listed_and_those_that_repeat_the_sentence_are_not(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    asked = plan(sizes=tuple(1024 << i for i in range(10)))
+    for seed, name in enumerate("ab"):
+        synthetic_run(
+            tmp_path / name,
+            name,
+            lambda case, s=seed: noisy(1e-4, 100 * s + case.index, 0.6),
+            asked,
+            statuses={1 << 15: "wrong"} if name == "b" else {},
+        )
+    ended = commbench("compare", "a", "b")
+    rows = [" ".join(line.split()) for line in ended.out.splitlines() if "iB  " in line]
+    assert rows == ["32 KiB 94 us 99 us not compared"]
+    words = " ".join(ended.out.split())
+    assert "10 rows in common: 9 undecided, 1 not compared." in words
+    assert (
+        " Rows that are undecided are not listed (all_reduce 1K-16K, 64K-512K; B/A from 0."
+    ) in words
+    assert "Wrong results in B: all_reduce 32K." in words
+    every = commbench("compare", "a", "b", "--verbose").out
+    assert sum("iB  " in line for line in every.splitlines()) == 10
 
 
 def test_fail_if_slower_ends_with_one(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
@@ -261,7 +291,7 @@ def test_the_warnings_of_each_run_are_counted_and_the_first_is_shown(
     )
     verbose = " ".join(commbench("compare", "ring", "noisy", "--verbose").out.split())
     assert "noisy: imprecise (all rows): " in verbose
-    assert "wider than --precision asks for" in verbose
+    assert "wider than the requested precision" in verbose
     assert "rank size" in verbose
     assert "rank size" not in text
 
@@ -308,8 +338,8 @@ REFUSED = {
     "compare ring small": (
         2,
         "error: ring and small have no row in common\n"
-        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode "
-        "and size\n",
+        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode, "
+        "buffers and size\n",
     ),
 }
 

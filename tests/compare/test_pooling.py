@@ -153,12 +153,14 @@ def test_noise_alone_makes_no_ranges() -> None:
     assert len(found.pooled) == 1
 
 
-def disturbed(seed: int, slow: float) -> Run:
-    """Calls of 100 us with 2 % noise; in a part of the batches the host is 1.5 times slower."""
+def disturbed(seed: int, slow: float, few: int = 0) -> Run:
+    """Calls of 100 us with 2 % noise; in a part of the batches the host is 1.5 times slower. 600
+    calls of each size, but 60 of the `few` largest."""
     chance = np.random.default_rng(seed)
     samples = 1e-4 * chance.lognormal(0, 0.02, (8, 20, 30))
     samples *= np.where(chance.uniform(size=(8, 20, 1)) < slow, 1.5, 1.0)
-    return in_memory(f"seed {seed}", samples.tolist())
+    rows = [*samples[: 8 - few].tolist(), *samples[8 - few :, :, :3].tolist()]
+    return in_memory(f"seed {seed}", rows)
 
 
 def test_where_medians_cannot_tell_undisturbed_calls_do() -> None:
@@ -168,6 +170,23 @@ def test_where_medians_cannot_tell_undisturbed_calls_do() -> None:
     (sentence,) = found.sentences
     assert "; undisturbed calls show no difference above 1 %: 1.00" in sentence
     assert sentence.endswith(" The disturbance differs, not the collective itself.")
+
+
+def test_undisturbed_calls_are_pooled_over_the_sizes_that_have_enough_of_them() -> None:
+    found = compare(disturbed(1, 0.5, few=3), disturbed(2, 0.5, few=3))
+    (pooled,) = found.pooled
+    assert (pooled.rows, pooled.undisturbed_rows) == (8, 5)
+    assert (pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes) == (1024, 5 * 1024)
+    (sentence,) = found.sentences
+    assert "; undisturbed calls (1K-5K) show no difference above 1 %: 0.999" in sentence
+    assert sentence.endswith(" The disturbance differs there, not the collective itself.")
+
+
+def test_undisturbed_calls_that_are_undecided_too_are_said() -> None:
+    runs = same_setting(1, 10, common=0.2), same_setting(2, 10, common=0.2)
+    (sentence,) = compare(*runs).sentences
+    assert ": undecided, from " in sentence
+    assert "; undisturbed calls are undecided too: " in sentence
 
 
 def test_a_host_that_was_slow_in_one_run_is_no_slower_collective() -> None:

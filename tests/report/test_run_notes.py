@@ -82,15 +82,21 @@ def where(*rows: ResultRow) -> str:
 
 def test_a_warning_of_some_rows_names_their_sizes() -> None:
     calm = waiting(0.0)
-    assert where(waiting(0.9, 1 << 20), calm) == "1M"
+    assert where(waiting(0.9, 1 << 20), calm) == "all_reduce 1M"
     many = [waiting(0.9, 1 << n) for n in range(10, 18)]
-    assert where(*many, waiting(0.0, 1 << 20)) == "1K-128K"
-    assert where(*many[1:], waiting(0.0, 1 << 12), waiting(0.0, 1 << 14)) == "7 sizes"
+    assert where(*many, waiting(0.0, 1 << 20)) == "all_reduce 1K-128K"
+    assert where(*many[:2], *many[4:], waiting(0.0, 1 << 12), waiting(0.0, 1 << 13)) == (
+        "all_reduce 1K-2K, 16K-128K"
+    )
 
 
-def test_a_warning_of_rows_of_several_kinds_says_how_many_they_are() -> None:
+def test_a_warning_of_rows_of_several_kinds_names_some_and_counts_the_others() -> None:
     rows = [waiting(0.9, operations=(name,)) for name in ("all_gather", "broadcast", "gather")]
-    assert where(*rows, waiting(0.0)) == "3 rows"
+    assert where(*rows, waiting(0.0)) == "all_gather 1K; broadcast 1K; gather 1K"
+    more = [waiting(0.9, size, operations=("all_to_all",)) for size in (4096, 8192)]
+    assert where(*rows, *more, waiting(0.0)) == (
+        "all_gather 1K; broadcast 1K; gather 1K; 2 more rows"
+    )
     assert where(waiting(0.9, operations=("barrier",)), waiting(0.0)) == "barrier"
 
 
@@ -129,8 +135,8 @@ def test_all_warnings_are_explained_with_their_rows(monkeypatch: pytest.MonkeyPa
     assert names(text) == ["throttled", "stolen", "always_last", "coarse_clock"]
     assert (
         "    The step of the clock, or the overhead of the timed loop, is a large part of\n"
-        "    such a short time. --timing pipelined measures many calls at once. Rows:\n"
-        "    all_reduce float32 sum in_place 1 KiB."
+        "    such a short time. Pipelined timing measures many calls at once. Rows:\n"
+        "    all_reduce 1K."
     ) in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -218,6 +218,7 @@ def test_everything_that_was_asked_is_in_the_plan() -> None:
         operations=("gather", "reduce"), sizes=(8, 16), dtypes=("int8",), reduce_ops=("max",),
         root=1, placement="both", iterations=9, warmup=0, precision=0.01, budget_s=1.5,
         timing="both", order="ascending", seed=7, launches=3, check=False, timeout_s=5.5,
+        buffers="rotating",
         cpu_mode="plain", rounding="nccl-tests", peak="25GB/s", backend="gloo", device="cuda",
         world_size=3,
     )  # fmt: skip

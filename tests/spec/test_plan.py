@@ -99,6 +99,7 @@ DIFFERENCES: dict[str, Any] = {
     "budget_s": 1.0,
     "timing": "pipelined",
     "launch_mode": "both",
+    "buffers": "rotating",
     "order": "ascending",
     "launches": 2,
     "check": False,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 import torch
+import torch.distributed as dist
+from commands import Commbench
 
-from commbench.spec.case import READY, Case
+from commbench.spec.case import MOST_PIECES, READY, ROTATED_BYTES, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
+from commbench.worker.buffers import ALIGNMENT, Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 
@@ -102,6 +108,64 @@ def test_the_reduce_operation_is_torchs() -> None:
     ]  # fmt: skip
 
 
+def rotating(size: int) -> tuple[Case, ...]:
+    plan = replace(PLAN, sizes=(size,), buffers="rotating")
+    return tuple(case for case in plan.cases() if case.status == READY and case.dtype)
+
+
+@pytest.mark.parametrize("size", [RANKS * 4, 100_000 * RANKS])
+def test_pieces_of_a_case_share_no_byte_and_each_begins_on_a_page(size: int) -> None:
+    for case in rotating(size):
+        for rank in range(RANKS):
+            pieces = arena(rank, (case,)).pieces(case)
+            assert len(pieces) == case.pieces == MOST_PIECES
+            spans = []
+            for ((_, piece),) in pieces:
+                tensors = [tensor for tensor in (piece.send, piece.receive) if tensor.numel()]
+                starts = [tensor.storage_offset() * 4 for tensor in tensors]
+                ends = [s + t.nbytes for s, t in zip(starts, tensors, strict=True)]
+                assert min(starts, default=0) % ALIGNMENT == 0
+                spans.append((min(starts, default=0), max(ends, default=0)))
+            used = [span for span in spans if span[1]]
+            assert all(one[1] <= next_[0] for one, next_ in pairwise(used))
+
+
+@pytest.mark.parametrize(
+    ("size", "pieces"), [(1 << 10, 32), (16 << 20, 32), (64 << 20, 8), (300 << 20, 2), (1 << 30, 1)]
+)
+def test_rotating_calls_use_more_memory_than_any_cache_has(size: int, pieces: int) -> None:
+    case = rotating(size)[0]
+    assert case.pieces == pieces
+    assert case.needed_bytes(0) == pieces * case.size_bytes
+    if size >= 16 << 20:
+        assert case.needed_bytes(0) >= ROTATED_BYTES - RANKS * 4 * pieces
+    hot = case._replace(buffers="hot")
+    assert (hot.pieces, hot.needed_bytes(0)) == (1, case.size_bytes)
+
+
+class SecondDevice(Cpu):
+    """A device with a number, whose memory nobody needs."""
+
+    torch_device = torch.device("meta", 1)
+
+
+def test_a_barrier_is_told_the_device_of_its_rank(tmp_path: Path) -> None:
+    (barrier,) = (case for case in CASES if case.operation == "barrier")
+    assert arena(0).buffers(barrier).device_ids is None
+    found = Arena(Communicator(0, RANKS, SecondDevice()), CASES).buffers(barrier)
+    assert found.device_ids == [1]
+    dist.init_process_group(
+        "gloo", rank=0, world_size=1, store=dist.FileStore(str(tmp_path / "s"), 1)
+    )
+    try:
+        make_call(barrier, found)()
+        # torch looks at what it is given, so it was given.
+        with pytest.raises(TypeError, match="BarrierOptions"):
+            make_call(barrier, replace(found, device_ids=["x"]))()  # type: ignore[list-item]
+    finally:
+        dist.destroy_process_group()
+
+
 def test_every_case_uses_the_same_memory() -> None:
     shared = arena(0)
     found = [shared.buffers(case) for case in CASES]
@@ -112,3 +176,47 @@ def test_every_case_uses_the_same_memory() -> None:
 def test_an_arena_for_no_case_is_made_too() -> None:
     (barrier,) = (case for case in CASES if case.operation == "barrier")
     assert arena(0, ()).buffers(barrier).send.numel() == 0
+
+
+PIECES_USED = """
+import os
+from commbench.worker import coordinator
+make_call = coordinator.make_call
+def noted(case, buffers):
+    call, piece = make_call(case, buffers), buffers.receive.storage_offset() * 4 // 4096
+    def run():
+        call()
+        if piece == {corrupted}:
+            buffers.receive[-1] += 1
+        with open("used-" + os.environ["RANK"], "a") as file:
+            print(piece, file=file)
+    return run
+coordinator.make_call = noted
+"""
+
+
+def test_rotating_calls_of_real_ranks_use_one_piece_after_another(
+    program: Commbench, tmp_path: Path
+) -> None:
+    ended = program(
+        PIECES_USED.format(corrupted=-1), "--sizes", "1K", "--iters", "40", "--warmup", "0",
+        "--buffers", "rotating", "--no-plots",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    (row,) = ended.rows()
+    assert (row["wrong"], row["buffers"]) == ("0", "rotating")
+    for rank in range(2):
+        used = [int(line) for line in (tmp_path / f"used-{rank}").read_text().splitlines()]
+        # The check, and then the timed calls.
+        assert used[:MOST_PIECES] == list(range(MOST_PIECES))
+        assert used[MOST_PIECES:] == [call % MOST_PIECES for call in range(40)]
+
+
+def test_a_wrong_result_in_one_of_many_pieces_is_found(program: Commbench) -> None:
+    ended = program(
+        PIECES_USED.format(corrupted=29), "--sizes", "1K", "--iters", "2",
+        "--buffers", "rotating", "--no-plots",
+    )  # fmt: skip
+    assert ended.code == 5
+    (case,) = ended.cases()
+    assert (case["wrong"], case["first_wrong"]["element"]) == (2, 255)

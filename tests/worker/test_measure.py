@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
 from commbench.host.cpu_counters import FIELDS, UNKNOWN, CpuCounters
+from commbench.spec.plan import Plan
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
-from commbench.worker.measure import back_to_back, loop_overhead_s, time_batch, timed_loop
+from commbench.worker.measure import (
+    by_turns,
+    loop_overhead_s,
+    make_iterations,
+    time_batch,
+    timed_loop,
+)
 from commbench.worker.timers import HostTimer
 from commbench.worker.watchdog.rank_state import ITERATION, open_state
 
@@ -30,10 +38,15 @@ def test_the_loop_aligns_and_stamps_each_iteration_once_and_in_order() -> None:
     ]
 
 
+CASE = Plan(
+    operations=("all_reduce",), sizes=(64,), backend="gloo", device="cpu", world_size=2
+).cases()[0]
+
+
 @pytest.mark.parametrize("calls", [2, 20])
 def test_a_pipelined_iteration_makes_its_calls_back_to_back(calls: int) -> None:
     made: list[int] = []
-    several = back_to_back(lambda: made.append(1), calls)
+    (several,) = make_iterations(Cpu(), CASE, [lambda: made.append(1)], calls)
     several()
     assert len(made) == calls
 
@@ -42,7 +55,28 @@ def test_an_isolated_iteration_is_the_call_itself() -> None:
     def call() -> None:
         pass
 
-    assert back_to_back(call, 1) is call
+    assert make_iterations(Cpu(), CASE, [call], 1) == [call]
+    assert by_turns([call], 0) is call
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 5, 20])
+def test_calls_take_pieces_of_memory_by_turns_and_leave_none_out(calls: int) -> None:
+    made: list[int] = []
+    pieces = [partial(made.append, piece) for piece in range(5)]
+    iterations = make_iterations(Cpu(), CASE, pieces, calls)
+    for iteration in iterations:
+        iteration()
+    assert set(made) == set(range(5))
+    assert made == [number % 5 for number in range(len(made))]
+    assert len(made) == calls * len(iterations)
+
+
+def test_iterations_go_on_with_the_piece_after_the_last_one() -> None:
+    made: list[int] = []
+    run = by_turns([partial(made.append, piece) for piece in range(3)], 2)
+    for _ in range(5):
+        run()
+    assert made == [2, 0, 1, 2, 0]
 
 
 def clock() -> HostTimer:

@@ -23,6 +23,7 @@ from commbench.importers.nccl_tests.preamble import (
     parse_library_version,
 )
 from commbench.importers.text_source import SourceText
+from commbench.spec.dimensions import ROTATING
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
 
 NAME = "nccl-tests-json"
@@ -88,6 +89,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         hosts=unique(device.host for device in preamble.devices),
         devices=unique(device.name for device in preamble.devices),
         backend="nccl",
+        buffers=ROTATING,
         environment=environment,
     )
 

@@ -22,6 +22,7 @@ from commbench.importers.nccl_tests.preamble import (
     parse_library_version,
 )
 from commbench.importers.text_source import Line, SourceText
+from commbench.spec.dimensions import ROTATING
 from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
 
 NAME = "nccl-tests-text"
@@ -75,6 +76,7 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         hosts=unique(device.host for device in devices),
         devices=unique(device.name for device in devices),
         backend="nccl",
+        buffers=ROTATING,
         warmup=warmups.pop() if len(warmups) == 1 else None,
         environment={"nccl": nccl} if libraries else {},
     )
