@@ -185,7 +185,7 @@ class FakeDevice:
             time.sleep(self._fake.fill_s * is_fill)
             call()
             return
-        operation, (_, buffers) = call.func, call.args
+        operation, buffers = call.func, call.args[-1]
         self._operations += 1
         if self._rank == 1 and self._operations == self._fake.hangs_after:
             threading.Event().wait()

@@ -9,7 +9,7 @@ from commands import Commbench, Ended, run_commbench
 
 from commbench.spec.backends import BACKENDS
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import COLLECTIVES, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 
 WORLD_SIZES = (1, 2, 3, pytest.param(4, marks=pytest.mark.full))
@@ -47,7 +47,7 @@ def test_the_run_ends_well(everything: Callable[[int], Ended], ranks: int) -> No
     assert ended.journal()[-1]["status"] == "complete"
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.parametrize("operation", COLLECTIVES.values(), ids=COLLECTIVES)
 @pytest.mark.parametrize("ranks", WORLD_SIZES)
 def test_each_combination_is_right_or_refused_with_a_reason(
     everything: Callable[[int], Ended], ranks: int, operation: object

@@ -100,6 +100,10 @@ COLUMNS: dict[str, Column] = {
         _of_time("time_p5_ci_low_us", "p5_low"),
         _of_time("time_p5_ci_high_us", "p5_high"),
         *_DIMENSIONS.values(),  # dimensions that are not above
+        Column("messages_per_s", lambda row: row.messages_per_s),
+        Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
+        Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
+        Column("form_ratio", lambda row: row.form_ratio),
         Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
         Column("groups", _groups_at_once, INTEGER),
         Column("worst_group", lambda row: row.worst_group, TEXT),

@@ -122,13 +122,13 @@ def bimodality(row: ResultRow) -> float | None:
 
 
 def skew(row: ResultRow) -> float | None:
-    """The time between the first and the last rank's start of a call, over the median."""
+    """The time between the first and the last rank's start of a call, over that of the call."""
     waited_s, case = row.interference.entry_skew_s, row.measurement.case
     if not describe_timing(case.timing).has_entry_skew:
         return None
     if waited_s is None or row.time is None or not row.time.median:
         return None
-    return waited_s / row.time.median
+    return waited_s / (row.time.median * (row.interference.calls or 1))
 
 
 def always_last(row: ResultRow) -> float | None:

@@ -17,6 +17,7 @@ from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.groups import ALONE, TOGETHER, format_group
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.pairs import count_pairs
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,16 @@ class ResultRow:
     measurement: Measurement
     time: Summary | None
     """None where nothing was timed."""
+    reference: ResultRow | None = None
+    """The row of one direct call of the same bytes, where this one's call has another form."""
+
+    @property
+    def form_ratio(self) -> float | None:
+        """Its time over that of one direct call of the same bytes; None where that is not known."""
+        if not (self.time and self.reference and self.reference.time):
+            return None
+        return self.time.median / self.reference.time.median
+
     alone_s: Mapping[str, float] = field(default_factory=dict)
     """For a case whose groups call together, the time of each group that was also measured alone,
     by its ranks."""
@@ -53,6 +64,21 @@ class ResultRow:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
         return case.size_bytes / seconds if seconds and case.dtype else None
+
+    @property
+    def messages_per_s(self) -> float | None:
+        """Messages per second of all pairs together, for an operation with a window: the number of
+        pairs over t, since the slowest pair counts."""
+        case = self.measurement.case
+        if case.window is None or not self.time or not self.time.median:
+            return None
+        return count_pairs(case.pairs, case.ranks) / self.time.median
+
+    @property
+    def aggregate_bandwidth(self) -> float | None:
+        """Bytes per second that these messages carry."""
+        rate = self.messages_per_s
+        return rate and rate * self.measurement.case.size_bytes
 
     @cached_property
     def ordered_s(self) -> list[float]:
@@ -129,7 +155,31 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
     """The rows of a run, in the order they were measured."""
-    return join_alone([make_row(run.header, measurement) for measurement in run.measurements])
+    return relate_rows([make_row(run.header, found) for found in run.measurements])
+
+
+def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows of a run, with what each takes from others: the direct call of the same bytes, and
+    the times of its groups alone."""
+    return join_alone(link_references(rows))
+
+
+def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows of a run, each with the direct call of the same bytes if it has another form."""
+    others = [row for row in rows if not row.measurement.case.call_form.is_reference]
+    if not others:
+        return tuple(rows)
+    references = {
+        row.measurement.case.key("form"): row
+        for row in rows
+        if row.measurement.case.call_form.is_reference
+    }
+    return tuple(
+        row
+        if row.measurement.case.call_form.is_reference
+        else replace(row, reference=references.get(row.measurement.case.key("form")))
+        for row in rows
+    )
 
 
 def join_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:

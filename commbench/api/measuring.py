@@ -109,8 +109,10 @@ _TYPES = {
     "op": "str | Sequence[str]",
     "dtype": "str | Sequence[str]",
     "over": "str | Sequence[str] | None",
+    "form": "str | Sequence[str] | None",
     "reduce_op": "str | Sequence[str]",
     "sizes": "str | int | Sequence[int]",
+    "tensors": "str | int | Sequence[str | int]",
     "precision": "float | str",
     "output": "str | Path | None",
 }

@@ -91,6 +91,10 @@ def _time(row: ResultRow) -> Iterator[str]:
     else:  # a call that the user quotes
         what = describe_timing(timing).summary
         yield f"t = {seconds(time.median)}, taken as {timing} (see --timing): {what}."
+    operation = OPERATIONS[measurement.case.operation]
+    if operation.part != "call":
+        number = measurement.case.parts
+        yield f"It is the time of {operation.part}: that of a call over {number}."
     if measurement.stop_reason:
         were = "was" if time.iterations == 1 else "were"
         yield f"There {were} {count_iterations(time.iterations)}. {_interval(row)}"
@@ -242,9 +246,12 @@ def is_of_size(row: ResultRow, requested: int) -> bool:
 
 def _latency(operation: Operation, ranks: int) -> str:
     fewest = operation.fewest_messages(ranks)
-    if not fewest:
+    if ranks == 1:
         return "With one rank no message is sent."
-    how = f"ceil(log2 n) = ceil(log2 {ranks}) = " if operation.log_depth else ""
+    if not fewest:
+        return "The messages do not wait for one another, so t can be less than the latency of one."
+    formula = operation.messages
+    how = f"{formula} = {formula.replace('n', str(ranks))} = " if "n" in formula else ""
     least = "Even for the smallest S at least" if operation.has_data else "At least"
     needed = "1 message must be sent."
     if fewest > 1:

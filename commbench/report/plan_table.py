@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.spec.case import READY, Case
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
+from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.units import format_bytes, format_sizes
 
@@ -41,10 +42,11 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
 
 def _facts_text(plan: Plan) -> str:
     """The fields of the plan that are set, but the sizes: a line for each."""
+    unused = {d.plan_field for d in DIMENSIONS} - used_plan_fields(plan)
     facts = {
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
         for name, value in plan.as_json().items()
-        if name != "sizes" and value not in (None, "")
+        if name not in ("sizes", *unused) and value not in (None, "")
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
@@ -127,17 +129,23 @@ def operations_text() -> str:
         )
         for operation in OPERATIONS.values()
     ]
+    sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
     headings = ("operation", "call of torch.distributed", "sends", "receives", "busbw/\nalgbw")
     note = (
         "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
         "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
-        "t is the time of one call."
+        "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
+        "window. An operation of point to point is made of send and recv, of isend and irecv, or "
+        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs."
     )
     return "\n".join(
         (
             *table(("operation", "what it does"), summaries, left="operation,what it does"),
             "",
             *table(headings, calls, left=",".join(headings[:4])),
+            "",
+            "Names for several operations:",
+            *sets,
             "",
             fill(note),
         )

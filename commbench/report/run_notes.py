@@ -59,14 +59,61 @@ def compare_timing_modes(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
             cells = [
                 format_known_time(time.median, time.low, time.high)[0] for time in (one, other)
             ]
-            lines.append((title, shown, *cells, _ratio(one, other)))
+            lines.append((title, shown, *cells, ratio_text(one, other)))
     return lines
 
 
-def _ratio(one: Summary, other: Summary) -> str:
+def forms_text(rows: Sequence[ResultRow]) -> str:
+    """A table for each kind of case that has other forms: the time of the direct call, and that of
+    each form over it; empty where there are none."""
+    texts = []
+    for title, table_ in compare_forms(rows).items():
+        head = f"{title}: time over that of {table_.reference}"
+        headings = ("size", table_.reference, *table_.forms)
+        lines = table(headings, table_.rows)
+        texts.append("\n".join([style(clean(head), BOLD), *lines]))
+    return "\n\n".join(texts)
+
+
+class FormsTable(NamedTuple):
+    """The forms of one kind of call, side by side."""
+
+    reference: str
+    """The form of the direct call."""
+    forms: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """For each size: the size, the time of the direct call, and the ratio of each form."""
+
+
+def compare_forms(rows: Sequence[ResultRow]) -> dict[str, FormsTable]:
+    """The forms that were timed beside the direct call, by the title of that call."""
+    kinds: dict[str, dict[int, dict[str, ResultRow]]] = {}
+    for row in rows:
+        if row.time and row.reference and row.reference.time:
+            case = row.measurement.case
+            found = kinds.setdefault(case.title_without("form"), {}).setdefault(case.size_bytes, {})
+            found[row.reference.measurement.case.form] = row.reference
+            found[case.form] = row
+    tables = {}
+    for title, sizes in kinds.items():
+        reference, *forms = dict.fromkeys(name for found in sizes.values() for name in found)
+        lines = []
+        for size, found in sizes.items():
+            direct = found[reference].time
+            assert direct is not None
+            cells = [
+                ratio_text(found[form].time, direct) if form in found else "" for form in forms
+            ]
+            time = format_known_time(direct.median, direct.low, direct.high)[0]
+            lines.append((format_bytes(size) if size else "", time, *cells))
+        tables[title] = FormsTable(reference, tuple(forms), tuple(lines))
+    return tables
+
+
+def ratio_text(one: Summary | None, other: Summary | None) -> str:
     """The ratio of two medians, with at most two decimals and the digits that both intervals
     support together (the errors of a ratio add up as squares); empty where it is not known."""
-    if not other.median:
+    if not (one and other and other.median):
         return ""
     ratio = one.median / other.median
     half = ratio * hypot(one.precision or 0.0, other.precision or 0.0)

@@ -21,6 +21,7 @@ from commbench.output.table import (
 )
 from commbench.report import run_notes
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
+from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.timing_modes import describe_timing
@@ -62,6 +63,7 @@ def run_text(
         *tables,
         _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
+        run_notes.forms_text(rows),
         run_notes.warnings_text(rows, most=most_warnings, name=run_notes.typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
@@ -103,7 +105,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
         for line, row in zip(lines[head:], rows, strict=True)
     ]
     summary = wrapped(curve_text(summarise_curve(rows)), margin=2)
-    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary])
+    notes = [fill(line, "  ", "  ") for line in shape_lines(rows)]
+    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary, *notes])
 
 
 def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[TableColumn]:
@@ -273,6 +276,11 @@ def _busbw(row: ResultRow) -> str:
     return format_known_GBps(row.busbw, row.busbw_at(row.time.high), row.busbw_at(row.time.low))
 
 
+def _form_ratio(row: ResultRow) -> str:
+    """The time over that of the direct call of the same bytes."""
+    return run_notes.ratio_text(row.time, row.reference.time) if row.reference else ""
+
+
 def _wrong(row: ResultRow) -> str:
     return "" if row.measurement.wrong is None else str(row.measurement.wrong)
 
@@ -294,6 +302,7 @@ COLUMNS = (
     TableColumn("n", lambda row: str(row.time.iterations) if row.time else "", 4),
     TableColumn("algbw\nGB/s", _algbw, 3, is_decimal=True),
     TableColumn("busbw\nGB/s", _busbw, 8, is_decimal=True),
+    TableColumn("over\ndirect", _form_ratio, 7, is_decimal=True),
     TableColumn("wrong", _wrong, 7),
     TableColumn("", _note, 9),
 )

@@ -8,8 +8,10 @@ from dataclasses import field
 from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
+from commbench.spec.call_forms import parse_tensors
 from commbench.spec.dtypes import DTYPES, find_dtype
-from commbench.spec.operations import OPERATIONS, find_operation
+from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
+from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.units import (
@@ -34,11 +36,14 @@ _REFUSALS = {
     "measure": "{} cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""
-_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
-    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS)),
-    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES)),
-    "--reduce-op": (lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS)),
-}
+_FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...], Mapping[str, Sequence[str]]]] = {
+    "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS), OPERATION_SETS),
+    "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES), {"all": tuple(DTYPES)}),
+    "--reduce-op": (
+        lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS), {"all": tuple(REDUCE_OPS)}
+    ),
+}  # fmt: skip
+"""By the option: what finds a name, all names, and what stands for several of them."""
 
 
 class RunOption(NamedTuple):
@@ -138,12 +143,12 @@ def value_text(value: Any) -> str:
 
 def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
     """Known names from texts that may repeat, hold commas, or be `all`; in order, once each."""
-    find, known = _FINDERS[flag]
+    find, known, sets = _FINDERS[flag]
     found: dict[str, None] = {}
     for text in (given if isinstance(given, str) else ",".join(given)).split(","):
         if not text.strip():
-            raise UsageError(f"{flag} has an empty item", f"known: {', '.join(known)}, all")
-        found.update(dict.fromkeys(known if text.strip() == "all" else [find(text.strip())]))
+            raise UsageError(f"{flag} has an empty item", f"known: {', '.join((*known, *sets))}")
+        found.update(dict.fromkeys(sets.get(text.strip()) or [find(text.strip())]))
     return tuple(found)
 
 
@@ -151,6 +156,18 @@ def parse_texts(given: str | Sequence[str]) -> tuple[str, ...]:
     """The items of texts that may hold commas; in order, once each."""
     text = given if isinstance(given, str) else ",".join(given)
     return tuple(dict.fromkeys(item.strip().lower() for item in text.split(",")))
+
+
+def parse_tensor_list(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """Numbers of tensors, and splits, from a text, a number, or several of them."""
+    items = [given] if isinstance(given, (str, int)) else given
+    return tuple(dict.fromkeys(map(parse_tensors, parse_texts([*map(str, items)]))))
+
+
+def parse_pair_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Which ranks are pairs, from texts that may hold commas; in order, once each."""
+    texts = (given if isinstance(given, str) else ",".join(given)).split(",")
+    return tuple(dict.fromkeys(map(parse_pairs, texts)))
 
 
 def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
@@ -217,7 +234,17 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
     operations, with_op = [OPERATIONS[name] for name in op], f"with --op {','.join(op)}"
     rooted = ", ".join(operation.name for operation in OPERATIONS.values() if operation.rooted)
     reducing = ", ".join(operation.name for operation in OPERATIONS.values() if operation.reduces)
+    paired = ", ".join(operation.name for operation in OPERATIONS.values() if operation.is_paired)
+    made = ", ".join(operation.name for operation in OPERATIONS.values() if operation.p2p_calls)
+    windows = ", ".join(operation.name for operation in OPERATIONS.values() if operation.has_window)
     rules = {
+        "p2p_call": (
+            not any(o.p2p_calls for o in operations),
+            with_op,
+            f"{made} have kinds of call",
+        ),
+        "pairs": (not any(o.is_paired for o in operations), with_op, f"{paired} have pairs"),
+        "window": (not any(o.has_window for o in operations), with_op, f"{windows} has a window"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),
         "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),

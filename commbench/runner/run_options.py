@@ -34,7 +34,7 @@ from commbench.runner.option import (
     require_positive,
     write_argument,
 )
-from commbench.runner.shape_options import ShapeOptions
+from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
@@ -44,8 +44,11 @@ from commbench.units import parse_sizes
 DEFAULT_SIZES = "1K-64M"
 
 
-WHAT = "What to measure"
-_what = partial(declare_option, WHAT)
+GROUPS = (
+    "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
+)  # fmt: skip
+"""The headings of the help, in its order."""
+_what = partial(declare_option, "What to measure")
 _how_long = partial(declare_option, "How long, and in which order")
 _where = partial(declare_option, "Where")
 _output = partial(declare_option, "Output")
@@ -64,7 +67,8 @@ class RunOptions(ShapeOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, or all. `commbench ops` lists them.",
+        "OP", "Operation: one, several with commas, all collectives (all), or all of point to "
+        "point (p2p). `commbench ops` lists them.",
         default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
         cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
@@ -317,19 +321,19 @@ def _nccl_tests_flag(
 def _declared_options() -> dict[str, RunOption]:
     types = get_type_hints(RunOptions)
     found = {}
-    for declared in fields(RunOptions):
-        if option := declared.metadata.get("option"):
-            name, is_of_plan = declared.name, bool(option.plan)
-            found[name] = option._replace(
-                name=name,
-                type=types[name],
-                default=declared.default,
-                flags=option.flags or (f"--{name.replace('_', '-')}",),
-                passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
-                is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
-            )
-    # Those of a base class come first in a dataclass.
-    return dict(sorted(found.items(), key=lambda item: item[1].group != WHAT))
+    declared_fields = [each for each in fields(RunOptions) if "option" in each.metadata]
+    for declared in sorted(declared_fields, key=lambda f: GROUPS.index(f.metadata["option"].group)):
+        option = declared.metadata["option"]
+        name, is_of_plan = declared.name, bool(option.plan)
+        found[name] = option._replace(
+            name=name,
+            type=types[name],
+            default=declared.default,
+            flags=option.flags or (f"--{name.replace('_', '-')}",),
+            passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
+            is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
+        )
+    return found
 
 
 _FIELDS = _declared_options()

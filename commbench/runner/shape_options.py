@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from commbench.runner.option import declare_option, parse_texts
+from commbench.runner.option import (
+    declare_option,
+    parse_pair_list,
+    parse_tensor_list,
+    parse_texts,
+)
+from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.groups import Layout
 
-_groups = partial(declare_option, "Groups of ranks")
+SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Point to point")
+"""The headings of these options in the help."""
+_groups, _forms, _point_to_point = (partial(declare_option, group) for group in SHAPE_GROUPS)
+
 _OWN_GROUP = {"measure": "leave it out: call measure(group=...) on the ranks of each group"}
 
 
@@ -40,14 +49,40 @@ class ShapeOptions:
         "N", "Groups of N ranks instead of a mesh.", plan="group_size", default_text="none",
         refused_by=_OWN_GROUP,
     )  # fmt: skip
-    group_stride: int = _groups(
-        "S", "From one rank of such a group to the next.", plan="group_stride",
+    group_stride: int | None = _groups(
+        "S", "From one rank of such a group to the next.", plan="group_stride", default_text="1",
         refused_by=_OWN_GROUP,
     )  # fmt: skip
     concurrency: str = _groups(
         "HOW", "together: all groups of a dimension call at once, as in training; alone: one group "
         "at a time; both: also shows how much they slow each other.", plan="concurrency",
         refused_by=_OWN_GROUP,
+    )  # fmt: skip
+
+    tensors: tuple[str, ...] = _forms(
+        "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
+        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "
+        "buckets: 1 MiB, then 25 MiB each. Several with commas.", flags=("--tensors", "--split"),
+        plan="tensors", parse=parse_tensor_list, cli_type=list[str] | None,
+    )  # fmt: skip
+    form: tuple[str, ...] = _forms(
+        "FORM", "Ways to the same result, measured beside the direct call: "
+        f"{', '.join(f.name for f in CALL_FORMS.values() if not f.is_reference)}, or all. "
+        "`commbench ops` explains them. Several with commas.", flags=("--form", "--via"),
+        plan="forms", parse=parse_texts, cli_type=list[str] | None,
+        default_text="the direct call; with --tensors, all",
+    )  # fmt: skip
+    p2p_call: str = _point_to_point(
+        "CALL", "send: blocking send and recv; isend: isend and irecv; batch: batch_isend_irecv; "
+        "all; natural: the usual one of each operation.", plan="p2p_call", is_varied=True,
+    )  # fmt: skip
+    pairs: tuple[str, ...] = _point_to_point(
+        "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
+        "0-5: these two only. One or several with commas.", plan="pairs", parse=parse_pair_list,
+        cli_type=list[str] | None,
+    )  # fmt: skip
+    window: int = _point_to_point(
+        "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
     )  # fmt: skip
 
     @property

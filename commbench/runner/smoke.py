@@ -11,7 +11,6 @@ from commbench.errors import CommbenchError, UnavailableError, WrongResultError
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
-from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
     from commbench.launch.process_setup import import_torch
 
     options = parse_options(
-        {"op": "all", "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
+        {"op": ("all", "p2p"), "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
          "order": "ascending", **given}
     )  # fmt: skip
     import_torch()
@@ -71,7 +70,7 @@ def run_smoke(plan: Plan) -> SmokeResult:
         error = ended
         measurements = ended.run.measurements if ended.run else ()
     planned = Counter(case.operation for case in plan.cases())
-    operations = tuple(_summarise(name, planned[name], measurements) for name in OPERATIONS)
+    operations = tuple(_summarise(name, planned[name], measurements) for name in plan.operations)
     error = error or _find_error(operations, measurements)
     return SmokeResult(operations, error, time.monotonic() - started)
 

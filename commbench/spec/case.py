@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.spec.call_forms import (
+    CALL_FORMS,
+    DIRECT,
+    ONE_TENSOR,
+    CallForm,
+    count_tensors,
+    split_count,
+)
 from commbench.spec.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
@@ -18,6 +27,9 @@ ROTATED_BYTES = 512 << 20
 or GPU of today."""
 MOST_PIECES = 32
 """How many pieces of memory calls rotate over at most; nccl-tests makes 25 calls of a size."""
+TENSOR_ALIGNMENT = 512
+"""Bytes to which each of several tensors is aligned, as torch's allocator of CUDA memory does."""
+PAGE = 4096
 
 READY = "ready"
 UNSUPPORTED = "unsupported"
@@ -60,6 +72,17 @@ class Case(NamedTuple):
     """`eager` or `graph`: how calls reach a device (spec.timing_modes.LAUNCH_MODES)."""
     buffers: str = HOT
     """`hot` or `rotating`: which memory its calls use (spec.dimensions.BUFFER_MODES)."""
+    p2p_call: str = ""
+    """The kind of call for point to point (spec.pairs.P2P_CALLS); empty for other operations."""
+    pairs: str = ""
+    """Which ranks are pairs (spec.pairs); empty for an operation without pairs."""
+    window: int | None = None
+    """Messages of a window; None for an operation without one."""
+    tensors: str = ONE_TENSOR
+    """How many tensors S is cut into, or how: `16`, `ddp:25M` (spec.call_forms)."""
+    form: str = DIRECT
+    """The name of a form of the call (spec.call_forms.CALL_FORMS)."""
+
     group: str = ""
     """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
     Size, count and root are those of each group, and `ranks` that of the largest."""
@@ -68,6 +91,48 @@ class Case(NamedTuple):
     ranks as one group."""
     group_ranks: str = ""
     """The group that calls alone, as `--groups` takes it: `4-7`; otherwise empty."""
+
+    @property
+    def call_form(self) -> CallForm:
+        """Its form. A file may name one that is not known here: it has the direct form's entry."""
+        return CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the tensor: one per rank where the operation has blocks."""
+        return self.ranks if OPERATIONS[self.operation].blocks else 1
+
+    @property
+    def granule_bytes(self) -> int:
+        """Bytes of one element in every block."""
+        return self.blocks * DTYPES[self.dtype].size_bytes if self.dtype else 0
+
+    @property
+    def num_tensors(self) -> int:
+        """How many tensors S is cut into."""
+        return count_tensors(self.tensors, self.count, self.granule_bytes)
+
+    @property
+    def tensor_cases(self) -> tuple[Case, ...]:
+        """A case for each tensor, with its bytes."""
+        counts = split_count(self.tensors, self.count, self.granule_bytes)
+        return tuple(self._of_one_tensor(count) for count in counts)
+
+    @property
+    def smallest(self) -> Case:
+        """The smallest case of its kind: one element in each block of each tensor."""
+        if not self.dtype:
+            return self
+        count = self.num_tensors
+        if self.call_form.is_divided and self.blocks == 1:
+            count *= self.ranks
+        tensors = self.tensors if self.tensors == ONE_TENSOR else str(self.num_tensors)
+        size_bytes = count * self.granule_bytes
+        return self._replace(tensors=tensors, count=count, size_bytes=size_bytes)
+
+    def _of_one_tensor(self, count: int) -> Case:
+        size_bytes = count * self.granule_bytes
+        return self._replace(tensors=ONE_TENSOR, form=DIRECT, count=count, size_bytes=size_bytes)
 
     @property
     def block_bytes(self) -> int:
@@ -80,6 +145,12 @@ class Case(NamedTuple):
         if self.buffers == HOT:
             return 1
         return max(1, min(MOST_PIECES, -(-ROTATED_BYTES // max(1, self.size_bytes))))
+
+    @property
+    def parts(self) -> int:
+        """How many equal parts a call has, each of which takes t: 2 where t is half a round trip,
+        the window where it is one message, else 1."""
+        return OPERATIONS[self.operation].parts(self.window or 1)
 
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""
@@ -130,6 +201,31 @@ class Case(NamedTuple):
     def needed_bytes(self, rank: int) -> int:
         """Bytes of buffers that `rank`, numbered within the group, needs for this case, in all its
         pieces."""
-        send, receive = self.buffer_bytes(rank)
-        one = max(send, receive) if self.placement == IN_PLACE else send + receive
-        return self.pieces * one
+        return self.pieces * self.piece_bytes(rank)
+
+    def piece_bytes(self, rank: int) -> int:
+        """Bytes of buffers that `rank` needs for one piece: where each tensor has memory of its
+        own, it begins at a multiple of TENSOR_ALIGNMENT."""
+        form = self.call_form
+        if not (form.has_tensors and self.dtype and self.tensors != ONE_TENSOR):
+            send, receive = self.buffer_bytes(rank)
+            return max(send, receive) if self.placement == IN_PLACE else send + receive
+        own = sum(_align(bytes_) * n for bytes_, n in self._tensor_bytes(rank).items())
+        flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0
+        return own + (flat and flat + PAGE)
+
+    def _tensor_bytes(self, rank: int) -> Counter[int]:
+        """How many buffers of how many bytes its tensors have on `rank`."""
+        found: Counter[int] = Counter()
+        for count, number in Counter(
+            split_count(self.tensors, self.count, self.granule_bytes)
+        ).items():
+            send, receive = self._of_one_tensor(count).buffer_bytes(rank)
+            kept = (max(send, receive),) if self.placement == IN_PLACE else (send, receive)
+            for bytes_ in kept:
+                found[bytes_] += number
+        return found
+
+
+def _align(size_bytes: int) -> int:
+    return -(-size_bytes // TENSOR_ALIGNMENT) * TENSOR_ALIGNMENT

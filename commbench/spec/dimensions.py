@@ -11,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
+from commbench.spec.pairs import (
+    ALL_P2P_CALLS,
+    DEFAULT_P2P_CALL,
+    DEFAULT_WINDOW,
+    P2P_CALL_CHOICES,
+    pairs_title,
+)
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
     BOTH,
@@ -34,6 +42,9 @@ HOT, ROTATING = "hot", "rotating"
 BUFFER_MODES = (HOT, ROTATING)
 """Which memory the calls of a case use: all the same buffers, or each call the next of several, so
 that its data are in no cache (Case.pieces)."""
+
+
+GROUP_FIELDS = ("group", "concurrency", "group_ranks")
 
 
 class Dimension(NamedTuple):
@@ -61,6 +72,11 @@ class Dimension(NamedTuple):
     """Whether its values are whole numbers; otherwise they are text."""
 
     @property
+    def is_of_group(self) -> bool:
+        """Whether it says which groups of ranks call."""
+        return self.field in GROUP_FIELDS
+
+    @property
     def word(self) -> str:
         """What it is called in a sentence: `reduce op`, `size`."""
         return self.field.removesuffix("_bytes").replace("_", " ")
@@ -80,6 +96,27 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
 
 def _given_with_group(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
     return ("",)
+
+
+def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.p2p_calls:
+        return ("",)
+    if plan.p2p_call == DEFAULT_P2P_CALL:
+        return operation.p2p_calls[:1]
+    return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
+
+
+def _window_title(window: int | None) -> str:
+    return "" if window in (None, DEFAULT_WINDOW) else f"window {window}"
+
+
+def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    return plan.tensors if operation.has_data else (ONE_TENSOR,)
+
+
+def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    found = (choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation))
+    return tuple(dict.fromkeys(form for forms in found for form in forms))
 
 
 DIMENSIONS: tuple[Dimension, ...] = (
@@ -123,8 +160,30 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda mode: "" if mode == HOT else mode, is_qualifier=True,
     ),
     Dimension(
+        "p2p_call", "p2p_call", "--p2p-call", values=_p2p_calls, choices=P2P_CALL_CHOICES,
+    ),
+    Dimension(
+        "pairs", "pairs", "--pairs",
+        values=lambda plan, operation: plan.pairs if operation.is_paired else ("",),
+        title=pairs_title, is_qualifier=True,
+    ),
+    Dimension(
+        "window", "window", "--window",
+        values=lambda plan, operation: (plan.window if operation.has_window else None,),
+        title=_window_title, is_qualifier=True, is_integer=True,
+    ),
+    Dimension(
+        "tensors", "tensors", "--tensors", values=_tensors,
+        title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
+        is_qualifier=True,
+    ),
+    Dimension(
+        "form", "forms", "--form", values=_forms,
+        title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
+    ),
+    Dimension(
         "group", "over", "--over",
-        values=lambda plan, _: plan.group_choices(), joint=("group", "concurrency", "group_ranks"),
+        values=lambda plan, _: plan.group_choices(), joint=GROUP_FIELDS,
         title=lambda name: f"over {name}" if name else "", is_qualifier=True,
     ),
     Dimension(
@@ -140,6 +199,25 @@ DIMENSIONS: tuple[Dimension, ...] = (
 )  # fmt: skip
 """The cases of a plan are the product of these values for each of its operations, in this order:
 the last dimension varies fastest."""
+
+
+def used_plan_fields(plan: Plan) -> set[str]:
+    """The fields of a plan that choose values of dimensions, without those of dimensions that apply
+    to none of its operations and may be left out of files."""
+    from commbench.spec.case import Case
+
+    return {
+        dimension.plan_field
+        for dimension in DIMENSIONS
+        if Case._field_defaults.get(dimension.field, True)
+        or (dimension.is_of_group and not plan.layout.is_empty)
+        or any(
+            any(dimension.values(plan, OPERATIONS[name]))
+            for name in plan.operations
+            if not dimension.is_of_group
+        )
+    }
+
 
 IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
 """The dimensions that a title names, in its order."""

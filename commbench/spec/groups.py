@@ -75,7 +75,7 @@ class Layout(NamedTuple):
     over: tuple[str, ...] = ()
     groups: str = ""
     group_size: int | None = None
-    group_stride: int = 1
+    group_stride: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
             experts = prod(n for d, n in _parse_mesh(self.mesh).items() if d in _EXPERT)
             return 2 * -prod(sizes.values()) * max(1, experts)
         if self.group_size:
-            return max(2, self.group_size * self.group_stride)
+            return max(2, self.group_size * (self.group_stride or 1))
         return 2
 
     def require_consistent(self) -> None:
@@ -112,7 +112,7 @@ class Layout(NamedTuple):
         for flag, value in (("--over", self.over), ("--mesh-order", self.mesh_order)):
             if value and not self.mesh:
                 raise UsageError(f"{flag} has no effect without --mesh", MESH_HINT)
-        if self.group_stride != 1 and not self.group_size:
+        if self.group_stride and not self.group_size:
             raise UsageError(
                 "--group-stride has no effect without --group-size", "give --group-size too"
             )
@@ -127,7 +127,7 @@ def group_sets(layout: Layout, ranks: int) -> tuple[GroupSet, ...]:
     if layout.mesh:
         return _mesh_sets(layout, ranks)
     if layout.group_size:
-        return (_strided(layout.group_size, layout.group_stride, ranks),)
+        return (_strided(layout.group_size, layout.group_stride or 1, ranks),)
     rule = _split_rule(layout.groups)
     if rule:
         return (GroupSet(rule[0], _by_colour(rule, ranks)),)

@@ -14,6 +14,14 @@ from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
 from commbench.spec.backends import BACKENDS
+from commbench.spec.call_forms import (
+    ALL_FORMS,
+    CALL_FORMS,
+    ONE_TENSOR,
+    choose_forms,
+    parse_tensors,
+    why_form_unsupported,
+)
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
@@ -29,7 +37,16 @@ from commbench.spec.groups import (
     groups_by_key,
 )
 from commbench.spec.operations import NATURAL, OPERATIONS
+from commbench.spec.pairs import (
+    DEFAULT_P2P_CALL,
+    DEFAULT_PAIRS,
+    DEFAULT_WINDOW,
+    SEND,
+    parse_pairs,
+    why_no_pairs,
+)
 from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
@@ -38,12 +55,6 @@ CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
 """The first is the default on CPUs; host.cpu_modes says what each means."""
 SHUFFLED = "shuffled"
 ORDERS = (SHUFFLED, "ascending")
-EXACT = "exact"
-NCCL_TESTS = "nccl-tests"
-ROUNDING_CHOICES = (EXACT, NCCL_TESTS)
-NCCL_TESTS_CHUNK = 16
-"""nccl-tests makes each rank's block a multiple of so many bytes. Source: its src/*.cu."""
-
 OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} | {
     "iterations": "--iters",
     "budget_s": "--budget",
@@ -57,6 +68,7 @@ MOST_CASES = 100_000
 MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
+MOST_WINDOW = 1 << 16
 _LIMITS = {
     "world_size": (1, MOST_RANKS),
     "launches": (1, MOST_RANKS),
@@ -65,6 +77,7 @@ _LIMITS = {
     "root": (0, inf),
     "group_size": (1, MOST_RANKS),
     "group_stride": (1, MOST_RANKS),
+    "window": (1, MOST_WINDOW),
     "seed": (0, LARGEST_INTEGER),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
@@ -101,6 +114,10 @@ class Plan:
     """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
     buffers: str = HOT
     """`hot`, `rotating`, or `both`."""
+    tensors: tuple[str, ...] = (ONE_TENSOR,)
+    """Into how many tensors S is cut, or how: `16`, `ddp:25M` (spec.call_forms)."""
+    forms: tuple[str, ...] = ()
+    """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -124,11 +141,19 @@ class Plan:
     """Groups as a list of ranks, or as a rule of nccl-tests."""
     group_size: int | None = None
     """Groups of so many ranks, `group_stride` apart; None where others choose the groups."""
-    group_stride: int = 1
+    group_stride: int | None = None
+    """None is 1."""
     concurrency: str = TOGETHER
     """Whether the groups of a dimension call together, each alone, or both are measured."""
     rounding: str = EXACT
     """How the block of a rank is rounded down: `exact`, to elements; `nccl-tests`, to 16 bytes."""
+    p2p_call: str = DEFAULT_P2P_CALL
+    """The kind of call for point to point: one of P2P_CALLS; `natural`, each operation's own
+    default; or `all`."""
+    pairs: tuple[str, ...] = DEFAULT_PAIRS
+    """Which ranks are pairs (spec.pairs.find_peer)."""
+    window: int = DEFAULT_WINDOW
+    """Messages that are sent before the sender waits for a reply."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -138,6 +163,9 @@ class Plan:
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        if any(parse_pairs(text) != text for text in self.pairs):
+            raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
+        self._require_forms()
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_place()
@@ -146,6 +174,23 @@ class Plan:
             from commbench.spec.links import parse_peak
 
             parse_peak(self.peak)
+
+    def _require_forms(self) -> None:
+        """Every split is known, and every form takes one of them."""
+        for text in self.tensors:
+            if text != parse_tensors(text):
+                raise value_error("tensors", f"{text!r} is not in its normal form", "write 16")
+        if self.forms:
+            require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
+        for name in self.forms:
+            if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
+                one = CALL_FORMS[name].one
+                raise UsageError(
+                    f"--form {name} takes {'one tensor' if one else 'several tensors'}",
+                    "leave out --tensors, or add 1: --tensors 1,16"
+                    if one
+                    else "write for example --tensors 16",
+                )
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
@@ -212,8 +257,11 @@ class Plan:
                 for names in joint:
                     dimensions |= zip(names, dimensions[names[0]], strict=True)
                 case = Case(index=len(cases), **dimensions, count=0)
+                forms = choose_forms(self.forms, operation, case.tensors)
+                if case.form not in forms:
+                    continue
                 case = case._replace(ranks=max(map(len, self.groups_of(case))))
-                case = _round_size(case, self.rounding, blocks[case.group])
+                case = round_size(case, self.rounding, forms, blocks[case.group])
                 if case.group and case.ranks == 1:
                     case = case._replace(status=SKIPPED, reason=_ONE_RANK)
                 elif reason := _why_unsupported(case, self.backend, self.device):
@@ -291,35 +339,18 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _round_size(case: Case, rounding: str, common: int) -> Case:
-    """The case with its requested size rounded down to whole elements, or, where the operation has
-    blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16 bytes. It is skipped
-    where nothing is left. Groups of different numbers of ranks get the same size: the `common`
-    number of blocks has whole ones for each."""
-    operation = OPERATIONS[case.operation]
-    if not operation.has_data:
-        return case
-    element = DTYPES[case.dtype].size_bytes
-    blocks, ranks = (common, case.ranks) if operation.blocks else (1, 1)
-    in_chunks = operation.blocks and rounding == NCCL_TESTS
-    chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
-    elements = case.size_bytes // element // blocks // chunk * chunk * blocks
-    if elements:
-        return case._replace(size_bytes=elements * element, count=elements // ranks)
-    least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
-    if blocks > ranks:
-        least = f"{blocks * chunk * element} bytes, which groups of all sizes divide"
-        return case._replace(status=SKIPPED, reason=f"less than {least}")
-    reason = f"less than {least}{' per rank' if blocks > 1 else ''}"
-    return case._replace(status=SKIPPED, reason=reason)
-
-
 def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     """Why a case cannot be measured, as far as the tables tell; empty where it may."""
     operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
     backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
     if case.ranks < operation.min_ranks:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
+    if case.p2p_call == SEND and operation.deadlock:
+        return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
+    if reason := why_no_pairs(case.pairs, case.ranks):
+        return reason
+    if why := why_form_unsupported(case.form, operation, backend_name, device):
+        return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":

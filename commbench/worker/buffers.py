@@ -7,7 +7,7 @@ touched yet cost nothing, and no case waits for pages that an earlier case has t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -15,13 +15,15 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 
-from commbench.spec.case import Case
-from commbench.spec.operations import IN_PLACE, OPERATIONS
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR
+from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
+from commbench.spec.operations import IN_PLACE, OPERATIONS, BlockPosition, Extent
+from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
 
-ALIGNMENT = 4096
+ALIGNMENT = PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,30 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
-    group_index: int = 0
+    group_number: int = 0
     """The number of the group among those of its dimension: each has its own test data."""
+    peer: Peer | None = None
+    """The other rank of this rank's pair; None for a rank without one."""
+    p2p_call: str = ""
+    """The kind of call for point to point."""
+    window: int = 1
+    """Messages that are sent before the sender waits."""
+    several: tuple[Buffers, ...] = ()
+    """Those of each tensor, where S is cut into several with memory of their own; the other fields
+    are then those of the last one."""
+    flat: Buffers | None = None
+    """Those of the flat tensor that the tensors are copied into."""
+    copy_in: Callable[[], object] = lambda: None
+    """Copies the send buffers of all tensors into the flat one."""
+    copy_out: Callable[[], object] = lambda: None
+    """Copies the flat receive buffer, where its content is defined, into those of all tensors."""
+    steps: tuple[tuple[Callable[..., Any], Buffers], ...] = ()
+    """The calls of a form that consists of other operations, with the buffers of each."""
+
+    @property
+    def tensors(self) -> tuple[Buffers, ...]:
+        """The buffers of each tensor."""
+        return self.several or (self,)
 
     @property
     def global_root(self) -> int:
@@ -52,16 +76,17 @@ class Buffers:
         return self.global_ranks[self.root]
 
 
-Parts: TypeAlias = list[tuple[Case, Buffers]]
-"""A case as each of a rank's groups runs it, with its buffers."""
+GroupBuffers: TypeAlias = list[tuple[Case, Buffers]]
+"""A case as each of a rank's groups runs it, with its buffers; empty for a rank in none."""
 
 
 class Arena:
     """One allocation on the rank's device, used for the buffers of one case after another."""
 
-    def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
-        self._comm = comm
-        needed = max((case.pieces * sum(self._parts_bytes(case)) for case in cases), default=0)
+    def __init__(self, comm: Communicator, cases: tuple[Case, ...], is_trial: bool = False) -> None:
+        """`is_trial`: of each case only the smallest of its kind is run."""
+        self._comm, self._is_trial = comm, is_trial
+        needed = max((case.pieces * sum(self._group_bytes(case)) for case in cases), default=0)
         self._memory = torch.empty(
             needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
         )
@@ -76,31 +101,53 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtype = case.dtype or self._dtype
 
-    def pieces(self, case: Case) -> list[Parts]:
-        """The parts of a case in each of its pieces of memory, which share no byte."""
-        return [self.parts(case, piece) for piece in range(case.pieces)]
+    def pieces(self, case: Case) -> list[GroupBuffers]:
+        """The buffers of a case in each of its pieces of memory, which share no byte."""
+        return [self.of_groups(case, piece) for piece in range(case.pieces)]
 
-    def parts(self, case: Case, piece: int = 0) -> Parts:
-        """The case as each of this rank's groups runs it, with its buffers in one piece of memory;
-        none where the rank takes no part. The contents are what the last case left there."""
-        sizes = self._parts_bytes(case)
+    def of_groups(self, case: Case, piece: int = 0) -> GroupBuffers:
+        """The buffers of a case in one piece of memory, with what the last case left there, for
+        each of the groups that this rank is in."""
+        sizes = self._group_bytes(case)
         starts = accumulate(sizes, initial=piece * sum(sizes))
         return [
-            (own := case.in_group(len(view.ranks)), self._buffers(own, view, start))
+            (own := self._in_group(case, view), self._of_group(own, view, start))
             for view, start in zip(self._comm.views(case), starts, strict=False)
         ]
 
     def buffers(self, case: Case, piece: int = 0) -> Buffers:
         """The buffers of a case in one piece of memory, on a rank that is in one of its groups."""
-        ((_, buffers),) = self.parts(case, piece)
+        ((_, buffers),) = self.of_groups(case, piece)
         return buffers
 
-    def _buffers(self, case: Case, view: GroupView, start: int) -> Buffers:
+    def _in_group(self, case: Case, view: GroupView) -> Case:
+        own = case.in_group(len(view.ranks))
+        return own.smallest if self._is_trial else own
+
+    def _group_bytes(self, case: Case) -> list[int]:
+        """For each of this rank's groups, the bytes of one piece of a case."""
+        views = self._comm.views(case)
+        return [self._piece_bytes(self._in_group(case, view), view.rank) for view in views]
+
+    def _of_group(self, case: Case, view: GroupView, begin: int) -> Buffers:
+        form = case.call_form
+        if _has_several(case):
+            return self._several(case, view, begin)
+        buffers = self._buffers(case, view, begin)
+        if form.steps:
+            buffers = replace(buffers, steps=_steps(form.steps, buffers))
+        return buffers
+
+    def _buffers(
+        self, case: Case, view: GroupView, begin: int, alignment: int = ALIGNMENT
+    ) -> Buffers:
+        """The buffers of one tensor, in the memory from byte `begin`."""
+        rank, ranks = view.rank, len(view.ranks)
         index = self._comm.device.torch_device.index
-        send_bytes, receive_bytes = case.buffer_bytes(view.rank)
-        send_start, receive_start = self._starts(case, view.rank, send_bytes, receive_bytes)
-        send = self._view(start + send_start, send_bytes, case.dtype)
-        receive = self._view(start + receive_start, receive_bytes, case.dtype)
+        send_bytes, receive_bytes = case.buffer_bytes(rank)
+        send_start, receive_start = self._starts(case, rank, send_bytes, receive_bytes, alignment)
+        send = self._view(begin + send_start, send_bytes, case.dtype)
+        receive = self._view(begin + receive_start, receive_bytes, case.dtype)
         return Buffers(
             send=send,
             receive=receive,
@@ -108,29 +155,47 @@ class Arena:
             receive_blocks=_blocks(case, receive),
             reduce_op=_reduce_op(case.reduce_op),
             root=case.root or 0,
-            rank=view.rank,
-            ranks=len(view.ranks),
+            rank=rank,
+            ranks=ranks,
             group=view.group,
             global_ranks=view.global_ranks,
             device_ids=None if index is None else [index],
-            group_index=view.number,
+            group_number=view.number,
+            peer=find_peer(case.pairs, rank, ranks),
+            p2p_call=case.p2p_call,
+            window=case.window or 1,
         )
 
-    def _parts_bytes(self, case: Case) -> list[int]:
-        """For each of this rank's groups, bytes from one piece of a case to the next: each of its
-        buffers begins on a page."""
-        found = []
-        for view in self._comm.views(case):
-            own = case.in_group(len(view.ranks)).buffer_bytes(view.rank)
-            send, receive = (-(-size // ALIGNMENT) * ALIGNMENT for size in own)
-            found.append(max(send, receive) if case.placement == IN_PLACE else send + receive)
-        return found
+    def _several(self, case: Case, view: GroupView, begin: int) -> Buffers:
+        """The buffers of several tensors, one after another, and behind them those of the flat one
+        if the form has one."""
+        parts, end = [], begin
+        for part in case.tensor_cases:
+            parts.append(self._buffers(part, view, end, TENSOR_ALIGNMENT))
+            send, receive = part.buffer_bytes(view.rank)
+            kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)
+            end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
+        buffers = replace(parts[-1], several=tuple(parts))
+        if not case.call_form.has_flat:
+            return buffers
+        whole = case._replace(tensors=ONE_TENSOR, form=DIRECT)
+        flat = self._buffers(whole, view, _align(end, ALIGNMENT))
+        copy_in, copy_out = _make_copies(case, parts, flat)
+        return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
+
+    def _piece_bytes(self, case: Case, rank: int) -> int:
+        """Bytes from one piece of a case to the next: each of its buffers begins on a page, or each
+        tensor at a multiple of TENSOR_ALIGNMENT."""
+        if _has_several(case):
+            return _align(case.piece_bytes(rank) + ALIGNMENT, ALIGNMENT)
+        send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(rank))
+        return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(
-        self, case: Case, rank: int, send_bytes: int, receive_bytes: int
+        self, case: Case, rank: int, send_bytes: int, receive_bytes: int, alignment: int
     ) -> tuple[int, int]:
         if case.placement != IN_PLACE:
-            return 0, -(-send_bytes // ALIGNMENT) * ALIGNMENT
+            return 0, _align(send_bytes, alignment)
         own_block = rank * case.block_bytes
         if 0 < send_bytes < receive_bytes:
             return own_block, 0
@@ -143,14 +208,92 @@ class Arena:
 
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
-    """The function that runs the operation of a case once."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers)
+    """The function that runs the operation of a case once, in the case's form."""
+    operation, form = OPERATIONS[case.operation], case.call_form
+    if operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
+    if form.is_reference:
+        return partial(operation.call, dist, buffers)
+    return partial(form.run, operation.call, dist, buffers)
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
-    """The function that starts the operation of a case once and returns what `wait()` is called on:
-    torch's Work."""
+    """The function that starts the direct call of a case's operation once and returns what `wait()`
+    is called on: torch's Work."""
     return partial(OPERATIONS[case.operation].call, dist, buffers, async_op=True)
+
+
+def _steps(
+    names: Sequence[str], buffers: Buffers
+) -> tuple[tuple[Callable[..., Any], Buffers], ...]:
+    """The calls of a composition. The first one has the case's send buffer. The others work in
+    place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
+    whole = buffers.receive
+    blocks = list(whole.tensor_split(buffers.ranks))
+    nothing, is_root = whole[:0], buffers.rank == buffers.root
+    of_extent = {
+        Extent.NOTHING: nothing,
+        Extent.BLOCK: blocks[buffers.rank],
+        Extent.WHOLE: whole,
+        Extent.AT_ROOT: whole if is_root else nothing,
+    }
+    steps = []
+    for number, name in enumerate(names):
+        operation = OPERATIONS[name]
+        send, receive = of_extent[operation.send], of_extent[operation.receive]
+        if number == 0 and send.numel():
+            send = buffers.send
+        own = replace(
+            buffers,
+            send=send,
+            receive=receive,
+            send_blocks=blocks if operation.blocks and send.numel() else None,
+            receive_blocks=blocks if operation.blocks and receive.numel() else None,
+        )
+        steps.append((operation.call, own))
+    return tuple(steps)
+
+
+def _make_copies(
+    case: Case, parts: Sequence[Buffers], flat: Buffers
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """The functions that copy several tensors into a flat one, and back: each block of a tensor is
+    a part of the same block of the flat one."""
+    expected = OPERATIONS[case.operation].expected
+    into: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    out: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    begin = 0
+    for part in parts:
+        count = 0
+        for block, send in enumerate(part.send_blocks or ()):
+            count = send.numel()
+            assert flat.send_blocks is not None
+            into[0].append(flat.send_blocks[block][begin : begin + count])
+            into[1].append(send)
+        for block, receive in enumerate(part.receive_blocks or ()):
+            count = receive.numel()
+            assert flat.receive_blocks is not None
+            if expected(BlockPosition(flat.rank, block, flat.ranks, flat.root)) is not None:
+                out[0].append(receive)
+                out[1].append(flat.receive_blocks[block][begin : begin + count])
+        begin += count
+    return partial(_copy, *into), partial(_copy, *out)
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy all tensors: on a GPU with few kernels."""
+    if targets:
+        torch._foreach_copy_(targets, sources)
+
+
+def _has_several(case: Case) -> bool:
+    """Whether the case has several tensors with memory of their own."""
+    return bool(case.call_form.has_tensors and case.dtype and case.num_tensors > 1)
+
+
+def _align(size_bytes: int, alignment: int) -> int:
+    return -(-size_bytes // alignment) * alignment
 
 
 def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:

@@ -12,7 +12,7 @@ from commbench.results.schema import Batch, WrongElement
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import GRAPH
-from commbench.worker.buffers import Arena, Parts, make_call
+from commbench.worker.buffers import Arena, GroupBuffers, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import (
@@ -93,10 +93,10 @@ class _CaseRunner:
         self._arena.mark_used(case)
         return result
 
-    def _iterations(self, case: Case, pieces: list[Parts], calls: int = 1) -> list[Call]:
+    def _iterations(self, case: Case, pieces: list[GroupBuffers], calls: int = 1) -> list[Call]:
         """The functions that run so many calls of a case (make_iterations), in each of the rank's
         groups; a graph is captured once."""
-        key = (case.index, calls, *(buffers.group_index for _, buffers in pieces[0]))
+        key = (case.index, calls, *(buffers.group_number for _, buffers in pieces[0]))
         if key not in self._graphs:
             made = [back_to_back([make_call(*part) for part in parts]) for parts in pieces]
             iterations = make_iterations(self._comm.device, case, made, calls)
@@ -105,16 +105,17 @@ class _CaseRunner:
             self._graphs[key] = iterations
         return self._graphs[key]
 
-    def _next_turns(self, case: Case, pieces: list[Parts], calls: int, number: int) -> Call:
+    def _next_turns(self, case: Case, pieces: list[GroupBuffers], calls: int, number: int) -> Call:
         """The function that runs the next iterations of a case, so many, by turns."""
         iterations = self._iterations(case, pieces, calls)
         turn = self._turns.get((case.index, calls), 0)
         self._turns[case.index, calls] = turn + number
         return by_turns(iterations, turn % len(iterations))
 
-    def _check(self, command: Command, case: Case, pieces: list[Parts]) -> CheckResult:
+    def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
         """Check a call in each piece of memory that calls of the case use."""
-        expected_s = len(pieces) * longest_check_s(case.size_bytes, self._slowest_bps)
+        moved_bytes = case.size_bytes * case.parts
+        expected_s = len(pieces) * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
@@ -129,12 +130,12 @@ class _CaseRunner:
             checked = checked._replace(seconds=self._time_once(case, pieces))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
-            if case.size_bytes >= RATE_FROM:
-                rate = case.size_bytes / checked.seconds
+            if moved_bytes >= RATE_FROM:
+                rate = moved_bytes / checked.seconds
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked
 
-    def _time_once(self, case: Case, pieces: list[Parts]) -> float:
+    def _time_once(self, case: Case, pieces: list[GroupBuffers]) -> float:
         """How long one more call takes on the slowest rank, for a first estimate: in the checked
         one the backend may have made connections."""
         device, spent = self._comm.device, torch.tensor([0])
@@ -148,7 +149,7 @@ class _CaseRunner:
             spent = torch.tensor([time.perf_counter_ns() - began])
         return float(self._comm.all_reduce_max(spent)) * 1e-9
 
-    def _verify(self, case: Case, pieces: list[Parts]) -> Iterator[VerifyResult]:
+    def _verify(self, case: Case, pieces: list[GroupBuffers]) -> Iterator[VerifyResult]:
         """Check each of the rank's groups, one after another: ranks that are in several are so in
         the same order."""
         offset = seed_offset(self._plan, case)
@@ -159,18 +160,20 @@ class _CaseRunner:
             ):
                 yield verify(part, buffers, offset + piece, call, self._comm.device)
 
-    def _takes_part(self, case: Case, pieces: list[Parts]) -> bool:
+    def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
         does nothing in it, because all ranks are aligned."""
         return bool(pieces[0]) or not case.group_ranks
 
-    def _time(self, command: Command, case: Case, pieces: list[Parts]) -> tuple[float, ...] | Batch:
+    def _time(
+        self, command: Command, case: Case, pieces: list[GroupBuffers]
+    ) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
             for parts in pieces:
                 for part in parts:
                     fill_inputs(*part, seed_offset(self._plan, case))
         expected_s = longest_iteration_s(
-            case.size_bytes, command.calls, self._checked_s.get(case.index, 0.0)
+            case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         samples = no_samples(command.iterations, self._comm.device.is_async)
@@ -182,10 +185,17 @@ class _CaseRunner:
         base_ns = command.sent_ns if self._shares_clock else None
         groups = self._plan.groups_of(case) if case.group else ()
         return reduce_batch(
-            samples, self._comm, command.calls, base_ns, self._comm.views(case), groups
+            samples,
+            self._comm,
+            command.calls * case.parts,
+            base_ns,
+            self._comm.views(case),
+            groups,
         )
 
-    def _take_samples(self, command: Command, case: Case, pieces: list[Parts]) -> LocalSamples:
+    def _take_samples(
+        self, command: Command, case: Case, pieces: list[GroupBuffers]
+    ) -> LocalSamples:
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
             for _ in range(command.untimed):

@@ -72,10 +72,9 @@ def _kind(case: Case) -> str:
 
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
-    trial = case._replace(count=1, size_bytes=case.size_bytes // max(1, case.count))
     try:
-        for part, buffers in Arena(comm, (trial,)).parts(trial):
-            make_iterations(comm.device, part, [make_call(part, buffers)], 1)[0]()
+        for own, buffers in Arena(comm, (case,), is_trial=True).of_groups(case):
+            make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
         comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__

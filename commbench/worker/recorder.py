@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, join_alone, make_row
+from commbench.analysis.rows import ResultRow, join_alone, link_references, make_row
 from commbench.output.progress import ProgressListener, work_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -74,7 +74,10 @@ class Recorder:
         self._journal.header(header)
         self._grouped: dict[int, ResultRow] = {}
         """The rows of groups, by case: a group's time alone belongs in that of all together."""
-        self._add([make_row(self._header, m) for m in earlier])
+        self._has_forms = any(not case.call_form.is_reference for case in header.plan.cases())
+        self._related: dict[tuple[Any, ...], dict[int, ResultRow]] = {}
+        """The finished rows of each case, if it has several forms: they are compared."""
+        self._add(*(make_row(self._header, m) for m in earlier))
         self._progress = ProgressListener()
         if not task.is_silent:
             launches = header.plan.launches
@@ -100,13 +103,21 @@ class Recorder:
         batches = tuple(self._batches.pop(index, ()))
         found = worse_outcome(self._outcomes.get(index), measurement)
         row = make_row(self._header, found._replace(batches=batches))
-        self._add([row])
+        self._add(row)
         self._progress.finished(measurement.case.name, result_text(row))
 
-    def _add(self, rows: Sequence[ResultRow]) -> None:
-        self._csv.add(*rows)
-        cases = ((row.measurement.case, row) for row in rows)
-        self._grouped |= {case.index: row for case, row in cases if case.group}
+    def _add(self, *rows: ResultRow) -> None:
+        """Add rows to results.csv, and again those of other forms of the same calls."""
+        changed = list(rows)
+        if self._has_forms:
+            for row in rows:
+                key = row.measurement.case.key("form")
+                self._related.setdefault(key, {})[row.measurement.case.index] = row
+            keys = {row.measurement.case.key("form") for row in rows}
+            changed = [row for key in keys for row in self._related[key].values()]
+        linked = link_references(changed)
+        self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}
+        self._csv.add(*linked)
 
     def close(self) -> None:
         """All cases have ended."""

@@ -107,7 +107,8 @@ class SampleSchedule:
         """Which part of what the case needs has been measured, 0 to 1."""
         self._plan, self._timing = plan, describe_timing(case.timing)
         self._batches: list[Sequence[float]] = [batch.samples_s for batch in before]
-        self._calls = before[0].calls if before else 0
+        self._parts = case.parts
+        self._calls = before[0].calls // self._parts if before else 0
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
         self._untimed = 0
@@ -126,7 +127,8 @@ class SampleSchedule:
         return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
 
     def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
-        """Continue after a request; durations are seconds per call of the slowest rank."""
+        """Continue after a request; durations are seconds of the slowest rank: of a timed request
+        per part of a call (Case.parts), else per call."""
         if request.timed:
             is_fast = self._estimate_s < FASTER_THAN_S
             self._untimed = int(is_fast and self._plan.warmup != 0)
@@ -141,8 +143,9 @@ class SampleSchedule:
         return self._median_s if self._batches else self._warm_up.estimate_s
 
     def _evaluate_batches(self) -> None:
-        self._median_s = median(sorted(chain.from_iterable(self._batches)))
-        self.stop_reason, self.progress = evaluate(self._plan, self._batches, self._calls)
+        self._median_s = median(sorted(chain.from_iterable(self._batches))) * self._parts
+        parts = self._calls * self._parts
+        self.stop_reason, self.progress = evaluate(self._plan, self._batches, parts)
 
     def _next_iterations(self) -> int:
         done, requested = sum(map(len, self._batches)), self._plan.iterations

@@ -1,7 +1,8 @@
 """Test data whose results are known in closed form, for every operation, dtype and reduce op.
 
 Data are periodic: element x of block b on rank r is
-row_r[(x + SHIFT_BLOCK*b + seed_offset) mod PERIOD]. So inputs and results of any size are one row
+row_r[(x + SHIFT_BLOCK*b + seed_offset) mod PERIOD]. Each of several tensors adds SHIFT_TENSOR to
+the offset of the one before. So inputs and results of any size are one row
 of PERIOD elements each, repeated, and checking needs no second buffer. PERIOD is prime, so that
 blocks of any size start at different phases.
 
@@ -27,6 +28,7 @@ from commbench.spec.reduce_ops import REDUCE_OPS, ReduceOp
 PERIOD = 2039
 SHIFT_RANK = 631
 SHIFT_BLOCK = 1381
+SHIFT_TENSOR = 1193
 SHARED_ROWS = 128
 """Rows kept, more than there are pairs of dtype and reduce op."""
 _SEED = 20_261_121

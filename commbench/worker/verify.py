@@ -14,7 +14,7 @@ from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS, BlockPosition
 from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
-from commbench.worker.verification_data import PERIOD, VerificationData
+from commbench.worker.verification_data import PERIOD, SHIFT_TENSOR, VerificationData
 
 CHUNK_PERIODS = 64
 """Elements are compared in chunks of 64 periods (130,496 elements): they and what comparing them
@@ -43,15 +43,15 @@ def verify(
     device: Device,
 ) -> VerifyResult:
     """Fill the buffers with new data, call the operation once, and compare the result."""
-    data = _make_data(case, buffers, seed_offset)
-    device.in_stream(lambda: _poison(buffers, data))()
-    device.in_stream(lambda: _fill_send_buffer(buffers, data))()
+    parts = _make_data(case, buffers, seed_offset)
+    device.in_stream(lambda: _poison_all(parts, buffers.flat))()
+    device.in_stream(lambda: _fill_all(parts))()
     device.synchronize()
     start = time.perf_counter()
     call()
     device.synchronize()
     seconds = time.perf_counter() - start
-    return VerifyResult(*inspect(buffers, data), seconds)
+    return VerifyResult(*_inspect_all(parts), seconds)
 
 
 def combine(results: Sequence[VerifyResult]) -> VerifyResult:
@@ -64,20 +64,44 @@ def combine(results: Sequence[VerifyResult]) -> VerifyResult:
 
 
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
-    """Fill the send buffer with the case's data."""
+    """Fill the send buffers with the case's data."""
     if case.dtype:
-        _fill_send_buffer(buffers, _make_data(case, buffers, seed_offset))
+        _fill_all(_make_data(case, buffers, seed_offset))
 
 
-def _make_data(case: Case, buffers: Buffers, seed_offset: int) -> VerificationData:
+def _make_data(
+    case: Case, buffers: Buffers, seed_offset: int
+) -> list[tuple[Buffers, VerificationData]]:
+    """The buffers of each tensor of the case, and its data: each tensor has others."""
+    rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
     # What one group sends to another by mistake must be seen.
-    seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_index) % PERIOD
-    return VerificationData(case, buffers.rank, buffers.ranks, seed_offset, buffers.send.device)
+    seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_number) % PERIOD
+    return [
+        (part, VerificationData(case, rank, ranks, seed_offset + SHIFT_TENSOR * number, device))
+        for number, part in enumerate(buffers.tensors)
+    ]
 
 
-def _fill_send_buffer(buffers: Buffers, data: VerificationData) -> None:
-    for block, part in enumerate(buffers.send_blocks or ()):
-        fill(part, data.sent(block))
+def _inspect_all(
+    parts: Sequence[tuple[Buffers, VerificationData]],
+) -> tuple[int, WrongElement | None]:
+    """Compare the receive buffer of each tensor. The number of a wrong element counts those of the
+    tensors before it."""
+    wrong, first, before = 0, None, 0
+    for part, data in parts:
+        count, found = inspect(part, data)
+        wrong += count
+        if found and first is None:
+            first = found._replace(element=before + found.element)
+        before += part.receive.numel()
+    return wrong, first
+
+
+def _fill_all(parts: Sequence[tuple[Buffers, VerificationData]]) -> None:
+    """Fill the send buffer of each tensor."""
+    for buffers, data in parts:
+        for block, part in enumerate(buffers.send_blocks or ()):
+            fill(part, data.sent(block))
 
 
 def inspect(buffers: Buffers, data: VerificationData) -> tuple[int, WrongElement | None]:
@@ -144,6 +168,14 @@ def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> to
     return ~((part.double() - expected.double()).abs() <= tolerance)
 
 
+def _poison_all(parts: Sequence[tuple[Buffers, VerificationData]], flat: Buffers | None) -> None:
+    """Change the receive buffer of each tensor, and the flat one if there is one."""
+    for buffers, data in parts:
+        _poison(buffers, data)
+    if flat:
+        _invert(flat.receive)
+
+
 def _poison(buffers: Buffers, data: VerificationData) -> None:
     """Fill the receive buffer with the complement of the result, so that every element has to be
     written; not needed where it is the send buffer too."""
@@ -157,6 +189,14 @@ def _poison(buffers: Buffers, data: VerificationData) -> None:
         fill(part, ~row if row.dtype == torch.bool else _complement(row))
 
 
+def _invert(buffer: torch.Tensor) -> None:
+    """Change every element of a buffer, whatever it has."""
+    if buffer.dtype == torch.bool:
+        buffer.logical_not_()
+    else:
+        buffer.view(_INTEGERS[buffer.element_size()]).bitwise_not_()
+
+
 def _complement(row: torch.Tensor) -> torch.Tensor:
     return (~row.view(_INTEGERS[row.element_size()])).view(row.dtype)
 
@@ -167,6 +207,8 @@ def _expected_rows(
     """The blocks of the receive buffer whose result is defined, and the row each must repeat."""
     operation = OPERATIONS[data.case.operation]
     for block, part in enumerate(buffers.receive_blocks or ()):
-        source = operation.expected(BlockPosition(buffers.rank, block, buffers.ranks, buffers.root))
+        source = operation.expected(
+            BlockPosition(buffers.rank, block, buffers.ranks, buffers.root, buffers.peer)
+        )
         if source is not None:
             yield part, data.expected(source)

@@ -38,6 +38,11 @@ def row(
         ("broadcast", 1.048576, 1.048576, 1.048576),
         ("reduce", 1.048576, 1.048576, 1.048576),
         ("send_recv", 1.048576, 1.048576, 1.048576),
+        ("ping_pong", 1.048576, 1.048576, 1.048576),
+        ("exchange", 1.048576, 1.048576, 1.048576),
+        ("stream", 1.048576, 1.048576, 1.048576),
+        ("pipeline", 1.048576, 1.048576, 1.048576),
+        ("ring_exchange", 0.524288, 0.786432, 0.917504),
     ],
 )
 def test_bandwidths_of_a_mebibyte_in_a_millisecond(
@@ -62,7 +67,7 @@ def test_a_factor_is_that_of_the_group_and_not_of_the_world(operation: str, busb
 def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
     moving = {name for name, operation in OPERATIONS.items() if operation.has_data}
     assert moving | {"barrier"} == set(OPERATIONS)
-    assert len(moving) == 9
+    assert len(moving) == 14
 
 
 # 1000000 B asked for. A block has floor(1000000 / element / n) elements.
@@ -88,7 +93,7 @@ def test_bandwidth_follows_from_the_rounded_size(
 def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
     columns = row_values(row("barrier", 8, 1024, (40e-6, 50e-6, 60e-6)))
     assert columns["time_us"] == 50
-    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 4
+    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 5
 
 
 def test_one_rank_alone_has_algorithm_bandwidth_and_a_bus_bandwidth_of_zero() -> None:
@@ -245,9 +250,18 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "time_p5_ci_high_us": 24.0,
         "launch_mode": "eager",
         "buffers": "hot",
+        "p2p_call": "",
+        "pairs": "",
+        "window": None,
+        "tensors": "1",
+        "form": "direct",
         "group": "",
         "concurrency": "",
         "group_ranks": "",
+        "messages_per_s": None,
+        "aggregate_GBps": None,
+        "num_tensors": 1,
+        "form_ratio": None,
         "group_size": 4,
         "groups": 1,
         "worst_group": "",

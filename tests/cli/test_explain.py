@@ -281,8 +281,8 @@ REFUSED = {
     "all_redcue --ranks 8": (
         "'all_redcue' is neither an operation nor a run",
         "did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier; a run is a folder, its "
-        "run.jsonl, or a label under results/",
+        "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
+        "pipeline, ring_exchange; a run is a folder, its run.jsonl, or a label under results/",
     ),
     "run --ranks 2": (
         "--ranks 2 describes a call of an operation, but all_reduce-barrier is a run",

@@ -38,9 +38,9 @@ def test_everything_works_with_gloo(commbench: Commbench, tmp_path: Path, ranks:
         f"  {name:<15} ok, {'9 cases' if operation.has_data else '1 case'}"
         for name, operation in OPERATIONS.items()
     ]
-    assert re.fullmatch(r"PASS: 10 of 10 operations work \(\d+\.\d s\)", verdict)
+    assert re.fullmatch(r"PASS: 15 of 15 operations work \(\d+\.\d s\)", verdict)
     suite = ElementTree.parse(tmp_path / "made" / "report.xml").getroot()[0]
-    assert (suite.get("tests"), suite.get("failures")) == ("10", "0")
+    assert (suite.get("tests"), suite.get("failures")) == ("15", "0")
     assert [case.get("name") for case in suite] == list(OPERATIONS)
 
 
@@ -55,10 +55,10 @@ def test_wrong_results_are_printed_and_reported(tmp_path: Path) -> None:
     assert failed.get("name") == "all_gather"
     assert "expected" in (failed[0].get("message") or "")
     command = ended.out.splitlines()[-1]
-    assert command.startswith("::error title=commbench smoke::FAIL: 9 of 10 operations work (")
+    assert command.startswith("::error title=commbench smoke::FAIL: 14 of 15 operations work (")
     assert "%0Aall_gather: all_gather float32 out_of_place 1000 B: wrong, " in command
     first, _, *lines = (tmp_path / "summary.md").read_text().splitlines()
-    assert first.startswith("### 🔴 commbench smoke: FAIL: 9 of 10 operations work (")
+    assert first.startswith("### 🔴 commbench smoke: FAIL: 14 of 15 operations work (")
     assert lines[:3] == ["| operation | outcome |", "| :-- | :-- |", "| all_reduce | ok, 9 cases |"]
 
 

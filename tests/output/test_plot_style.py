@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from commbench.output import plot_style
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import COLLECTIVES
 
 Array = NDArray[np.float64]
 # Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.
@@ -52,7 +52,7 @@ def test_all_colours_differ_for_all_eyes(sight: str) -> None:
 
 
 def test_there_is_a_colour_and_a_marker_for_each_operation() -> None:
-    assert len(set(plot_style.COLOURS)) == len(set(plot_style.MARKERS)) == len(OPERATIONS)
+    assert len(set(plot_style.COLOURS)) == len(set(plot_style.MARKERS)) == len(COLLECTIVES)
 
 
 @pytest.mark.parametrize("colour", [None, "#0072B2"])

@@ -21,7 +21,7 @@ from commbench.report.curves import find_curves, make_titles
 from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture, run_figures, whole_figure
 from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
 from commbench.spec.links import parse_peak
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import OPERATION_SETS
 from commbench.spec.plan import Plan
 from commbench.units import format_GBps
 
@@ -138,7 +138,9 @@ def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_single_size_is_a_row_for_each_kind_of_call(runs: int) -> None:
     found = [
-        synthetic_run(1 << 20, operations=tuple(OPERATIONS), label=name, folder=name, scale=1 + k)
+        synthetic_run(
+            1 << 20, operations=OPERATION_SETS["all"], label=name, folder=name, scale=1 + k
+        )
         for k, name in enumerate(("ring", "tree", "a-long-name-of-a-run-with-many-words-in-it"))
     ][:runs]
     (picture,) = run_figures(found)
@@ -173,7 +175,7 @@ NCCL_LOG = Path(__file__).parents[1] / "data" / "foreign" / "nccl-tests-several.
 def shapes() -> dict[str, Callable[[], list[Run]]]:
     """Runs of every shape that a picture has to cope with."""
     three = ("all_reduce", "all_gather", "broadcast")
-    ten = tuple(OPERATIONS)
+    ten = OPERATION_SETS["all"]
     long = "a-run-with-a-name-that-is-much-longer-than-any-legend-would-want-it-to-be-0123456789"
     return {
         "one operation": lambda: [synthetic_run(*LADDER)],

@@ -11,7 +11,7 @@ from commbench.report.run_table import run_text
 from commbench.results.schema import CUT_OFF, Batch, Measurement, Run, RunEnd
 from commbench.spec.case import READY, Case
 from commbench.spec.links import parse_peak
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
 
 
@@ -112,7 +112,7 @@ def test_what_was_not_measured_is_listed_by_reason() -> None:
     )
 
 
-EVERYTHING = {"operations": tuple(OPERATIONS), "sizes": tuple(1 << n for n in range(10, 27))}
+EVERYTHING = {"operations": OPERATION_SETS["all"], "sizes": tuple(1 << n for n in range(10, 27))}
 
 
 def test_many_rows_are_condensed_to_one_table_where_that_is_wanted() -> None:

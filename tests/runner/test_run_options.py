@@ -15,8 +15,10 @@ from commbench.errors import UsageError
 from commbench.runner.option import parse_names
 from commbench.runner.run_options import DEFAULT_SIZES, RUN_OPTIONS, RunOptions, parse_options
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import COLLECTIVES, OPERATIONS
+from commbench.spec.pairs import P2P_CALL_CHOICES
 from commbench.spec.plan import OPTIONS, ORDERS, ROUNDING_CHOICES, Plan
+from commbench.spec.point_to_point import POINT_TO_POINT
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import TIMING_CHOICES
 from commbench.units import parse_percentage, parse_sizes
@@ -34,8 +36,10 @@ def options(**given: Any) -> RunOptions:
         (["all_reduce"], "--op", ("all_reduce",)),
         (["all-gather,BARRIER"], "--op", ("all_gather", "barrier")),
         (["barrier", "all_reduce, barrier"], "--op", ("barrier", "all_reduce")),
-        (["all"], "--op", tuple(OPERATIONS)),
-        (["barrier,all"], "--op", ("barrier", *(name for name in OPERATIONS if name != "barrier"))),
+        (["all"], "--op", tuple(COLLECTIVES)),
+        (["p2p"], "--op", ("ping_pong", "exchange", "stream", "pipeline", "ring_exchange")),
+        (["p2p,all"], "--op", (*POINT_TO_POINT, *COLLECTIVES)),
+        (["barrier,all"], "--op", ("barrier", *(n for n in COLLECTIVES if n != "barrier"))),
         (["half,float16,fp16"], "--dtype", ("float16",)),
         (["all"], "--dtype", tuple(DTYPES)),
         (["sum,MAX"], "--reduce-op", ("sum", "max")),
@@ -53,7 +57,7 @@ def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(texts, "--op")
     assert refused.value.message == "--op has an empty item"
-    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all"
+    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p"
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:
@@ -244,6 +248,11 @@ some_options = st.builds(
     order=st.sampled_from(ORDERS),
     seed=st.integers(0, 2**40) | st.just(0),
     rounding=st.sampled_from(ROUNDING_CHOICES),
+    p2p_call=st.sampled_from(P2P_CALL_CHOICES),
+    pairs=st.lists(
+        st.sampled_from(["halves", "neighbours", "0-1", "1-0"]), min_size=1, unique=True
+    ).map(tuple),
+    window=st.integers(1, 100),
     peak=st.none() | st.just("25GB/s"),
     check=st.booleans(),
     timeout=st.floats(0.5, 1e6),
@@ -264,6 +273,12 @@ def with_effect(asked: RunOptions) -> RunOptions:
         asked = replace(asked, root=default.root)
     if not any(operation.reduces for operation in operations):
         asked = replace(asked, reduce_op=default.reduce_op)
+    if not any(operation.p2p_calls for operation in operations):
+        asked = replace(asked, p2p_call=default.p2p_call)
+    if not any(operation.is_paired for operation in operations):
+        asked = replace(asked, pairs=default.pairs)
+    if not any(operation.has_window for operation in operations):
+        asked = replace(asked, window=default.window)
     return asked
 
 

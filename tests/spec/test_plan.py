@@ -64,6 +64,8 @@ def plans(draw: st.DrawFn) -> Plan:
         timeout_s=draw(st.floats(0.001, 1e6)),
         seed=draw(st.integers(0, 2**31)),
         rounding=draw(st.sampled_from(ROUNDING_CHOICES)),
+        tensors=draw(st.sampled_from([("1",), ("1", "16"), ("1", "3", "ddp:25M")])),
+        forms=draw(st.sampled_from([(), ("async",), ("all",)])),
     )
 
 
@@ -107,6 +109,11 @@ DIFFERENCES: dict[str, Any] = {
     "seed": 1,
     "rounding": "nccl-tests",
     "peak": "25GB/s",
+    "p2p_call": "isend",
+    "pairs": ("neighbours",),
+    "window": 8,
+    "tensors": ("1", "16"),
+    "forms": ("async",),
     "mesh": "dp=2",
     "mesh_order": "dp-tp",
     "over": ("tp",),
@@ -478,7 +485,10 @@ def test_every_ready_case_is_at_most_as_large_as_a_size_that_was_asked(which: Pl
                 step = 16
             assert case.block_bytes % step == 0
             assert case.size_bytes == case.count * element * blocks
-            assert any(0 <= size - case.size_bytes < step * blocks for size in which.sizes)
+            step *= blocks * (int(case.tensors) if case.tensors.isdigit() else 1)
+            if which.forms == ("all",) and case.tensors == "1" and blocks == 1:
+                step *= which.world_size  # a form may cut the tensor into one block per rank
+            assert any(0 <= size - case.size_bytes < step for size in which.sizes)
 
 
 # S = 1200 bytes on 3 ranks: a block is 400 bytes; (send, receive) on root 1, and elsewhere.

@@ -36,7 +36,7 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """All operations, with odd sizes, in groups of one shape, together and alone."""
     is_large = request.param in LARGE
     return run_commbench(
-        tmp_path_factory.mktemp(request.param), "run", "--op", "all", "--dtype",
+        tmp_path_factory.mktemp(request.param), "run", "--op", "all,p2p", "--dtype",
         "float32,int8" if is_large else "float32", "--sizes", "487,100001" if is_large else "487",
         "--iters", "1", "--warmup", "0", "--no-plots", "--concurrency", "both", "--root", "1",
         *SHAPES[request.param],

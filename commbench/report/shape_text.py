@@ -1,0 +1,42 @@
+"""What the numbers of a kind of case mean where it is not one call of all ranks: a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from commbench.analysis.rows import ResultRow
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.pairs import count_pairs
+from commbench.units import format_bytes, format_count, format_GBps
+
+
+def shape_lines(rows: Sequence[ResultRow]) -> Iterator[str]:
+    """Lines below the table of these rows, which are of one kind; none for most kinds."""
+    case = rows[0].measurement.case
+    operation = OPERATIONS[case.operation]
+    if operation.part != "call":
+        yield f"Time is that of {operation.part}."
+    if operation.is_paired:
+        pairs = count_pairs(case.pairs, case.ranks)
+        idle = case.ranks - 2 * pairs
+        without = f"; {format_count(idle, 'rank')} without a pair" if idle else ""
+        yield f"{format_count(pairs, 'pair')} at once ({case.pairs}){without}."
+    if operation.has_window:
+        yield from _rates(rows)
+
+
+def _rates(rows: Sequence[ResultRow]) -> Iterator[str]:
+    """The highest rates of all pairs together."""
+    timed = [row for row in rows if row.messages_per_s and row.aggregate_bandwidth]
+    if not timed:
+        return
+    most = max(timed, key=lambda row: row.messages_per_s or 0.0)
+    widest = max(timed, key=lambda row: row.aggregate_bandwidth or 0.0)
+    yield (
+        f"All pairs together: {most.messages_per_s:,.0f} messages/s ({_size(most)}), "
+        f"{format_GBps(widest.aggregate_bandwidth or 0.0)} GB/s ({_size(widest)})."
+    )
+
+
+def _size(row: ResultRow) -> str:
+    return format_bytes(row.measurement.case.size_bytes)

@@ -1,0 +1,254 @@
+"""The table of forms of a call: ways to move the same bytes to the same result.
+
+A form takes one tensor of S bytes, or S bytes in several tensors. The direct call of one tensor,
+and of all bytes in one flat tensor, are the references with which the other forms are compared.
+The functions take the operation's call, the module `torch.distributed` and the rank's buffers, so
+that this file needs no torch. An entry says everything about its form, and nothing else in the
+program tests its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from commbench.errors import UsageError
+from commbench.spec.operation import Operation, Works
+from commbench.spec.operations import OPERATIONS
+from commbench.units import format_size, parse_size
+
+DIRECT = "direct"
+ALL_FORMS = "all"
+"""Choice of forms: each that applies."""
+
+
+class CallForm(NamedTuple):
+    """One form of a call."""
+
+    name: str
+    summary: str
+    calls: str
+    """What is timed, for the table of `commbench ops`; `call` is the operation's own function."""
+    run: Callable[[Callable[..., Any], Any, Any], object]
+    """`run(call, torch.distributed, buffers)` makes the operation's calls once and waits for
+    them."""
+    one: bool = True
+    """Whether it takes one tensor."""
+    several: bool = False
+    """Whether it takes several tensors."""
+    is_reference: bool = False
+    """Whether it is one direct call of all bytes. Other forms are compared with it."""
+    operation: str = ""
+    """The only operation that can be done in this way; empty for a form of every operation."""
+    steps: tuple[str, ...] = ()
+    """The operations that have its result together, one after another, in the same memory."""
+    has_flat: bool = False
+    """Whether it copies the tensors into one more buffer, a flat one, and back."""
+    is_coalesced: bool = False
+    """Whether the backend is given all calls as one."""
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether each tensor of a case has memory of its own: not where one is a part of all."""
+        return self.several and not self.is_reference
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether S must be whole elements for each rank: a step has blocks."""
+        return any(OPERATIONS[name].blocks for name in self.steps)
+
+    def takes(self, tensors: str) -> bool:
+        """Whether it applies to the value of Case.tensors."""
+        return self.one if tensors == ONE_TENSOR else self.several
+
+
+def _direct(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    call(dist, b)
+
+
+def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    for part in b.tensors:
+        call(dist, part)
+
+
+def _async(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    for work in [call(dist, part, async_op=True) for part in b.tensors]:
+        work.wait()
+
+
+def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    with _coalescing(dist, b):
+        for part in b.tensors:
+            call(dist, part)
+
+
+@contextmanager
+def _coalescing(dist: Any, b: Any) -> Iterator[None]:
+    """torch's coalescing manager. What a backend refuses would leave torch's list of calls behind,
+    and later calls would only be added to it."""
+    c10d, device = dist.distributed_c10d, b.send.device
+    try:
+        # With a device, the backend itself groups the calls; a CPU's has no such function.
+        with c10d._coalescing_manager(b.group, None if device.type == "cpu" else device):
+            yield
+    except BaseException:
+        c10d._world.pg_coalesce_state.pop(b.group or dist.group.WORLD, None)
+        raise
+
+
+def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    b.copy_in()
+    call(dist, b.flat)
+    b.copy_out()
+
+
+def _in_steps(_: Callable[..., Any], dist: Any, b: Any) -> None:
+    for call, buffers in b.steps:
+        call(dist, buffers)
+
+
+def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
+    transfers = []
+    for peer in range(b.ranks):
+        if peer != b.rank:
+            number = b.global_ranks[peer]
+            transfers.append(dist.P2POp(dist.isend, b.send_blocks[peer], number, b.group))
+            transfers.append(dist.P2POp(dist.irecv, b.receive_blocks[peer], number, b.group))
+    works = Works(dist.batch_isend_irecv(transfers) if transfers else ())
+    b.receive_blocks[b.rank].copy_(b.send_blocks[b.rank])
+    works.wait()
+
+
+def _composition(operation: str, *steps: str) -> CallForm:
+    """The form of an operation that consists of others."""
+    name = "+".join(steps)
+    calls = " + ".join(OPERATIONS[step].torch_call for step in steps)
+    return CallForm(
+        name, f"{operation} as {' and '.join(steps)}", calls, _in_steps,
+        operation=operation, steps=steps,
+    )  # fmt: skip
+
+
+def _transfers(operation: Operation) -> CallForm:
+    """The form of an operation whose blocks are sent and received one by one."""
+    return CallForm(
+        "isend+irecv", f"{operation.name} as sends and receives", "batch_isend_irecv",
+        _sends_and_receives, operation=operation.name,
+    )  # fmt: skip
+
+
+CALL_FORMS: dict[str, CallForm] = {
+    form.name: form
+    for form in (
+        CallForm(
+            DIRECT, "the operation's own call, of one tensor", "call", _direct, is_reference=True
+        ),
+        CallForm(
+            "flat", "one call of all bytes in one flat tensor, without copies", "call", _direct,
+            one=False, several=True, is_reference=True,
+        ),
+        CallForm(
+            "separate", "a call for each tensor, each waited for", "call, K times", _separate,
+            one=False, several=True,
+        ),
+        CallForm(
+            "async", "a call for each tensor with async_op=True, then the waits",
+            "call(async_op=True), K times; wait(), K times", _async, several=True,
+        ),
+        CallForm(
+            "coalesced", "a call for each tensor, inside torch's coalescing manager",
+            "with _coalescing_manager(): call, K times", _coalesced,
+            one=False, several=True, is_coalesced=True,
+        ),
+        CallForm(
+            "flat_copy", "the tensors copied into a flat one, one call, and copied back",
+            "copies, call, copies", _flat_copy, one=False, several=True, has_flat=True,
+        ),
+        *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
+        *(_transfers(o) for o in OPERATIONS.values() if o.is_transfers),
+    )
+}  # fmt: skip
+
+ONE_TENSOR = "1"
+MOST_TENSORS = 10_000
+DDP = "ddp"
+DDP_BUCKET = 25 << 20
+DDP_FIRST_BUCKET = 1 << 20
+"""The first bucket of DistributedDataParallel with its default bucket_cap_mb of 25 MiB is smaller,
+so that communication starts early (torch/nn/parallel/distributed.py)."""
+
+
+def parse_tensors(text: str) -> str:
+    """The value of Case.tensors for a number of tensors or a split: `16`, `ddp:25M`. UsageError for
+    another text."""
+    text = text.strip().lower()
+    if re.fullmatch(r"\d{1,9}", text):
+        if not 1 <= int(text) <= MOST_TENSORS:
+            raise UsageError(
+                f"--tensors {text} is not between 1 and {MOST_TENSORS}", "write --tensors 16"
+            )
+        return str(int(text))
+    name, _, bucket = text.partition(":")
+    if name != DDP:
+        raise UsageError(
+            f"--tensors {text!r} is neither a number nor a split",
+            "write --tensors 16, or --split ddp:25M for the buckets of DistributedDataParallel",
+        )
+    return f"{DDP}:{format_size(parse_size(bucket) if bucket else DDP_BUCKET)}"
+
+
+def count_tensors(tensors: str, count: int, granule_bytes: int) -> int:
+    """How many tensors split_count makes."""
+    if tensors.isdigit():
+        return int(tensors)
+    first, most = _bucket_elements(tensors, granule_bytes)
+    return 1 + max(0, -((first - count) // most))
+
+
+def split_count(tensors: str, count: int, granule_bytes: int) -> tuple[int, ...]:
+    """The elements of a block of each tensor, `count` together.
+
+    `granule_bytes` are the bytes of one element in every block. The buckets of ddp are filled one
+    after the other, each to whole elements, and the last has the rest.
+    """
+    if tensors.isdigit():
+        return (count // int(tensors),) * int(tensors)
+    first, most = _bucket_elements(tensors, granule_bytes)
+    if count <= first:
+        return (count,)
+    full, rest = divmod(count - first, most)
+    return (first, *(most,) * full, *((rest,) if rest else ()))
+
+
+def _bucket_elements(split: str, granule_bytes: int) -> tuple[int, int]:
+    """Elements of a block in the first bucket, and in each other bucket that is full."""
+    bucket = parse_size(split.partition(":")[2])
+    first = DDP_FIRST_BUCKET if bucket == DDP_BUCKET else bucket
+    return max(1, first // granule_bytes), max(1, bucket // granule_bytes)
+
+
+def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> tuple[str, ...]:
+    """The forms of an operation that are measured with a value of Case.tensors: the reference, and
+    those of `chosen` that take so many tensors. By default these are all for several tensors, and
+    none for one."""
+    chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
+    if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
+        return tuple(f.name for f in usable if f.operation in ("", operation.name))
+    return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
+
+
+def why_form_unsupported(form_name: str, operation: Operation, backend: str, device: str) -> str:
+    """Why an operation does not have a form, as far as the tables tell; empty where it may."""
+    form = CALL_FORMS[form_name]
+    if operation.prepare and not form.is_reference:
+        return f"{operation.name} has the direct form only"
+    if form.operation and form.operation != operation.name:
+        known = [own.name for own in CALL_FORMS.values() if own.operation == operation.name]
+        others = f"; for {operation.name} use {' or '.join(known)}" if known else ""
+        return f"{form.name} is a form of {form.operation} only{others}"
+    if form.is_coalesced and device == "cpu" and not operation.is_coalesced:
+        names = ", ".join(name for name, o in OPERATIONS.items() if o.is_coalesced)
+        return f"{backend} on a CPU coalesces only {names}"
+    return ""
