@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.nccl_log import describe_communicator
+from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.results.schema import RunHeader
 
@@ -20,7 +20,7 @@ MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 of what is measured."""
 NEEDED_FACTS = (*MUST_MATCH, "backend")
 
-_UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus")
+_UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus", SELECTIONS)
 """Facts of an environment that are compared otherwise, or differ between any two runs."""
 _HOW = (
     "iterations", "warmup", "precision", "budget_s", "order", "launches", "check", "mesh",

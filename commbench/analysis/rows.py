@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
+from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.groups import ALONE, TOGETHER, format_group
@@ -63,7 +64,8 @@ class ResultRow:
     def algbw_at(self, seconds: float | None) -> float | None:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
-        return case.size_bytes / seconds if seconds and case.dtype else None
+        has_bandwidth = OPERATIONS[case.operation].busbw_formula
+        return case.size_bytes / seconds if seconds and has_bandwidth else None
 
     @property
     def messages_per_s(self) -> float | None:
@@ -89,6 +91,12 @@ class ResultRow:
     def interference(self) -> Interference:
         """What disturbed the measurement."""
         return find_interference(self.measurement.batches, self.ordered_s)
+
+    @cached_property
+    def nccl_selection(self) -> tuple[str, str, str]:
+        """The algorithm, protocol and number of channels that NCCL selected; empty where that is
+        not known."""
+        return find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
     def group_s(self) -> dict[str, float]:

@@ -130,13 +130,15 @@ def operations_text() -> str:
         for operation in OPERATIONS.values()
     ]
     sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
-    headings = ("operation", "call of torch.distributed", "sends", "receives", "busbw/\nalgbw")
+    headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
     note = (
         "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
         "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
         "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
         "window. An operation of point to point is made of send and recv, of isend and irecv, or "
-        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs."
+        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of "
+        f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
+        "torch.distributed."
     )
     return "\n".join(
         (

@@ -6,6 +6,7 @@ from collections import Counter
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.call_forms import (
     CALL_FORMS,
     DIRECT,
@@ -82,6 +83,8 @@ class Case(NamedTuple):
     """How many tensors S is cut into, or how: `16`, `ddp:25M` (spec.call_forms)."""
     form: str = DIRECT
     """The name of a form of the call (spec.call_forms.CALL_FORMS)."""
+    memory: str = DEFAULT_MEMORY
+    """The kind of memory of its buffers (spec.allocators)."""
 
     group: str = ""
     """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
@@ -103,6 +106,11 @@ class Case(NamedTuple):
         return self.ranks if OPERATIONS[self.operation].blocks else 1
 
     @property
+    def elements_at_once(self) -> int:
+        """The number of elements of a block is a multiple of this."""
+        return max(1, OPERATIONS[self.operation].block_multiple // DTYPES[self.dtype].size_bytes)
+
+    @property
     def granule_bytes(self) -> int:
         """Bytes of one element in every block."""
         return self.blocks * DTYPES[self.dtype].size_bytes if self.dtype else 0
@@ -120,10 +128,11 @@ class Case(NamedTuple):
 
     @property
     def smallest(self) -> Case:
-        """The smallest case of its kind: one element in each block of each tensor."""
+        """The smallest case of its kind: one element in each block of each tensor, or as many as
+        the operation takes at least."""
         if not self.dtype:
             return self
-        count = self.num_tensors
+        count = self.num_tensors * self.elements_at_once
         if self.call_form.is_divided and self.blocks == 1:
             count *= self.ranks
         tensors = self.tensors if self.tensors == ONE_TENSOR else str(self.num_tensors)

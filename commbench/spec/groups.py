@@ -15,6 +15,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
+from commbench.spec.split_rules import GROUPS_HINT, by_colour, find_rule
 
 WORLD = "world"
 """In --over: all ranks as one group, as without a mesh."""
@@ -26,7 +27,6 @@ MOST_DIMENSIONS = 16
 LONGEST_NAME = 40
 """Characters of the name of groups that are given as a list; a longer list is named by a digest."""
 MESH_HINT = "write for example --mesh dp=2,tp=4, the outermost dimension first"
-GROUPS_HINT = 'write for example --groups "0-3;4-7", or --groups "MOD 4"'
 
 
 class GroupSet(NamedTuple):
@@ -87,7 +87,7 @@ class Layout(NamedTuple):
         if self.mesh:
             sizes = _dense_sizes(_parse_mesh(self.mesh), self.mesh_order)
             return None if REST in sizes.values() else prod(sizes.values())
-        if self.groups and _split_rule(self.groups) is None:
+        if self.groups and find_rule(self.groups) is None:
             return max(map(max, _parse_groups(self.groups))) + 1
         return None
 
@@ -128,9 +128,9 @@ def group_sets(layout: Layout, ranks: int) -> tuple[GroupSet, ...]:
         return _mesh_sets(layout, ranks)
     if layout.group_size:
         return (_strided(layout.group_size, layout.group_stride or 1, ranks),)
-    rule = _split_rule(layout.groups)
+    rule = find_rule(layout.groups)
     if rule:
-        return (GroupSet(rule[0], _by_colour(rule, ranks)),)
+        return (GroupSet(rule[0], by_colour(rule, ranks)),)
     groups = _parse_groups(layout.groups)
     highest = max(map(max, groups))
     if highest >= ranks:
@@ -139,6 +139,21 @@ def group_sets(layout: Layout, ranks: int) -> tuple[GroupSet, ...]:
             f"ranks go from 0 to {ranks - 1}",
         )
     return (GroupSet(_list_name(groups), groups),)
+
+
+def group_choices(sets: Sequence[GroupSet], concurrency: str) -> tuple[tuple[str, str, str], ...]:
+    """For each case of groups the name of their dimension, `together` or `alone`, and the ranks of
+    the one that is alone. The world has empty texts. A single group is alone in any event."""
+    found: list[tuple[str, str, str]] = []
+    for name, groups in sets:
+        if not name:
+            found.append(("", "", ""))
+            continue
+        if concurrency != ALONE:
+            found.append((name, TOGETHER, ""))
+        if concurrency == ALONE or (concurrency == BOTH and len(groups) > 1):
+            found += [(name, ALONE, format_group(group)) for group in groups]
+    return tuple(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=64)
@@ -317,48 +332,6 @@ def _strided(size: int, stride: int, ranks: int) -> GroupSet:
         for offset in range(stride)
     )
     return GroupSet(f"size {size}" + (f" stride {stride}" if stride > 1 else ""), groups)
-
-
-_RULES = {"AND": "&", "OR": "|", "MOD": "%", "DIV": "/"}
-
-
-def _split_rule(text: str) -> tuple[str, str, int] | None:
-    """The name, the operator and the number of a rule of nccl-tests; None where it is a list of
-    ranks. Source: nccl-tests, src/common.cu: NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK."""
-    value = text.strip().upper().removeprefix("NCCL_TESTS_SPLIT=").strip("\"' ")
-    mask = re.fullmatch(r"(?:NCCL_TESTS_SPLIT_MASK=|MASK\s+)(?:0X)?([0-9A-F]+)", value)
-    if mask:
-        number = int(mask[1], 16)
-        return f"AND 0x{number:x}", "AND", number
-    found = re.fullmatch(r"(AND|OR|MOD|DIV|[&|%/])\s*(0X[0-9A-F]+|0B[01]+|\d+)", value)
-    if not found:
-        return None
-    rule = next((name for name, sign in _RULES.items() if sign == found[1]), found[1])
-    digits = found[2]
-    is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"  # as strtoul reads it
-    try:
-        number = int(digits, 8 if is_octal else 0)
-    except ValueError:
-        raise UsageError(f"--groups {text!r}: {digits} is no octal number", GROUPS_HINT) from None
-    if not number and rule in ("MOD", "DIV"):
-        raise UsageError(f"--groups {text!r} divides by 0", GROUPS_HINT)
-    shown = f"0x{number:x}" if rule in ("AND", "OR") else str(number)
-    return f"{rule} {shown}", rule, number
-
-
-def _by_colour(rule: tuple[str, str, int], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """The ranks with the same colour, as nccl-tests computes it of the number of the process."""
-    _, name, number = rule
-    groups: dict[int, list[int]] = {}
-    for rank in range(ranks):
-        if name == "AND":
-            colour = rank & number
-        elif name == "OR":
-            colour = rank | number
-        else:
-            colour = rank % number if name == "MOD" else rank // number
-        groups.setdefault(colour, []).append(rank)
-    return tuple(tuple(group) for _, group in sorted(groups.items()))
 
 
 def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:

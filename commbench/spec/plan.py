@@ -6,13 +6,14 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf, prod
 from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, REGISTERED
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import (
     ALL_FORMS,
@@ -26,17 +27,15 @@ from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import (
-    ALONE,
-    BOTH,
     TOGETHER,
     GroupSet,
     Layout,
     common_blocks,
-    format_group,
+    group_choices,
     group_sets,
     groups_by_key,
 )
-from commbench.spec.operations import NATURAL, OPERATIONS
+from commbench.spec.operations import NATURAL, OPERATIONS, Operation
 from commbench.spec.pairs import (
     DEFAULT_P2P_CALL,
     DEFAULT_PAIRS,
@@ -118,6 +117,9 @@ class Plan:
     """Into how many tensors S is cut, or how: `16`, `ddp:25M` (spec.call_forms)."""
     forms: tuple[str, ...] = ()
     """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
+    memory: tuple[str, ...] = (DEFAULT_MEMORY,)
+    """The kinds of memory of buffers, some of MEMORY_CHOICES (spec.allocators). Where one of them
+    is registered, registering the largest size is a case of its own."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -251,8 +253,8 @@ class Plan:
         blocks = common_blocks(self.layout, self.world_size)
         fields = [dimension.field for dimension in DIMENSIONS]
         joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
-        for operation in (OPERATIONS[name] for name in self.operations):
-            for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
+        for operation, plan in self._parts():
+            for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 for names in joint:
                     dimensions |= zip(names, dimensions[names[0]], strict=True)
@@ -282,18 +284,8 @@ class Plan:
         return group_sets(self.layout, self.world_size)
 
     def group_choices(self) -> tuple[tuple[str, str, str], ...]:
-        """Dimension, concurrency and ranks of the groups of each case: the world has no name, and
-        one group of several ranks is alone in any event."""
-        found: list[tuple[str, str, str]] = []
-        for name, groups in self.group_sets:
-            if not name:
-                found.append(("", "", ""))
-                continue
-            if self.concurrency != ALONE:
-                found.append((name, TOGETHER, ""))
-            if self.concurrency == ALONE or (self.concurrency == BOTH and len(groups) > 1):
-                found += [(name, ALONE, format_group(group)) for group in groups]
-        return tuple(dict.fromkeys(found))
+        """Dimension, concurrency and ranks of the groups of each case."""
+        return group_choices(self.group_sets, self.concurrency)
 
     def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
@@ -313,6 +305,16 @@ class Plan:
             own = case.in_group(len(group))
             needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)
         return needed
+
+    def _parts(self) -> Iterator[tuple[Operation, Plan]]:
+        """Each operation, and the plan that has its values."""
+        for name in self.operations:
+            yield OPERATIONS[name], self
+        if any(name in REGISTERED for name in self.memory):
+            largest = replace(self, sizes=(max(self.sizes),)) if self.sizes else self
+            for operation in OPERATIONS.values():
+                if operation.registers and operation.name not in self.operations:
+                    yield operation, largest
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
@@ -347,6 +349,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
     if case.p2p_call == SEND and operation.deadlock:
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
+    if case.group and case.memory != DEFAULT_MEMORY:
+        return f"memory of the kind {case.memory} is that of all ranks, not of groups"
     if reason := why_no_pairs(case.pairs, case.ranks):
         return reason
     if why := why_form_unsupported(case.form, operation, backend_name, device):
@@ -355,6 +359,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
         return _NO_GRAPHS
+    if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
+        return reason
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
@@ -380,9 +386,11 @@ def require_ready_case(plan: Plan) -> None:
         and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
         for case in cases
     )
+    hint = "try another operation, dtype, reduce operation, placement or size"
+    if list(reasons) == [_NO_GRAPHS]:
+        hint = "leave out --launch graph, or measure on GPUs"
+    elif all(ALLOCATORS[c.memory].why_unavailable(plan.backend, plan.device) for c in cases):
+        hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
     raise (UsageError if is_wrong else UnavailableError)(
-        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
-        "leave out --launch graph, or measure on GPUs"
-        if list(reasons) == [_NO_GRAPHS]
-        else "try another operation, dtype, reduce operation, placement or size",
+        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
     )

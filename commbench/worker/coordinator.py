@@ -10,6 +10,7 @@ import torch
 from commbench.host.cpu_counters import CpuCounters
 from commbench.results.schema import Batch, WrongElement
 from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, GroupBuffers, make_call
@@ -26,7 +27,7 @@ from commbench.worker.measure import (
 )
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import CHECK, END, WARM_UP, CheckResult, Command, Scheduler
-from commbench.worker.timers import Timer
+from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify
 from commbench.worker.watchdog import rank_state
@@ -196,20 +197,33 @@ class _CaseRunner:
     def _take_samples(
         self, command: Command, case: Case, pieces: list[GroupBuffers]
     ) -> LocalSamples:
+        timer = self._timer_of(case)
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
             for _ in range(command.untimed):
-                self._timer.align()
+                timer.align()
                 call()
         iteration = self._next_turns(case, pieces, command.calls, command.iterations)
         return time_batch(
-            self._timer,
+            timer,
             self._counters,
             iteration,
             command.iterations,
             self._state,
             self._comm.device.read_state,
         )
+
+    def _timer_of(self, case: Case) -> Timer:
+        """The timer of the device, or of the host for an operation that runs there."""
+        if not OPERATIONS[case.operation].registers:
+            return self._timer
+
+        def align() -> None:
+            self._arena.release_spare()
+            self._timer.align()
+            self._comm.device.synchronize()
+
+        return HostTimer(self._comm, align)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:

@@ -14,6 +14,7 @@ from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.groups import TOGETHER
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
@@ -73,10 +74,12 @@ def _kind(case: Case) -> str:
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
     try:
-        for own, buffers in Arena(comm, (case,), is_trial=True).of_groups(case):
-            make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
-        comm.device.synchronize()
-    except (RuntimeError, ValueError, TypeError) as error:
+        with Arena(comm, (case,), is_trial=True) as arena:
+            arena.register()
+            for own, buffers in arena.of_groups(case):
+                make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
+            comm.device.synchronize()
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__
     return ""
 
@@ -126,7 +129,10 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
             failure = out_of_memory(comm.rank, error)
         (failing_rank,) = comm.first_rank([bool(failure)])
         if arena and failing_rank is None:
+            arena.register()
             return arena, cases
+        if arena:
+            arena.release()
         failure = comm.share_value(failure, failing_rank or 0)
         largest = max(case.size_bytes for case in ready)
         cases = tuple(
@@ -154,8 +160,10 @@ def _find_too_large(
 ) -> dict[int, str]:
     """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
+    # Each kind of memory has an arena as large as its largest case.
+    kinds = len({(c.memory, OPERATIONS[c.operation].registers) for c in cases if c.status == READY})
     for case in cases:
-        needed = plan.needed_bytes(case, ranks) if case.status == READY else 0
+        needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             reasons[case.index] = (
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple, TypeVar
 
 from commbench import __version__
+from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import UnavailableError
 from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import (
@@ -213,7 +214,8 @@ def make_header(
         environment=facts
         | {"variables": relevant_variables()}
         | ({"other_variables": group.other_variables} if group.other_variables else {})
-        | ({"other_gpus": group.other_gpus} if group.other_gpus else {}),
+        | ({"other_gpus": group.other_gpus} if group.other_gpus else {})
+        | ({SELECTIONS: task.nccl_selections} if task.nccl_selections else {}),
         ranks=group.ranks,
         num_nodes=group.num_nodes,
         gpu_shared=group.gpu_shared,
@@ -243,15 +245,16 @@ def measure_cases(
     if comm.nccl_log and (found := comm.nccl_log.read()):
         header = header._replace(environment=header.environment | {"nccl_log": found})
     timer = make_timer(comm)
-    set_phase(state, rank_state.PROBING)
-    header = header._replace(
-        overhead_s=loop_overhead_s(timer),
-        resolution_s=timer.resolution_s,
-        link_probes=probe_links(comm, group.leaders),
-    )
-    sink = None if comm.rank else make_sink(header)
-    scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
-    run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
+    with arena:
+        set_phase(state, rank_state.PROBING)
+        header = header._replace(
+            overhead_s=loop_overhead_s(timer),
+            resolution_s=timer.resolution_s,
+            link_probes=probe_links(comm, group.leaders),
+        )
+        sink = None if comm.rank else make_sink(header)
+        scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
+        run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
     return sink
 
 

@@ -25,7 +25,8 @@ REFUSED = {
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange\n",
+        "pipeline, ring_exchange, one_shot_all_reduce, two_shot_all_reduce, "
+        "multimem_all_reduce, multimem_all_gather, register\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -79,7 +80,8 @@ REFUSED = {
     "run --op all_gather,barrier --reduce-op max": (
         2,
         "error: --reduce-op has no effect with --op all_gather,barrier\n"
-        "hint: all_reduce, reduce_scatter, reduce reduce\n",
+        "hint: all_reduce, reduce_scatter, reduce, one_shot_all_reduce, two_shot_all_reduce, "
+        "multimem_all_reduce reduce\n",
     ),
     "run --root 1": (
         2,
@@ -192,9 +194,21 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
 LEFT = r"\[\d+ %\] about \d+ s left; measuring [a-z_]+ float32 .* \d+ [KM]iB"
 
 
-def test_progress_is_a_few_lines_with_the_time_left(commbench: Commbench) -> None:
-    """Twelve cases of 0.2 s each, cut off by nothing: the first line comes after a second."""
-    ended = commbench("run", "--sizes", "1K-2M", "--precision", "0.1%", "--no-plots")
+SLOW_CALLS = """
+import time
+from commbench.spec.operations import OPERATIONS
+healthy = OPERATIONS["all_reduce"].call
+def slow(dist, b):
+    time.sleep(0.02)
+    healthy(dist, b)
+OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=slow)
+"""
+
+
+def test_progress_is_a_few_lines_with_the_time_left(program: Commbench) -> None:
+    """Sixty calls of 20 ms each: the first line comes after a second."""
+    ended = program(SLOW_CALLS, "--sizes", "1K,2K,4K", "--iters", "20", "--no-plots")
+    assert ended.code == 0, ended.err
     lines = [line for line in ended.err.splitlines() if line.startswith("[")]
     assert 1 <= len(lines) <= 3
     assert all(re.fullmatch(LEFT, line) for line in lines), lines
@@ -218,7 +232,7 @@ def test_verbose_progress_has_a_line_for_each_case(commbench: Commbench) -> None
 
 def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine",
-                      is_fresh=True)  # fmt: skip
+                      "--iters", "5", is_fresh=True)  # fmt: skip
     assert ended.code == 0, ended.err
     names = {path.name for path in ended.folder.iterdir()}
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
@@ -240,7 +254,8 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
 
 
 def test_show_prints_the_table_again(commbench: Commbench) -> None:
-    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,4K", "--no-plots")
+    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,4K", "--no-plots",
+                      "--budget", "0.05")  # fmt: skip
     shown = commbench("show", "run")
     assert (shown.code, shown.out, shown.err) == (0, ended.out, "")
     number = r"[\d.e-]+"
@@ -304,6 +319,7 @@ budget s     0.2
 timing       isolated
 launch mode  eager
 buffers      hot
+memory       default
 order        shuffled
 launches     1
 check        True

@@ -112,7 +112,7 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
         {
             "label": "mine", "operation": "all_reduce", "dtype": "float32", "reduce_op": "sum",
             "placement": "in_place", "timing": "isolated", "launch_mode": "eager",
-            "buffers": "hot", "tensors": "1", "form": "direct",
+            "buffers": "hot", "tensors": "1", "form": "direct", "memory": "default",
             "cpu_mode": "quiet", "backend": "gloo", "device": "cpu", "world_size": "2",
             "num_nodes": "1", "size_bytes": "1024",
         }, "",

@@ -4,6 +4,7 @@ and how errors of NCCL are read."""
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended
@@ -18,6 +19,8 @@ from commbench.worker.watchdog.error_files import make_failure
 from commbench.worker.watchdog.rank_state import open_state
 
 ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots")
+NO_LOG = "--no-nccl-log"
+"""Most tests need no log of NCCL, and no ranks that let it log."""
 SHM = (
     "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error "
     "(run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclSystemError: System call "
@@ -28,7 +31,8 @@ SHM = (
 
 
 def run(program: Commbench, fake: Fake, *options: str, **variables: str) -> Ended:
-    return program(program_text(fake), *ON_FAKE, *options, **variables)
+    log = [] if fake.nccl_log or fake.nccl_tuning else [NO_LOG]
+    return program(program_text(fake), *ON_FAKE, *log, *options, **variables)
 
 
 @pytest.mark.parametrize("spins", [True, False])
@@ -169,6 +173,58 @@ def test_a_device_that_tells_no_clock_is_not_warned_about(program: Commbench) ->
     assert "gpu_" not in ended.rows()[0]["warnings"]
 
 
+def test_registered_memory_makes_rows_of_its_own_and_is_released(
+    program: Commbench, tmp_path: Path
+) -> None:
+    log = tmp_path / "memory"
+    fake = Fake(memory_log=str(log), register_s=2e-3)
+    options = ("--sizes", "1K,1M", "--iters", "4", "--warmup", "0", "--memory", "all")
+    ended = run(program, fake, "--op", "all_reduce,gather,barrier", *options)
+    assert ended.code == 0, ended.err
+    rows = {(row["operation"], row["memory"], row["size_bytes"]): row for row in ended.rows()}
+    kinds = ("default", "registered", "symmetric")
+    assert set(rows) == {
+        *((name, kind, size) for name in ("all_reduce", "gather") for kind in kinds
+          for size in ("1024", "1048576")),
+        ("barrier", "default", "0"),
+        *(("register", kind, "1048576") for kind in kinds[1:]),
+    }  # fmt: skip
+    for kind in kinds[1:]:
+        row = rows["register", kind, "1048576"]
+        # The slowest rank, rank 1, needs 4 ms.
+        assert 4000 <= float(row["time_us"]) < 40_000
+        assert (row["algbw_GBps"], row["busbw_GBps"], row["wrong"]) == ("", "", "")
+        assert row["iterations"] == "4"
+    for rank in range(2):
+        lines = Path(f"{log}.{rank}").read_text().splitlines()
+        steps = [line.split()[0] for line in lines]
+        assert steps.count("allocated") == steps.count("registered") == steps.count("released")
+        assert sorted(line.split(" ", 1)[1] for line in lines if "allocated" in line) == (
+            sorted(line.split(" ", 1)[1] for line in lines if "released" in line)
+        )
+    assert "register uint8 registered" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("fake", "reason"),
+    [
+        (Fake(registers=False), "this backend registers no pool"),
+        (Fake(has_windows=False), "this backend registers no windows"),
+    ],
+)
+def test_memory_that_cannot_be_registered_is_unsupported_and_the_rest_is_measured(
+    program: Commbench, fake: Fake, reason: str
+) -> None:
+    options = ("--sizes", "1K", "--iters", "4", "--memory", "default,registered,symmetric")
+    ended = run(program, fake, *options)
+    assert ended.code == 0, ended.err
+    found = {(c["case"]["memory"], c["case"]["operation"]): c for c in ended.cases()}
+    assert found["default", "all_reduce"]["status"] == "ok"
+    refused = [c for c in found.values() if c["status"] == "unsupported"]
+    assert reason in {c["reason"] for c in refused}
+    assert len(refused) == (4 if not fake.registers else 2)
+
+
 NCCL_LOG = (
     "node1:7:7 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n"
     "node1:7:9 [0] NCCL INFO Using network IB\n"
@@ -184,6 +240,38 @@ def test_what_nccl_logs_of_its_communicator_is_recorded(program: Commbench) -> N
         "version": "2.28.9+cuda12.9", "network": "IB", "transports": {"P2P/CUMEM": 1}
     }  # fmt: skip
     assert not any(name.startswith("NCCL_DEBUG") for name in environment["variables"])
+
+
+TUNING = (
+    "node1:7:9 [0] NCCL INFO AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}\n"
+    "node1:7:9 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}\n"
+    "node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
+    "channel{Lo..Hi}={0..7}\n"
+)
+
+
+def test_what_nccl_selects_for_a_size_is_learned_in_calls_that_are_not_timed(
+    program: Commbench,
+) -> None:
+    fake = Fake(nccl_tuning=TUNING)
+    ended = run(program, fake, "--sizes", "1K,64K,1M", "--iters", "4", "--op", "all_reduce,barrier")
+    assert ended.code == 0, ended.err
+    found = [(row["nccl_algorithm"], row["nccl_protocol"]) for row in ended.rows()]
+    assert found == [("TREE", "LL"), ("RING", "LL128"), ("", ""), ("", "")]
+    assert [row["nccl_channels"] for row in ended.rows()] == ["1", "8", "", ""]
+    assert "RING LL128" in ended.out
+    assert {len(case["case"]) > 0 for case in ended.cases()} == {True}
+    assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 4
+    variables = ended.journal()[0]["environment"]["variables"]
+    assert not any(name.startswith("NCCL_DEBUG") for name in variables)
+
+
+def test_where_nccl_cannot_log_its_selections_the_run_goes_on(program: Commbench) -> None:
+    fake = Fake(nccl_tuning=TUNING, failing_ranks=(0, 1), failure=SHM)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "4", **SHORT_DELAYS)
+    assert ended.code == 3
+    assert "NCCL's selections are not known: rank 0 on " in ended.err
+    assert "Error while creating shared memory segment" in ended.err.splitlines()[-2]
 
 
 @pytest.mark.parametrize(

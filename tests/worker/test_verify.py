@@ -263,9 +263,11 @@ def test_what_every_operation_must_do_is_what_its_closed_form_expects(ranks: int
         for buffers, pattern in zip(everyone, patterns, strict=True):
             assert inspect(buffers, pattern) == (0, None), case.name
         names.add((case.operation, case.placement))
-    expected = {(o.name, placement) for o in OPERATIONS.values() for placement in o.placements}
+    # A CPU has no memory of torch's symmetric memory, and registers none.
+    here = [o for o in OPERATIONS.values() if not (o.memory or o.registers)]
+    expected = {(o.name, placement) for o in here for placement in o.placements}
     if ranks == 1:
-        expected -= {(o.name, "out_of_place") for o in OPERATIONS.values() if o.min_ranks == 2}
+        expected -= {(o.name, "out_of_place") for o in here if o.min_ranks == 2}
     assert {pair for pair in names if pair[1] in OPERATIONS[pair[0]].placements} == expected
 
 
