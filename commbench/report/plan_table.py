@@ -46,7 +46,7 @@ def _facts_text(plan: Plan) -> str:
     facts = {
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
         for name, value in plan.as_json().items()
-        if name not in ("sizes", *unused) and value not in (None, "")
+        if name not in ("sizes", *unused) and value not in (None, "", [])
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())

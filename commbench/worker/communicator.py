@@ -33,6 +33,7 @@ from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
 from commbench.worker.groups import GroupView, GroupViews, make_groups
 from commbench.worker.nccl_log import NcclLog, start_log
+from commbench.worker.nccl_options import make_nccl_options
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
 from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
@@ -216,6 +217,7 @@ def communicator(
                 rank=rank_context.rank,
                 world_size=rank_context.world_size,
                 timeout=timeout,
+                pg_options=make_nccl_options(plan),
                 **rendezvous,
             )
     except (RuntimeError, ValueError) as error:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from commbench.spec.groups import format_group
 from commbench.spec.plan import Plan
+from commbench.worker.nccl_options import make_nccl_options
 
 
 class GroupView(NamedTuple):
@@ -45,7 +46,12 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                 continue
             group = default
             if len(ranks) < plan.world_size:
-                group = dist.new_group(ranks, timeout=timeout, group_desc=f"commbench_{name}")
+                group = dist.new_group(
+                    ranks,
+                    timeout=timeout,
+                    pg_options=make_nccl_options(plan),
+                    group_desc=f"commbench_{name}",
+                )
             if rank in ranks:
                 view = GroupView(group, ranks.index(rank), ranks, ranks, number)
                 own.append(view)

@@ -319,6 +319,7 @@ budget s     0.2
 timing       isolated
 launch mode  eager
 buffers      hot
+tensors      1
 memory       default
 order        shuffled
 launches     1
@@ -386,8 +387,9 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
         ) or option.name in ("label", "output"), option.name  # fmt: skip
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
-        "What to measure", "Point to point", "How long, and in which order", "Where", "Output",
-        "Flags of nccl-tests",
+        "What to measure", "Groups of ranks", "Forms of a call", "Point to point",
+        "How long, and in which order",
+        "Where", "Output", "Flags of nccl-tests",
     ]  # fmt: skip
     for group in groups if name == "run" else ():
         assert f" {group}: -" in text
