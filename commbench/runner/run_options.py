@@ -38,6 +38,7 @@ from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
+from commbench.spec.splits import read_matrices
 from commbench.spec.timing_modes import TIMING_HELP
 from commbench.units import parse_sizes
 
@@ -67,8 +68,8 @@ class RunOptions(ShapeOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, all collectives (all), or all of point to "
-        "point (p2p). `commbench ops` lists them.",
+        "OP", "Operation: one, several with commas, all collectives (all), all of point to point "
+        "(p2p), or all with unequal blocks (uneven). `commbench ops` lists them.",
         default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
         cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
@@ -243,6 +244,8 @@ class RunOptions(ShapeOptions):
             "api": "leave it out: nothing is printed",
         },
     )  # fmt: skip
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The Python names of the options that were given."""
 
@@ -273,6 +276,7 @@ class RunOptions(ShapeOptions):
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
+        values["matrix"] = self.matrix
         is_cpu = device == "cpu"
         values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_cpu else "plain")
         values["buffers"] = self.buffers or (HOT if is_cpu else ROTATING)
@@ -380,6 +384,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
         if count not in (0, 1):
             raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
         values["check"] = count > 0
+    if "imbalance" in values:
+        values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
     options = RunOptions(**values, given=names)
     if options.resume is None:  # a resumed run may be of a version that allowed it
         changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}

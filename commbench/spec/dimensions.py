@@ -95,7 +95,7 @@ def _window_title(window: int | None) -> str:
 
 
 def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    return plan.tensors if operation.has_data else (ONE_TENSOR,)
+    return plan.tensors if operation.has_data and not operation.prepare else (ONE_TENSOR,)
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -164,6 +164,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "form", "forms", "--form", values=_forms,
         title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
+    ),
+    Dimension(
+        "imbalance", "imbalance", "--imbalance",
+        values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
+        is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

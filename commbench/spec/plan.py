@@ -35,6 +35,7 @@ from commbench.spec.pairs import (
 )
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
+from commbench.spec.splits import FILE, UNIFORM, parse_imbalance, why_no_splits
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
@@ -126,6 +127,10 @@ class Plan:
     """Which ranks are pairs (spec.pairs.find_peer)."""
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
+    imbalance: tuple[str, ...] = (UNIFORM,)
+    """How the blocks of operations with unequal blocks differ (spec.splits)."""
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -137,6 +142,10 @@ class Plan:
         require_known("order", (self.order,), list(ORDERS))
         if any(parse_pairs(text) != text for text in self.pairs):
             raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
+        if any(parse_imbalance(text) != text for text in self.imbalance):
+            raise UsageError(
+                f"imbalance {','.join(self.imbalance)!r:.60} is not in its normal form"
+            )
         self._require_forms()
         self._require_numbers_in_range()
         self._require_possible_times()
@@ -223,6 +232,8 @@ class Plan:
             for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
+                if case.imbalance.startswith(FILE):
+                    case = case._replace(matrix=self.matrix)
                 forms = choose_forms(self.forms, operation, case.tensors)
                 if case.form not in forms:
                     continue
@@ -266,6 +277,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     if case.p2p_call == SEND and operation.deadlock:
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
     if reason := why_no_pairs(case.pairs, case.ranks):
+        return reason
+    if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
         return reason
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why

@@ -111,14 +111,15 @@ class Arena:
         comm = self._comm
         index = comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
+        send_counts, receive_counts = case.block_counts(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes, alignment)
         send = self._view(begin + send_start, send_bytes, case.dtype)
         receive = self._view(begin + receive_start, receive_bytes, case.dtype)
         return Buffers(
             send=send,
             receive=receive,
-            send_blocks=_blocks(case, send),
-            receive_blocks=_blocks(case, receive),
+            send_blocks=_blocks(send, send_counts),
+            receive_blocks=_blocks(receive, receive_counts),
             reduce_op=_reduce_op(case.reduce_op),
             root=case.root or 0,
             rank=comm.rank,
@@ -175,7 +176,7 @@ class Arena:
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once, in the case's form."""
     operation, form = OPERATIONS[case.operation], case.call_form
-    if operation.prepare:
+    if form.is_reference and operation.prepare:
         prepared: Callable[[], object] = operation.prepare(dist, buffers)
         return prepared
     if form.is_reference:
@@ -261,8 +262,8 @@ def _align(size_bytes: int, alignment: int) -> int:
     return -(-size_bytes // alignment) * alignment
 
 
-def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:
-    return list(buffer.split(case.count)) if buffer.numel() else None
+def _blocks(buffer: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor] | None:
+    return list(buffer.split(list(counts))) if counts else None
 
 
 def _reduce_op(name: str) -> Any:

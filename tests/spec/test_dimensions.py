@@ -26,7 +26,7 @@ def test_the_option_of_a_dimension_is_the_one_that_sets_its_field_of_plan() -> N
 
 
 def test_every_field_of_a_case_is_a_dimension_or_follows_from_them() -> None:
-    others = {"index", "count", "status", "reason", "ranks"}
+    others = {"index", "count", "status", "reason", "ranks", "matrix"}
     assert set(Case._fields) - others == {dimension.field for dimension in DIMENSIONS}
 
 

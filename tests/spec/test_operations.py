@@ -17,6 +17,7 @@ from commbench.spec.operations import OPERATIONS, BlockOrigin, BlockPosition, Ex
 from commbench.spec.pairs import Peer
 from commbench.spec.point_to_point import POINT_TO_POINT
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
+from commbench.spec.uneven import UNEVEN, WORST_LINK
 
 PACKAGE = Path(commbench.__file__).parent
 
@@ -39,6 +40,10 @@ CONVENTIONS = {
     "stream":         (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "pipeline":       (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "ring_exchange":  (Extent.BLOCK,   Extent.WHOLE,   0.5, 0.75, 0.875),
+    # The factor depends on the blocks: tests/spec/test_splits.py.
+    "all_to_all_v":     (Extent.WHOLE, Extent.WHOLE,   None, None, None),
+    "all_gather_v":     (Extent.BLOCK, Extent.WHOLE,   None, None, None),
+    "reduce_scatter_v": (Extent.WHOLE, Extent.BLOCK,   None, None, None),
 }  # fmt: skip
 
 
@@ -56,7 +61,7 @@ def test_the_printed_formula_of_bus_bandwidth_is_the_one_that_is_computed() -> N
         formula = operation.busbw_formula.replace("2(", "2*(")
         for n in (1, 2, 3, 8, 100):
             if operation.busbw_factor is None:
-                assert formula == ""
+                assert formula == (WORST_LINK if operation.block_counts else "")
             else:
                 assert operation.busbw_factor(n) == pytest.approx(eval(formula, {"n": n}))
 
@@ -95,6 +100,13 @@ HELD_BY_3_RANKS = {
     "exchange": [[(0, 1)], [(0, 0)], [None]],
     "stream": [[None], [(0, 0)], [None]],
     "pipeline": [[None], [(0, 0)], [(0, 0)]],
+    "all_to_all_v": [
+        [(0, 0), (0, 1), (0, 2)],
+        [(1, 0), (1, 1), (1, 2)],
+        [(2, 0), (2, 1), (2, 2)],
+    ],
+    "all_gather_v": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "reduce_scatter_v": [[(0, R)], [(1, R)], [(2, R)]],
     "ring_exchange": [[None, (0, 1), (0, 2)], [(0, 0), None, (0, 2)], [(0, 0), (0, 1), None]],
 }
 PEERS = (Peer(1, is_first=True), Peer(0, is_first=False), None)
@@ -130,7 +142,7 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "scatter": ("out_of_place", "in_place"),
         "send_recv": ("out_of_place",),
         "barrier": ("",),
-        **dict.fromkeys(POINT_TO_POINT, ("out_of_place",)),
+        **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
     }
 
 
@@ -144,7 +156,9 @@ def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
         for name in re.findall(r"""["'](\w+)["']""", path.read_text(encoding="utf-8"))
-        if name in OPERATIONS and path.name not in ("operations.py", "point_to_point.py")
+        if name in OPERATIONS and path.name not in (
+            "operations.py", "point_to_point.py", "uneven.py",
+        )
     }
     # A translation of other tools' names is no test.
     assert {one for one in found if one[0] != "importers/names.py"} == set()
