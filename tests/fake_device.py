@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from commbench.host.nvml import GpuState
+from commbench.worker.memory import PlainMemory
 
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
 """Variable with the fields of a Fake, as JSON."""
@@ -55,6 +56,14 @@ class Fake(NamedTuple):
     """The clock of each local rank's device: each time it is read, 10 % lower, to half of it."""
     throttle_reasons: tuple[str, ...] = ()
     """Of the device of rank 1."""
+    registers: bool = True
+    """Whether its backend registers memory."""
+    has_windows: bool = True
+    """Whether it registers symmetric windows."""
+    memory_log: str = ""
+    """Path of the files, one per rank, that tell what happened to memory but plain memory."""
+    register_s: float = 0.0
+    """What registering costs the host; on rank 1 twice as much."""
     nccl_log: str = ""
     """What its NCCL writes to the log that it is told to write, in its first operation."""
 
@@ -119,6 +128,34 @@ class Stream:
                 self._error = error
 
 
+class FakeMemory:
+    """Memory that is registered with the backend, and must be released before that ends."""
+
+    def __init__(self, device: FakeDevice, size: int, group: Any, kind: str) -> None:
+        self.kind, self._device, self._group = kind, device, group
+        self.tensor = torch.empty(size, dtype=torch.uint8)
+        device.note("allocated", self)
+
+    def register(self) -> None:
+        fake = self._device.fake
+        if not fake.registers or (self.kind == "windows" and not fake.has_windows):
+            raise RuntimeError(f"this backend registers no {self.kind}")
+        time.sleep(fake.register_s * (1 + self._device.rank))
+        if self.kind != "pool":  # every rank comes with as many bytes
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self._group.size())]
+            own = torch.tensor([self.tensor.numel()])
+            torch.distributed.all_gather(sizes, own, group=self._group)
+            assert len(set(map(int, sizes))) == 1, sizes
+        self._device.memories[self.tensor.data_ptr()] = self
+        self._device.note("registered", self)
+
+    def release(self) -> None:
+        assert torch.distributed.is_initialized()
+        self._device.memories.pop(self.tensor.data_ptr(), None)
+        self._device.note("released", self)
+        del self.tensor
+
+
 class FakeDevice:
     """The device of one rank."""
 
@@ -127,8 +164,10 @@ class FakeDevice:
     pci_bus_id = ""
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
-        self._fake = fake or read_fake()
-        self._rank = int(os.environ.get("RANK", "0"))
+        self.fake = self._fake = fake or read_fake()
+        self.rank = self._rank = int(os.environ.get("RANK", "0"))
+        self.memories: dict[int, FakeMemory] = {}
+        """What is registered, by its address."""
         self._stream = Stream(self._fake.enqueue_s)
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
         self.name = f"fake:{index} {self.uuid}"
@@ -162,6 +201,21 @@ class FakeDevice:
                 self._run(call)
 
         return lambda: self._stream.put(replay)
+
+    def plain_memory(self, size: int) -> PlainMemory:
+        return PlainMemory(size, self.torch_device)
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> FakeMemory:
+        return FakeMemory(self, size, group, "windows" if symm else "pool")
+
+    def symm_mem(self, size: int, group: Any) -> FakeMemory:
+        return FakeMemory(self, size, group, "symm_mem")
+
+    def note(self, what: str, memory: FakeMemory) -> None:
+        """Write down what happens to memory, for the test."""
+        if path := self.fake.memory_log:
+            with Path(f"{path}.{self.rank}").open("a") as file:
+                file.write(f"{what} {memory.kind} {memory.tensor.numel()}\n")
 
     def release_cached_memory(self) -> None:
         pass
@@ -205,9 +259,13 @@ def read_fake() -> Fake:
 
 def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
+    from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
     from commbench.worker.device import DEVICES, DeviceKind
 
+    for name, entry in ALLOCATORS.items():
+        if entry.devices:
+            ALLOCATORS[name] = entry._replace(devices=(*entry.devices, "fake"))
     gloo = BACKENDS["gloo"]
     BACKENDS["gloo"] = gloo._replace(devices=(*gloo.devices, "fake"), is_nccl=True)
 

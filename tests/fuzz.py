@@ -320,7 +320,7 @@ def call(line: list[str]) -> Ended:
     from commbench.analysis.load import open_run
     from commbench.cli.main import main
     from commbench.errors import CommbenchError
-    from commbench.report.plots import has_picture
+    from commbench.report.curves import why_no_picture
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     code: int | str = 0
@@ -329,7 +329,7 @@ def call(line: list[str]) -> Ended:
         with redirect_stdout(out), redirect_stderr(err):
             if line[0] == "curves":  # what plot reads; drawing takes its time
                 with suppress(CommbenchError):
-                    has_picture([open_run(Path(name)) for name in line[1:]])
+                    why_no_picture([open_run(Path(name)) for name in line[1:]])
             else:
                 sys.argv = ["commbench", *line]
                 main()

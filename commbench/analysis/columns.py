@@ -97,13 +97,13 @@ COLUMNS: dict[str, Column] = {
         *_DIMENSIONS.values(),  # dimensions that are not above
         Column("messages_per_s", lambda row: row.messages_per_s),
         Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
+        Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
+        Column("form_ratio", lambda row: row.form_ratio),
         Column("sent_max_over_mean", lambda row: row.load and row.load.sent),
         Column("received_max_over_mean", lambda row: row.load and row.load.received),
         Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
         Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
         Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
-        Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
-        Column("form_ratio", lambda row: row.form_ratio),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

@@ -16,6 +16,7 @@ from commbench.analysis.interference import Interference, find_interference, mea
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.case import Load
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
 
 
@@ -56,7 +57,8 @@ class ResultRow:
     def algbw_at(self, seconds: float | None) -> float | None:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
-        return case.size_bytes / seconds if seconds and case.dtype else None
+        has_bandwidth = OPERATIONS[case.operation].busbw_formula
+        return case.size_bytes / seconds if seconds and has_bandwidth else None
 
     @property
     def messages_per_s(self) -> float | None:

@@ -101,9 +101,9 @@ def median_ci(
 ) -> tuple[float | None, float | None]:
     """The 95 % confidence interval of the median of samples that come in batches.
 
-    Where batches and launches agree, it is median_interval. Where they differ by more than chance,
-    its order statistics move apart by the root of the design effect, at most to the extremes
-    (Woodruff, JASA 47, 1952). (None, None) below 6 samples.
+    Where batches and launches agree, it is bounded by the order statistics of median_ranks. Where
+    they differ by more than chance, these move apart by the root of the design effect, at most to
+    the extremes (Woodruff, JASA 47, 1952). (None, None) below 6 samples.
     """
     ordered = sorted(chain.from_iterable(batches))
     if median_ranks(len(ordered)) is None:
@@ -187,12 +187,6 @@ def median(ordered: Sequence[float]) -> float:
 def percentile(ordered: Sequence[float], fraction: float) -> float:
     """The nearest-rank percentile: the smallest sample that `fraction` of all do not exceed."""
     return ordered[max(0, ceil(fraction * len(ordered) - 1e-9) - 1)]
-
-
-def median_interval(ordered: Sequence[float]) -> tuple[float | None, float | None]:
-    """The 95 % interval of the median of sorted, independent samples; (None, None) below 6."""
-    ranks = median_ranks(len(ordered))
-    return (ordered[ranks[0] - 1], ordered[ranks[1] - 1]) if ranks else (None, None)
 
 
 def median_ranks(number: int) -> tuple[int, int] | None:

@@ -140,6 +140,8 @@ def _picture(comparisons: Sequence[Comparison], kind: str, limit: float = 1.0) -
     tolerance = comparisons[0].tolerance
     figure = draw_lines(title, texts[:MOST_SENTENCES], lines, tolerance, pooled, limit)
     description = " ".join(texts) or _describe(first, others, tolerance)
+    if limit > 1:
+        description += f" A line marks the limit of the check: {limit:g} times as long."
     return Picture(f"compare-{as_file_name(kind)}", title, description, figure)
 
 

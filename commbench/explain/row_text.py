@@ -13,6 +13,7 @@ from commbench.analysis.peak import (
 from commbench.analysis.rows import ResultRow
 from commbench.output.paragraphs import Paragraph, exact, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import CUT_OFF
+from commbench.spec.call_forms import DIRECT, choose_forms, size_step
 from commbench.spec.case import Load
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
@@ -74,6 +75,12 @@ def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
         yield f"It consists of n = {ranks} blocks, one per rank. A block has {block}: {elements}."
     else:
         yield f"It is one tensor of {elements}."
+    if case.num_tensors > 1:
+        yield f"It is cut into {format_count(case.num_tensors, 'tensor')} ({case.tensors})."
+    if case.form != DIRECT:
+        yield f"The form of the call is {case.form}: {case.call_form.summary}."
+        if row.form_ratio:
+            yield f"It takes {row.form_ratio:.3g} times as long as one direct call of S bytes."
     if operation.block_counts:
         yield "All ranks together send n x S; S is what a rank sends or receives on average."
         return
@@ -254,15 +261,17 @@ def _above_peak(row: ResultRow, peak: Peak, found: PeakFraction) -> str:
 
 
 def is_of_size(row: ResultRow, requested: int) -> bool:
-    """Whether the row's size is `requested` bytes rounded down to whole blocks.
+    """Whether the row's size is `requested` bytes rounded down to whole blocks of each tensor.
 
     Blocks are whole elements, or as in nccl-tests multiples of 16 bytes.
     """
     case = row.measurement.case
     if not case.dtype:
         return False
-    element, ranks = DTYPES[case.dtype].size_bytes, case.ranks
-    step = ranks * max(element, 16) if OPERATIONS[case.operation].blocks else element
+    element, operation = DTYPES[case.dtype].size_bytes, OPERATIONS[case.operation]
+    step = case.ranks * max(element, 16) if operation.blocks else element
+    forms = choose_forms(row.header.plan.forms, operation, case.tensors)
+    step *= size_step(operation, forms, case.tensors, case.ranks)
     return 0 <= requested - case.size_bytes < step
 
 

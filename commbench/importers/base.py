@@ -10,6 +10,7 @@ from commbench.importers import cells
 from commbench.importers.hints import ImportHints
 from commbench.importers.text_source import Line, SourceText
 from commbench.spec.dimensions import HOT
+from commbench.spec.timing_modes import EAGER
 
 _MOST_LINES = 4
 T = TypeVar("T")
@@ -51,6 +52,8 @@ class ImportedRow(NamedTuple):
     algbw: float | None = None
     busbw: float | None = None
     """Algorithm and bus bandwidth as printed, in bytes/s."""
+    launch_mode: str = EAGER
+    """`eager` or `graph`: how calls reached the device."""
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
 

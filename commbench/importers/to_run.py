@@ -11,6 +11,7 @@ from commbench.spec.backends import BACKENDS
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.plan import Plan
+from commbench.spec.timing_modes import BOTH
 
 
 def make_run(file: ImportedFile) -> schema.Run:
@@ -44,6 +45,7 @@ def _plan(file: ImportedFile) -> Plan:
     """A plan that holds every case of the file; what the file does not say is left empty."""
     backend = file.backend or ""
     known = BACKENDS.get(backend)
+    modes = unique(row.launch_mode for row in file.rows)
     return Plan(
         operations=unique(row.operation for row in file.rows),
         dtypes=unique(row.dtype for row in file.rows) or ("float32",),
@@ -56,6 +58,7 @@ def _plan(file: ImportedFile) -> Plan:
         cpu_mode="plain",
         warmup=file.warmup,
         timing=file.timing,
+        launch_mode=modes[0] if len(modes) == 1 else BOTH,
         buffers=file.buffers,
         check=any(row.wrong is not None for row in file.rows),
     )

@@ -142,6 +142,15 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     return Curves(kept, _common_title(cases, fixed))
 
 
+def why_no_picture(runs: Sequence[Run]) -> str:
+    """Why there is no picture of runs; empty where there is one: a kind of call was timed at two
+    sizes, or two kinds of call were timed."""
+    timed = [len(curve.timed) for curve in find_curves(runs, least=1).curves]
+    if not timed:
+        return "no plot: nothing was timed"
+    return "no plot: there is only one time" if timed == [1] else ""
+
+
 def distinct_names(runs: Sequence[Run]) -> list[str]:
     """A name for each run; with its path where two runs have the same name."""
     names = [run.name for run in runs]
@@ -159,7 +168,7 @@ def _varies(cases: Sequence[Case], field: str) -> bool:
 
 def _common_title(cases: Sequence[Case], fields: Sequence[str]) -> str:
     """The words of the fields in which all cases with data agree."""
-    with_data = [case for case in cases if case.dtype]
+    with_data = [case for case in cases if OPERATIONS[case.operation].busbw_formula]
     if not with_data:
         return ""
     first = with_data[0]

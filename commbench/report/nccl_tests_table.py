@@ -17,7 +17,7 @@ from commbench.report.run_notes import run_end_text
 from commbench.results.schema import OK, WRONG, RankInfo, Run, RunHeader, is_imported
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import IN_PLACE, OPERATIONS, OUT_OF_PLACE
-from commbench.spec.timing_modes import describe_timing
+from commbench.spec.timing_modes import GRAPH, describe_timing
 from commbench.units import GB, MICRO, format_time
 
 PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
@@ -60,7 +60,7 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
     return [
         _origin(run),
         f"# Collective test starting: {program}",
-        _parameters(run),
+        _parameters(run, rows[0].measurement.case.launch_mode),
         "#",
         "# Using devices",
         *_devices(run.header),
@@ -135,7 +135,7 @@ def _origin(run: Run) -> str:
     return _comment(f"commbench {header.commbench}, run {run.name}, started {header.started}")
 
 
-def _parameters(run: Run) -> str:
+def _parameters(run: Run, launch_mode: str) -> str:
     plan = run.header.plan
     sizes = sorted(set(plan.sizes)) or [0]
     unknown = "unknown" if is_imported(run.header) else "adaptive"
@@ -145,7 +145,7 @@ def _parameters(run: Run) -> str:
     return (
         f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {_step(sizes)} "
         f"warmup iters: {warmup} iters: {iterations} agg iters: 1 "
-        f"validation: {int(plan.check)} graph: 0 unalign: 0"
+        f"validation: {int(plan.check)} graph: {int(launch_mode == GRAPH)} unalign: 0"
     )
 
 

@@ -144,15 +144,16 @@ def operations_text() -> str:
         for operation in OPERATIONS.values()
     ]
     sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
-    headings = ("operation", "call of torch.distributed", "sends", "receives", "busbw/\nalgbw")
+    headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
     note = (
         "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
         "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
         "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
         "window. An operation of point to point is made of send and recv, of isend and irecv, or "
-        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. Unequal blocks are "
-        "those of --imbalance: S is the mean over the ranks, and busbw is what crossed the link of "
-        "the rank with most to send or to receive."
+        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of "
+        f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
+        "torch.distributed. Unequal blocks are those of --imbalance: S is the mean over the ranks, "
+        "and busbw is what crossed the link of the rank with most to send or to receive."
     )
     return "\n".join(
         (

@@ -26,7 +26,6 @@ from commbench.units import GB, format_GBps
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MORE_SIZES_NEEDED = "no plot: a curve needs at least two sizes"
 MOST_IN_ONE_PANEL = 12
 MOST_OTHERS = 12
 """Runs and variants of one operation that are drawn; more could not be told apart."""
@@ -58,11 +57,6 @@ class Panel(NamedTuple):
     curves: Sequence[Curve]
     title: str = ""
     """The operation, where each has a panel of its own."""
-
-
-def has_picture(runs: Sequence[Run]) -> bool:
-    """Whether any kind of case was timed at two sizes or more, or two kinds were timed."""
-    return bool(find_curves(runs).with_sizes) or len(find_curves(runs, least=1).curves) > 1
 
 
 def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
@@ -104,7 +98,8 @@ def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> list[Pa
     else:
         pictures = run_figures(runs, peak)
     if not pictures:
-        raise UnavailableError(MORE_SIZES_NEEDED, "run with several sizes: --sizes 1K-64M")
+        why = curve_text.why_no_picture(runs)
+        raise UnavailableError(why, "measure several sizes: --sizes 1K-64M")
     paths = []
     for picture in pictures:
         path = output if whole else unused_path(output, picture.name, ".png")

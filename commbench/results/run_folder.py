@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timezone
 from os import SEEK_END
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,8 @@ RESULTS = Path("results")
 RUN_HINT = f"give a run folder, its {JOURNAL} or {RESULTS_CSV}, or a label under {RESULTS}/"
 
 _SWEEP_STAMP = r"\d{8}-\d{6}-sweep-.+"
-_STAMPED = re.compile(r"\d{8}-\d{6}-(.+)")
+_STAMPED = re.compile(r"(\d{8}-\d{6})-(.+)")
+_STAMP = "%Y%m%d-%H%M%S"
 _MOST_NAMED = 8
 _LONGEST_HEADER = 1 << 24
 _LONGEST_END = 1 << 16
@@ -39,7 +40,7 @@ _LONGEST_END = 1 << 16
 
 def new_folder(name: str) -> Path:
     """The path `results/<time>-<name>` of a folder that does not exist yet."""
-    return unused_path(RESULTS, f"{datetime.now():%Y%m%d-%H%M%S}-{name}")
+    return unused_path(RESULTS, f"{datetime.now():{_STAMP}}-{name}")
 
 
 def create_folder(folder: Path) -> Path:
@@ -89,7 +90,8 @@ class StoredRun(NamedTuple):
     """A run folder under results/, with what the first and last line of its journal say."""
 
     started: str
-    """UTC, ISO 8601; empty where it is not known."""
+    """UTC, ISO 8601; of an import, whose journal does not say it, when the folder was made. Empty
+    for a journal that cannot be read."""
     folder: Path
     label: str
     operations: tuple[str, ...] = ()
@@ -162,7 +164,7 @@ def list_sweeps() -> list[str]:
 def _read_ends(folder: Path) -> StoredRun:
     """The run in a folder; its label is in the folder's name where the journal has none."""
     stamped = _STAMPED.fullmatch(folder.name)
-    named = StoredRun("", folder, stamped[1] if stamped else folder.name)
+    named = StoredRun("", folder, stamped[2] if stamped else folder.name)
     try:
         with (folder / JOURNAL).open("rb") as file:
             header = json.loads(file.readline(_LONGEST_HEADER))
@@ -171,7 +173,7 @@ def _read_ends(folder: Path) -> StoredRun:
             last = json.loads(file.read().splitlines()[-1])
         plan = header.get("plan") or {}
         return named._replace(
-            started=str(header.get("started") or ""),
+            started=str(header.get("started") or _made(folder)),
             label=str(header.get("label") or named.label),
             operations=tuple(map(str, plan.get("operations") or ())),
             sizes=tuple(map(int, plan.get("sizes") or ())),
@@ -181,6 +183,18 @@ def _read_ends(folder: Path) -> StoredRun:
         )
     except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError):
         return named  # loading the run reports a journal that cannot be read
+
+
+def _made(folder: Path) -> str:
+    """When a run folder was made: by its name, which has this host's time, else by the time of its
+    journal. UTC, ISO 8601."""
+    stamped = _STAMPED.fullmatch(folder.name)
+    made = (
+        datetime.strptime(stamped[1], _STAMP)
+        if stamped
+        else datetime.fromtimestamp((folder / JOURNAL).stat().st_mtime)
+    )
+    return made.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, get_args, get_origin
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, name_error
+from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.call_forms import parse_tensors
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
@@ -15,13 +16,7 @@ from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.spec.splits import parse_imbalance
-from commbench.units import (
-    format_sizes,
-    parse_percentage,
-    parse_size,
-    parse_sizes,
-    size_range,
-)
+from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
 
 LAUNCHERS = ("agent", "torchrun")
@@ -37,12 +32,21 @@ _REFUSALS = {
     "measure": "{} cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, each with its message."""
+
+
+def _find_memory(name: str) -> str:
+    if name.lower() not in MEMORY_CHOICES:
+        raise name_error("memory", name, list(MEMORY_CHOICES))
+    return name.lower()
+
+
 _FINDERS: dict[str, tuple[Callable[[str], str], tuple[str, ...], Mapping[str, Sequence[str]]]] = {
     "--op": (lambda name: find_operation(name).name, tuple(OPERATIONS), OPERATION_SETS),
     "--dtype": (lambda name: find_dtype(name).name, tuple(DTYPES), {"all": tuple(DTYPES)}),
     "--reduce-op": (
         lambda name: find_reduce_op(name).name, tuple(REDUCE_OPS), {"all": tuple(REDUCE_OPS)}
     ),
+    "--memory": (_find_memory, MEMORY_CHOICES, {"all": MEMORY_CHOICES}),
 }  # fmt: skip
 """By the option: what finds a name, all names, and what stands for several of them."""
 
@@ -286,26 +290,3 @@ def _is_of_type(value: Any, wanted: Any) -> bool:
     if isinstance(value, bool):
         return bool in kinds
     return isinstance(value, (int, *kinds) if float in kinds else kinds)
-
-
-def parse_nccl_tests_sizes(
-    has_sizes: bool, low: str | None, high: str | None, factor: str | None, step: str | None
-) -> tuple[int, ...]:
-    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
-
-    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
-    if has_sizes:
-        flags = {"-b": low, "-e": high, "-f": factor, "-i": step}
-        first_flag = next(flag for flag, text in flags.items() if text is not None)
-        raise UsageError(
-            f"--sizes and {first_flag} both choose the sizes",
-            "write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests",
-        )
-    first, last = parse_size(low or "32M"), parse_size(high or "32M")
-    if factor is not None and not re.fullmatch(r"\d+(\.\d+)?", factor):
-        raise UsageError(f"-f {factor!r} is not a number", "write -f 2 to double")
-    if factor is not None and float(factor) > 1 and step is not None:
-        raise UsageError("-f and -i both choose the next size", "leave out one of them")
-    if factor is not None and float(factor) > 1:
-        return size_range(first, last, factor=float(factor))
-    return size_range(first, last, add=parse_size(step or "1M"))

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from commbench.errors import UsageError, name_error
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
+from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_flags
 from commbench.runner.option import (
     ALWAYS,
     IF_CHANGED,
@@ -22,7 +23,6 @@ from commbench.runner.option import (
     RunOption,
     declare_option,
     parse_names,
-    parse_nccl_tests_sizes,
     parse_precision,
     parse_size_list,
     parse_value,
@@ -35,6 +35,7 @@ from commbench.runner.option import (
     write_argument,
 )
 from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
+from commbench.spec.allocators import MEMORY_HELP
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
@@ -53,7 +54,6 @@ _what = partial(declare_option, "What to measure")
 _how_long = partial(declare_option, "How long, and in which order")
 _where = partial(declare_option, "Where")
 _output = partial(declare_option, "Output")
-NCCL_TESTS_FLAGS = "Flags of nccl-tests"
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 _SEVERAL_NODES = _STARTS_RANKS | {
@@ -104,6 +104,11 @@ class RunOptions(ShapeOptions):
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
         "captured before; both.", plan="launch_mode", is_varied=True,
+    )  # fmt: skip
+    memory: tuple[str, ...] = _what(
+        "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
+        plan="memory", parse=partial(parse_names, flag="--memory"), cli_type=list[str] | None,
+        is_varied=True,
     )  # fmt: skip
     buffers: str | None = _what(
         "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
@@ -311,16 +316,6 @@ class RunOptions(ShapeOptions):
         ]
 
 
-def _nccl_tests_flag(
-    letter: str, name: str, metavar: str, help_text: str, default_text: str
-) -> RunOption:
-    """A flag that nccl-tests has."""
-    return RunOption(
-        name=name, flags=(f"-{letter}", f"--{name}"), metavar=metavar, help=help_text,
-        group=NCCL_TESTS_FLAGS, default_text=default_text, sets="sizes", type=str | None, parse=str,
-    )  # fmt: skip
-
-
 def _declared_options() -> dict[str, RunOption]:
     types = get_type_hints(RunOptions)
     found = {}
@@ -340,19 +335,7 @@ def _declared_options() -> dict[str, RunOption]:
 
 
 _FIELDS = _declared_options()
-RUN_OPTIONS: dict[str, RunOption] = _FIELDS | {
-    flag.name: flag
-    for flag in (
-        _nccl_tests_flag("b", "minbytes", "SIZE", "Smallest size.", "32M"),
-        _nccl_tests_flag("e", "maxbytes", "SIZE", "Largest size.", "32M"),
-        _nccl_tests_flag("f", "stepfactor", "N", "Factor from one size to the next.", "none"),
-        _nccl_tests_flag("i", "stepbytes", "SIZE", "Difference from one size to the next.", "1M"),
-        RunOption(
-            name="check_count", flags=("-c",), metavar="0|1", sets="check", type=int | None,
-            group=NCCL_TESTS_FLAGS, help="0 does not check results.", default_text="1",
-        ),
-    )
-}  # fmt: skip
+RUN_OPTIONS: dict[str, RunOption] = _FIELDS | NCCL_TESTS_FLAGS
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
 VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
@@ -377,13 +360,7 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
             if values[name] != option.default:
                 option.require_allowed(*users)
     names = frozenset(values)
-    parts = [values.pop(n, None) for n in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
-    if any(part is not None for part in parts):
-        values["sizes"] = parse_nccl_tests_sizes("sizes" in values, *parts)
-    if (count := values.pop("check_count", None)) is not None:
-        if count not in (0, 1):
-            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
-        values["check"] = count > 0
+    values = apply_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
     options = RunOptions(**values, given=names)

@@ -55,13 +55,15 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     """Report and draw a run that has ended; WrongResultError if anything was wrong."""
     listener.ended(run, None)
     if options.plots:
-        from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture
+        from commbench.report.curves import why_no_picture
 
-        if has_picture([run]):
+        if why := why_no_picture([run]):
+            listener.status(why)
+        else:
+            from commbench.report.plots import draw
+
             for file in draw([run], Path(run.path)):
                 listener.status(f"{file}: plot of {run.name}")
-        else:
-            listener.status(MORE_SIZES_NEEDED)
     listener.status(f"results are in {run.path}")
     require_correct(run)
     return run

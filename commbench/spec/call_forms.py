@@ -239,6 +239,16 @@ def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> t
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 
+def size_step(operation: Operation, forms: Iterable[str], tensors: str, ranks: int) -> int:
+    """The size of a case is a multiple of so many elements, or elements per block if the operation
+    has blocks: all tensors are equal, and forms that are measured side by side move the same bytes.
+    """
+    named = (CALL_FORMS[name] for name in forms)
+    is_divided = any(f.is_divided and f.operation == operation.name for f in named)
+    step = ranks if is_divided and not operation.blocks else 1
+    return step * (int(tensors) if tensors.isdigit() else 1)
+
+
 def why_form_unsupported(form_name: str, operation: Operation, backend: str, device: str) -> str:
     """Why an operation does not have a form, as far as the tables tell; empty where it may."""
     form = CALL_FORMS[form_name]

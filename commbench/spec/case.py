@@ -8,6 +8,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.call_forms import (
     CALL_FORMS,
     DIRECT,
@@ -94,6 +95,8 @@ class Case(NamedTuple):
     """How many tensors S is cut into, or how: `16`, `ddp:25M` (spec.call_forms)."""
     form: str = DIRECT
     """The name of a form of the call (spec.call_forms.CALL_FORMS)."""
+    memory: str = DEFAULT_MEMORY
+    """The kind of memory of its buffers (spec.allocators)."""
 
     @property
     def call_form(self) -> CallForm:
@@ -104,6 +107,11 @@ class Case(NamedTuple):
     def blocks(self) -> int:
         """Blocks of the tensor: one per rank where the operation has blocks."""
         return self.ranks if OPERATIONS[self.operation].blocks else 1
+
+    @property
+    def elements_at_once(self) -> int:
+        """The number of elements of a block is a multiple of this."""
+        return max(1, OPERATIONS[self.operation].block_multiple // DTYPES[self.dtype].size_bytes)
 
     @property
     def granule_bytes(self) -> int:
@@ -123,14 +131,14 @@ class Case(NamedTuple):
 
     @property
     def smallest(self) -> Case:
-        """The smallest case of its kind: one element in each block of each tensor, and a few in
-        blocks that differ."""
+        """The smallest case of its kind: one element in each block of each tensor, or as many as
+        the operation takes at least; in blocks that differ, a few."""
         if not self.dtype:
             return self
         if OPERATIONS[self.operation].block_counts:
             count = min(self.count, UNEQUAL_TRIAL_COUNT)
             return self._replace(count=count, size_bytes=count * self.granule_bytes)
-        count = self.num_tensors
+        count = self.num_tensors * self.elements_at_once
         if self.call_form.is_divided and self.blocks == 1:
             count *= self.ranks
         tensors = self.tensors if self.tensors == ONE_TENSOR else str(self.num_tensors)
@@ -269,6 +277,11 @@ class Load(NamedTuple):
     """What that link must carry in one direction, over S: without the block that a rank keeps."""
     largest: float
     """What the rank with most to send or to receive has, its own block included, over S."""
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether some rank sends or receives more than another."""
+        return max(self.sent, self.received) > 1
 
 
 @lru_cache(maxsize=256)

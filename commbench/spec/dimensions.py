@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
@@ -25,6 +26,7 @@ from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import (
     BOTH,
     EAGER,
+    ISOLATED,
     LAUNCH_CHOICES,
     TIMING_CHOICES,
     describe_timing,
@@ -71,15 +73,30 @@ class Dimension(NamedTuple):
 
 
 def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if not operation.has_data:
+    if not operation.has_data or operation.registers:
         return (HOT,)
     return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
 
 
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if plan.placement == NATURAL or not operation.has_data:
+    if plan.placement == NATURAL or not any(operation.placements):
         return operation.placements[:1]
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+
+
+def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        return ("uint8",)
+    return plan.dtypes if operation.has_data else ("",)
+
+
+def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        chosen = tuple(name for name in plan.memory if name in REGISTERED)
+        return chosen or REGISTERED[:1]
+    if operation.memory or not operation.has_data:
+        return (operation.memory or DEFAULT_MEMORY,)
+    return plan.memory
 
 
 def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -95,7 +112,8 @@ def _window_title(window: int | None) -> str:
 
 
 def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    return plan.tensors if operation.has_data and not operation.prepare else (ONE_TENSOR,)
+    is_single = operation.registers or operation.prepare or not operation.has_data
+    return (ONE_TENSOR,) if is_single else plan.tensors
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -110,8 +128,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "dtype", "dtypes", "--dtype",
-        values=lambda plan, operation: plan.dtypes if operation.has_data else ("",),
-        choices=tuple(DTYPES),
+        values=_dtypes, choices=tuple(DTYPES),
     ),
     Dimension(
         "reduce_op", "reduce_ops", "--reduce-op",
@@ -130,12 +147,18 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "timing", "timing", "--timing",
-        values=lambda plan, _: expand_timing(plan.timing), choices=TIMING_CHOICES,
+        values=lambda plan, operation: (
+            (ISOLATED,) if operation.registers else expand_timing(plan.timing)
+        ),
+        choices=TIMING_CHOICES,
         title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
     ),
     Dimension(
         "launch_mode", "launch_mode", "--launch",
-        values=lambda plan, _: expand_launch(plan.launch_mode), choices=LAUNCH_CHOICES,
+        values=lambda plan, operation: (
+            (EAGER,) if operation.registers else expand_launch(plan.launch_mode)
+        ),
+        choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,
     ),
     Dimension(
@@ -164,6 +187,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "form", "forms", "--form", values=_forms,
         title=lambda form: "" if form == DIRECT else form, is_qualifier=True,
+    ),
+    Dimension(
+        "memory", "memory", "--memory",
+        values=_memories, choices=MEMORY_CHOICES,
+        title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
     ),
     Dimension(
         "imbalance", "imbalance", "--imbalance",

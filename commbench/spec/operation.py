@@ -93,7 +93,7 @@ class Operation(NamedTuple):
     """torch.distributed's name."""
     summary: str
     torch_call: str
-    """The function of torch.distributed that is timed."""
+    """The function that is timed: of torch.distributed, torch.ops.symm_mem or the backend."""
     send: Extent
     receive: Extent
     call: Callable[..., Any]
@@ -124,6 +124,13 @@ class Operation(NamedTuple):
     """NCCL's algorithms for it: the values of NCCL_ALGO, in lower case."""
     nccl_tests: str = ""
     """The program of nccl-tests that measures it; empty where there is none."""
+    memory: str = ""
+    """The one kind of memory (spec.allocators) in which its buffers can be; empty: any."""
+    block_multiple: int = 1
+    """The block of a rank is a multiple of so many bytes."""
+    registers: bool = False
+    """It makes and registers memory instead of moving data. It runs on the host, whose clock times
+    it, call by call; what a call made is released before the next one."""
     messages: str = "ceil(log2 n)"
     """How many messages must at least follow one another: a key of MESSAGE_COUNTS. ceil(log2 n)
     where data spreads from one rank to all, or back: each message at most doubles the ranks that
@@ -144,6 +151,8 @@ class Operation(NamedTuple):
     block_counts: Callable[[Splits, int], BlockCounts] | None = None
     """For blocks that differ: the elements of each block that a rank sends, and of each that it
     receives. None where all blocks are equal."""
+    equal_only: tuple[str, ...] = ()
+    """Backends that have it with equal blocks only."""
     prepare: Callable[[Any, Any], Any] | None = None
     """`prepare(torch.distributed, buffers)` makes a function that does the same as `call`; what
     never changes is made once."""
@@ -166,3 +175,8 @@ class Operation(NamedTuple):
     def has_data(self) -> bool:
         """Whether it moves data, and so has sizes and element types."""
         return self.send is not Extent.NOTHING
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it leaves data that can be checked."""
+        return self.receive is not Extent.NOTHING

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from commbench.errors import name_error
+from commbench.spec.memory_operations import REGISTRATION, SYMM_MEM
 from commbench.spec.operation import (
     ALL_PLACEMENTS,
     IN_PLACE,
@@ -156,15 +157,16 @@ COLLECTIVES: dict[str, Operation] = {
 }  # fmt: skip
 
 
-OPERATIONS: dict[str, Operation] = COLLECTIVES | POINT_TO_POINT | UNEVEN
+OPERATIONS: dict[str, Operation] = COLLECTIVES | POINT_TO_POINT | UNEVEN | SYMM_MEM | REGISTRATION
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {
     "all": tuple(COLLECTIVES),
     "p2p": tuple(POINT_TO_POINT),
     "uneven": tuple(UNEVEN),
+    "symm_mem": tuple(SYMM_MEM),
 }
-"""Names for several operations. `all` has no operation with options of its own."""
+"""Names for several operations. `all` has no operation with options or memory of its own."""
 
 
 DEFAULT_OPERATION = next(iter(OPERATIONS))

@@ -6,12 +6,14 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf, prod
 from typing import Any
 
 from commbench.errors import UnavailableError, UsageError, value_error
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, REGISTERED
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import (
     ALL_FORMS,
@@ -24,7 +26,7 @@ from commbench.spec.call_forms import (
 from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import NATURAL, OPERATIONS
+from commbench.spec.operations import NATURAL, OPERATIONS, Operation
 from commbench.spec.pairs import (
     DEFAULT_P2P_CALL,
     DEFAULT_PAIRS,
@@ -105,6 +107,9 @@ class Plan:
     """Into how many tensors S is cut, or how: `16`, `ddp:25M` (spec.call_forms)."""
     forms: tuple[str, ...] = ()
     """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
+    memory: tuple[str, ...] = (DEFAULT_MEMORY,)
+    """The kinds of memory of buffers, some of MEMORY_CHOICES (spec.allocators). Where one of them
+    is registered, registering the largest size is a case of its own."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -228,8 +233,8 @@ class Plan:
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
         fields = [dimension.field for dimension in DIMENSIONS]
-        for operation in (OPERATIONS[name] for name in self.operations):
-            for values in product(*(d.values(self, operation) for d in DIMENSIONS)):
+        for operation, plan in self._parts():
+            for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
                 if case.imbalance.startswith(FILE):
@@ -242,6 +247,16 @@ class Plan:
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
+
+    def _parts(self) -> Iterator[tuple[Operation, Plan]]:
+        """Each operation, and the plan that has its values."""
+        for name in self.operations:
+            yield OPERATIONS[name], self
+        if any(name in REGISTERED for name in self.memory):
+            largest = replace(self, sizes=(max(self.sizes),)) if self.sizes else self
+            for operation in OPERATIONS.values():
+                if operation.registers and operation.name not in self.operations:
+                    yield operation, largest
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
@@ -280,12 +295,16 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return reason
     if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
         return reason
+    if backend_name in operation.equal_only and case.load and case.load.is_unequal:
+        return f"{backend_name} has {operation.name} with equal blocks only"
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
         return _NO_GRAPHS
+    if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
+        return reason
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
@@ -310,9 +329,11 @@ def require_ready_case(plan: Plan) -> None:
         and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
         for case in cases
     )
+    hint = "try another operation, dtype, reduce operation, placement or size"
+    if list(reasons) == [_NO_GRAPHS]:
+        hint = "leave out --launch graph, or measure on GPUs"
+    elif all(ALLOCATORS[c.memory].why_unavailable(plan.backend, plan.device) for c in cases):
+        hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
     raise (UsageError if is_wrong else UnavailableError)(
-        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}",
-        "leave out --launch graph, or measure on GPUs"
-        if list(reasons) == [_NO_GRAPHS]
-        else "try another operation, dtype, reduce operation, placement or size",
+        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commbench.spec.call_forms import CALL_FORMS, MOST_TENSORS, ONE_TENSOR
+from commbench.spec.call_forms import MOST_TENSORS, ONE_TENSOR, size_step
 from commbench.spec.case import SKIPPED, Case
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
@@ -27,26 +27,17 @@ def round_size(case: Case, rounding: str, forms: tuple[str, ...]) -> Case:
         return case
     element = DTYPES[case.dtype].size_bytes
     in_chunks = operation.blocks and rounding == NCCL_TESTS
-    chunk = NCCL_TESTS_CHUNK // element if in_chunks else 1
-    named = (CALL_FORMS[name] for name in forms)
-    is_divided = any(f.is_divided and f.operation == operation.name for f in named)
-    step = case.ranks if is_divided and case.blocks == 1 else 1
-    if case.tensors.isdigit():
-        step *= int(case.tensors)
-    count = case.size_bytes // case.granule_bytes // (chunk * step) * (chunk * step)
+    chunk = NCCL_TESTS_CHUNK // element if in_chunks else case.elements_at_once
+    step = chunk * size_step(operation, forms, case.tensors, case.ranks)
+    count = case.size_bytes // case.granule_bytes // step * step
     if count:
         case = case._replace(size_bytes=count * case.granule_bytes, count=count)
         return _require_several(case)
-    least = f"{NCCL_TESTS_CHUNK} bytes" if in_chunks else f"one {case.dtype}"
-    per = [
-        word
-        for word, is_so in (
-            ("rank", case.blocks > 1 or is_divided),
-            ("tensor", case.tensors != ONE_TENSOR),
-        )
-        if is_so
-    ]
-    reason = f"less than {least}{' per ' if per else ''}{' and '.join(per)}"
+    least = f"{chunk * element} bytes" if chunk > 1 else f"one {case.dtype}"
+    is_per_rank = case.blocks > 1 or size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
+    words = ["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR)
+    per = f" per {' and '.join(words)}" if words else ""
+    reason = f"less than {least}{per}"
     return case._replace(status=SKIPPED, reason=reason)
 
 

@@ -74,8 +74,6 @@ TIMING_MODES: dict[str, TimingMode] = {
     )
 }  # fmt: skip
 
-MOST_CALLS = max(mode.most_calls for mode in TIMING_MODES.values())
-"""Calls in one iteration of any mode, at most."""
 DEFAULT_TIMING = next(iter(TIMING_MODES))
 TIMING_CHOICES = (*TIMING_MODES, BOTH)
 TIMING_HELP = "; ".join(f"{mode.name}: {mode.help}" for mode in TIMING_MODES.values())

@@ -61,7 +61,7 @@ UNEVEN: dict[str, Operation] = {
         _entry(
             _prepare_all_gather, name="all_gather_v",
             summary="all_gather with unequal blocks (--imbalance)",
-            torch_call="all_gather", send=Extent.BLOCK, receive=Extent.WHOLE,
+            torch_call="all_gather", send=Extent.BLOCK, receive=Extent.WHOLE, equal_only=("gloo",),
             expected=lambda at: BlockOrigin(rank=at.block, block=0),
             block_counts=lambda splits, rank: ((splits.vector[rank],), splits.vector),
         ),

@@ -1,7 +1,8 @@
-"""The memory of a rank: one arena for all cases, and the buffers of each case as views of it.
+"""The memory of a rank: an arena for all cases, and the buffers of each case as views of it.
 
-The arena is as large as the largest case needs and is allocated once. Pages that no case has
-touched yet cost nothing, and no case waits for pages that an earlier case has touched.
+The arena is as large as the largest case needs and is allocated once, for each kind of memory that
+the cases have. Pages that no case has touched yet cost nothing, and no case waits for pages that an
+earlier case has touched.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
+from commbench.errors import CommbenchError
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR
 from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS, BlockPosition, Extent
 from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
+from commbench.worker.memory import Memory
 
 ALIGNMENT = PAGE
 
@@ -35,6 +39,8 @@ class Buffers:
     is empty: in a barrier, or on a rank that is not the root."""
     receive_blocks: list[torch.Tensor] | None
     reduce_op: Any
+    reduce_name: str
+    """As the operations of torch.ops.symm_mem want it."""
     root: int
     """Rank of the root within the group, as the other ranks."""
     rank: int
@@ -43,6 +49,10 @@ class Buffers:
     global_ranks: Sequence[int]
     device_ids: list[int] | None
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
+    symm_mem: Any
+    """torch.ops.symm_mem."""
+    register: Callable[[], object]
+    """Allocates and registers as much memory as `send` has, of the same kind."""
     peer: Peer | None = None
     """The other rank of this rank's pair; None for a rank without one."""
     p2p_call: str = ""
@@ -73,24 +83,68 @@ class Buffers:
 
 
 class Arena:
-    """One allocation on the rank's device, used for the buffers of one case after another."""
+    """One allocation of each kind on the rank's device, used for one case after another.
+
+    As a context manager it releases them where the ranks leave it together, and nothing is under
+    way: after a CommbenchError too, but after no other.
+    """
 
     def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
         self._comm = comm
-        needed = max((case.pieces * self._piece_bytes(case) for case in cases), default=0)
-        self._memory = torch.empty(
-            needed + ALIGNMENT, dtype=torch.uint8, device=comm.device.torch_device
-        )
-        self._dtype = ""
+        self._memories: dict[str, Memory] = {}
+        self._spare: Memory | None = None
+        self._dtypes: dict[str, str] = {}
+        needed = {} if cases else {DEFAULT_MEMORY: 0}
+        for case in cases:
+            size = case.pieces * self._piece_bytes(case)
+            needed[case.memory] = max(needed.get(case.memory, 0), size)
+        try:
+            for kind, size in needed.items():
+                self._memories[kind] = self._allocate(kind, size + ALIGNMENT)
+        except BaseException:
+            self.release()
+            raise
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None or isinstance(error, CommbenchError):
+            self.release()
+
+    def register(self) -> None:
+        """Register the memory where its kind asks for it. All ranks call it together."""
+        for memory in self._memories.values():
+            memory.register()
+
+    def release(self) -> None:
+        """Give up all memory, before the process group ends."""
+        self.release_spare()
+        while self._memories:
+            self._memories.popitem()[1].release()
+
+    def _allocate(self, kind: str, size: int) -> Memory:
+        made = ALLOCATORS[kind].make(self._comm.device, size, self._comm.group)
+        return cast(Memory, made)
+
+    def _register_spare(self, case: Case) -> None:
+        self._spare = self._allocate(case.memory, case.size_bytes)
+        self._spare.register()
+
+    def release_spare(self) -> None:
+        """Release what an operation registered that does only that."""
+        if self._spare:
+            self._spare.release()
+        self._spare = None
 
     def is_stale(self, case: Case) -> bool:
         """Whether the memory holds data of another dtype: read as this case's, they could be
         denormal numbers, which are slow to add."""
-        return case.dtype != self._dtype
+        return case.dtype != self._dtypes.get(case.memory, "")
 
     def mark_used(self, case: Case) -> None:
         """Note that the memory now holds data of a case."""
-        self._dtype = case.dtype or self._dtype
+        self._dtypes[case.memory] = case.dtype or self._dtypes.get(case.memory, "")
 
     def pieces(self, case: Case) -> list[Buffers]:
         """The buffers of a case in each of its pieces of memory, which share no byte."""
@@ -113,20 +167,23 @@ class Arena:
         send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
         send_counts, receive_counts = case.block_counts(comm.rank)
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes, alignment)
-        send = self._view(begin + send_start, send_bytes, case.dtype)
-        receive = self._view(begin + receive_start, receive_bytes, case.dtype)
+        send = self._view(case, begin + send_start, send_bytes)
+        receive = self._view(case, begin + receive_start, receive_bytes)
         return Buffers(
             send=send,
             receive=receive,
             send_blocks=_blocks(send, send_counts),
             receive_blocks=_blocks(receive, receive_counts),
             reduce_op=_reduce_op(case.reduce_op),
+            reduce_name=case.reduce_op,
             root=case.root or 0,
             rank=comm.rank,
             ranks=comm.ranks,
             group=comm.group,
             global_ranks=comm.global_ranks,
             device_ids=None if index is None else [index],
+            symm_mem=torch.ops.symm_mem,
+            register=partial(self._register_spare, case),
             peer=find_peer(case.pairs, comm.rank, comm.ranks),
             p2p_call=case.p2p_call,
             window=case.window or 1,
@@ -138,7 +195,7 @@ class Arena:
         parts, end = [], begin
         for part in case.tensor_cases:
             parts.append(self._buffers(part, end, TENSOR_ALIGNMENT))
-            send, receive = part.buffer_bytes(self._comm.rank)
+            send, receive = part.buffer_bytes(self._layout_rank(case))
             kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)
             end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
         buffers = replace(parts[-1], several=tuple(parts))
@@ -149,12 +206,19 @@ class Arena:
         copy_in, copy_out = _make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
 
+    def _layout_rank(self, case: Case) -> int:
+        """The rank whose buffers say where those of this rank begin. In symmetric memory they begin
+        at the same place on all ranks: where the root's do, which has the largest."""
+        root = case.root if ALLOCATORS[case.memory].is_symmetric else None
+        return self._comm.rank if root is None else root
+
     def _piece_bytes(self, case: Case) -> int:
         """Bytes from one piece of a case to the next: each of its buffers begins on a page, or each
         tensor at a multiple of TENSOR_ALIGNMENT."""
+        rank = self._layout_rank(case)
         if _has_several(case):
-            return _align(case.piece_bytes(self._comm.rank) + ALIGNMENT, ALIGNMENT)
-        send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(self._comm.rank))
+            return _align(case.piece_bytes(rank) + ALIGNMENT, ALIGNMENT)
+        send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(rank))
         return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(
@@ -169,8 +233,9 @@ class Arena:
             return 0, own_block
         return 0, 0
 
-    def _view(self, start: int, size: int, dtype: str) -> torch.Tensor:
-        return self._memory[start : start + size].view(getattr(torch, dtype or "uint8"))
+    def _view(self, case: Case, start: int, size: int) -> torch.Tensor:
+        memory = self._memories[case.memory].tensor
+        return memory[start : start + size].view(getattr(torch, case.dtype or "uint8"))
 
 
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
@@ -196,7 +261,7 @@ def _steps(
     """The calls of a composition. The first one has the case's send buffer. The others work in
     place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
     whole = buffers.receive
-    blocks = list(whole.split(whole.numel() // buffers.ranks))
+    blocks = list(whole.tensor_split(buffers.ranks))
     nothing, is_root = whole[:0], buffers.rank == buffers.root
     of_extent = {
         Extent.NOTHING: nothing,

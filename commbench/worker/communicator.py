@@ -22,7 +22,6 @@ import torch.distributed as dist
 from commbench.errors import (
     CommbenchError,
     UnavailableError,
-    first_line,
     from_wire,
     reason_of,
     to_wire,
@@ -189,7 +188,7 @@ def communicator(
         )
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
-            f"rank {rank_context.rank} could not join a {plan.backend} group: {first_line(error)}",
+            f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
     try:

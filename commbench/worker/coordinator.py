@@ -12,6 +12,7 @@ import torch
 from commbench.host.cpu_counters import CpuCounters
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, Buffers, make_call
@@ -20,7 +21,7 @@ from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import Call, by_turns, make_iterations, time_batch
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
-from commbench.worker.timers import Timer
+from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify
 from commbench.worker.watchdog import rank_state
@@ -169,10 +170,11 @@ class CaseProgress:
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
-        self._checks_again = plan.check and plan.device != "cpu"
+        is_checked = plan.check and OPERATIONS[case.operation].has_result
+        self._checks_again = is_checked and plan.device != "cpu"
         """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
         what goes wrong under load shows only then."""
-        if not plan.check or not case.dtype:
+        if not is_checked:
             self._record_check(CheckResult())
 
     @property
@@ -332,14 +334,15 @@ class _CaseRunner:
             case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
+        timer = self._timer_of(case)
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
             for _ in range(command.untimed):
-                self._timer.align()
+                timer.align()
                 call()
         iteration = self._next_turns(case, pieces, command.calls, command.iterations)
         samples = time_batch(
-            self._timer,
+            timer,
             self._counters,
             iteration,
             command.iterations,
@@ -351,6 +354,18 @@ class _CaseRunner:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
         return reduce_batch(samples, self._comm, command.calls * case.parts, base_ns)
+
+    def _timer_of(self, case: Case) -> Timer:
+        """The timer of the device, or of the host for an operation that runs there."""
+        if not OPERATIONS[case.operation].registers:
+            return self._timer
+
+        def align() -> None:
+            self._arena.release_spare()
+            self._timer.align()
+            self._comm.device.synchronize()
+
+        return HostTimer(self._comm, align)
 
 
 def seed_offset(plan: Plan, case: Case) -> int:

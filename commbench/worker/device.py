@@ -16,6 +16,7 @@ import torch
 
 from commbench.host.cgroup import read_free_bytes
 from commbench.host.nvml import GpuState, NvmlGpu, find_gpu
+from commbench.worker.memory import Memory, NcclPool, PlainMemory, SymmMem
 
 SPIN_CYCLES = 1_000_000
 """Cycles of the spin whose duration tells how many of them a second has."""
@@ -72,6 +73,15 @@ class Device(Protocol):
         """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
 
+    def plain_memory(self, size: int) -> Memory:
+        """So many bytes of torch's allocator."""
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:
+        """So many bytes for registering with the communicator of a group, `symm` as windows."""
+
+    def symm_mem(self, size: int, group: Any) -> Memory:
+        """So many bytes of torch's symmetric memory, to share with the ranks of a group."""
+
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
 
@@ -104,6 +114,15 @@ class Cpu:
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
         raise RuntimeError("a CPU has no graphs")
+
+    def plain_memory(self, size: int) -> Memory:
+        return PlainMemory(size, self.torch_device)
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:  # noqa: ARG002
+        raise RuntimeError("a CPU registers no memory")
+
+    def symm_mem(self, size: int, group: Any) -> Memory:  # noqa: ARG002
+        raise RuntimeError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
         pass
@@ -166,6 +185,15 @@ class Accelerator:
             for call in calls:
                 call()
         return graph.replay  # type: ignore[no-any-return]
+
+    def plain_memory(self, size: int) -> Memory:
+        return PlainMemory(size, self.torch_device)
+
+    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:
+        return NcclPool(self._module, size, self.torch_device, group, symm)
+
+    def symm_mem(self, size: int, group: Any) -> Memory:
+        return SymmMem(size, self.torch_device, group)
 
     def release_cached_memory(self) -> None:
         self._module.empty_cache()

@@ -13,6 +13,7 @@ from commbench.errors import RankError, reason_of
 from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.operations import OPERATIONS
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
@@ -65,10 +66,12 @@ def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
     trial = case.smallest
     try:
-        call = make_call(trial, Arena(comm, (trial,)).buffers(trial))
-        make_iterations(comm.device, trial, [call], 1)[0]()
-        comm.device.synchronize()
-    except (RuntimeError, ValueError, TypeError) as error:
+        with Arena(comm, (trial,)) as arena:
+            arena.register()
+            call = make_call(trial, arena.buffers(trial))
+            make_iterations(comm.device, trial, [call], 1)[0]()
+            comm.device.synchronize()
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__
     return ""
 
@@ -118,7 +121,10 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
             failure = out_of_memory(comm.rank, error)
         (failing_rank,) = comm.first_rank([bool(failure)])
         if arena and failing_rank is None:
+            arena.register()
             return arena, cases
+        if arena:
+            arena.release()
         failure = comm.share_value(failure, failing_rank or 0)
         largest = max(case.size_bytes for case in ready)
         cases = tuple(
@@ -146,8 +152,10 @@ def _find_too_large(
 ) -> dict[int, str]:
     """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
+    # Each kind of memory has an arena as large as its largest case.
+    kinds = len({(c.memory, OPERATIONS[c.operation].registers) for c in cases if c.status == READY})
     for case in cases:
-        needed = sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
+        needed = kinds * sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             reasons[case.index] = (
                 f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"

@@ -13,6 +13,7 @@ import torch
 from commbench.host.cpu_counters import CpuCounters
 from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.device import Device
 from commbench.worker.timers import Timer
@@ -67,6 +68,8 @@ def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: i
     `pieces` has a call for each of the case's pieces of memory. Calls take them by turns, from one
     iteration to the next too, and all iterations together use each of them.
     """
+    if OPERATIONS[case.operation].registers:
+        return list(pieces)  # the host runs them, now
     turns = cycle(pieces)
     parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
     if case.launch_mode == GRAPH:

@@ -242,15 +242,16 @@ def measure_cases(
     if comm.nccl_log and (found := comm.nccl_log.read()):
         header = header._replace(environment=header.environment | {"nccl_log": found})
     timer = make_timer(comm)
-    set_phase(state, rank_state.PROBING)
-    header = header._replace(
-        overhead_s=loop_overhead_s(timer),
-        resolution_s=timer.resolution_s,
-        link_probes=probe_links(comm, group.leaders),
-    )
-    sink = None if comm.rank else make_sink(header)
-    scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
-    run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
+    with arena:
+        set_phase(state, rank_state.PROBING)
+        header = header._replace(
+            overhead_s=loop_overhead_s(timer),
+            resolution_s=timer.resolution_s,
+            link_probes=probe_links(comm, group.leaders),
+        )
+        sink = None if comm.rank else make_sink(header)
+        scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
+        run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
     return sink
 
 

@@ -10,6 +10,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -62,11 +63,8 @@ class HostTimer:
     shares_clock = True
     resolution_s = time.get_clock_info("perf_counter").resolution
 
-    def __init__(self, comm: Communicator) -> None:
-        self._group = comm.group
-
-    def align(self) -> object:
-        return dist.barrier(group=self._group)
+    def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
+        self.align = align or partial(dist.barrier, group=comm.group)
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         starts = self._starts = array("q", bytes(8 * iterations))

@@ -11,6 +11,7 @@ from synthetic_rows import batches
 from commbench.analysis.columns import COLUMNS, row_values
 from commbench.analysis.rows import ResultRow, make_row, make_rows
 from commbench.results.schema import Batch, Measurement, RankInfo, ReportedTiming, Run, RunHeader
+from commbench.spec.memory_operations import REGISTRATION, SYMM_MEM
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 
@@ -43,6 +44,9 @@ def row(
         ("stream", 1.048576, 1.048576, 1.048576),
         ("pipeline", 1.048576, 1.048576, 1.048576),
         ("ring_exchange", 0.524288, 0.786432, 0.917504),
+        ("all_to_all_v", 0.524288, 0.786432, 0.917504),
+        ("all_gather_v", 0.524288, 0.786432, 0.917504),
+        ("reduce_scatter_v", 0.524288, 0.786432, 0.917504),
     ],
 )
 def test_bandwidths_of_a_mebibyte_in_a_millisecond(
@@ -65,9 +69,10 @@ def test_a_factor_is_that_of_the_group_and_not_of_the_world(operation: str, busb
 
 
 def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
-    moving = {name for name, operation in OPERATIONS.items() if operation.has_data}
-    assert moving | {"barrier"} == set(OPERATIONS)
-    assert len(moving) == 14
+    others = {*SYMM_MEM, *REGISTRATION}  # like all_reduce and all_gather; without bandwidth
+    moving = {name for name, operation in OPERATIONS.items() if operation.has_data} - others
+    assert moving | {"barrier"} == set(OPERATIONS) - others
+    assert len(moving) == 17
 
 
 # 1000000 B asked for. A block has floor(1000000 / element / n) elements.
@@ -93,7 +98,7 @@ def test_bandwidth_follows_from_the_rounded_size(
 def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
     columns = row_values(row("barrier", 8, 1024, (40e-6, 50e-6, 60e-6)))
     assert columns["time_us"] == 50
-    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 5
+    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 7
 
 
 def test_one_rank_alone_has_algorithm_bandwidth_and_a_bus_bandwidth_of_zero() -> None:
@@ -255,10 +260,17 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "window": None,
         "tensors": "1",
         "form": "direct",
+        "memory": "default",
+        "imbalance": "",
         "messages_per_s": None,
         "aggregate_GBps": None,
         "num_tensors": 1,
         "form_ratio": None,
+        "sent_max_over_mean": None,
+        "received_max_over_mean": None,
+        "worst_rank": None,
+        "logical_GBps": None,
+        "wire_GBps": None,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

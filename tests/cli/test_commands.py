@@ -1,9 +1,11 @@
 """The command line through its real entry point: whole outputs, exit codes, what gets imported."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,9 @@ REFUSED = {
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange\n",
+        "pipeline, ring_exchange, all_to_all_v, all_gather_v, reduce_scatter_v, "
+        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
+        "register\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -77,7 +81,8 @@ REFUSED = {
     "run --op all_gather,barrier --reduce-op max": (
         2,
         "error: --reduce-op has no effect with --op all_gather,barrier\n"
-        "hint: all_reduce, reduce_scatter, reduce reduce\n",
+        "hint: all_reduce, reduce_scatter, reduce, reduce_scatter_v, one_shot_all_reduce, "
+        "two_shot_all_reduce, multimem_all_reduce reduce\n",
     ),
     "run --root 1": (
         2,
@@ -302,6 +307,8 @@ budget s     0.2
 timing       isolated
 launch mode  eager
 buffers      hot
+tensors      1
+memory       default
 order        shuffled
 launches     1
 check        True
@@ -368,8 +375,8 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
         ) or option.name in ("label", "output"), option.name  # fmt: skip
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
-        "What to measure", "Point to point", "How long, and in which order", "Where", "Output",
-        "Flags of nccl-tests",
+        "What to measure", "Forms of a call", "Point to point", "Unequal blocks",
+        "How long, and in which order", "Where", "Output", "Flags of nccl-tests",
     ]  # fmt: skip
     for group in groups if name == "run" else ():
         assert f" {group}: -" in text
@@ -397,6 +404,9 @@ def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
         synthetic_run(tmp_path / "results" / f"202611{day}-{label}", label, started=started)
     cut = tmp_path / "results" / "20261120-one" / "run.jsonl"
     cut.write_text("".join(cut.read_text().splitlines(keepends=True)[:-1]))
+    imported = synthetic_run(tmp_path / "results" / "imported", "imported", started="")
+    made = datetime(2026, 11, 20, 7, tzinfo=timezone.utc).timestamp()
+    os.utime(imported / "run.jsonl", (made, made))
     (tmp_path / "results" / "damaged").mkdir()
     (tmp_path / "results" / "damaged" / "run.jsonl").write_text("{")
     listed = commbench("list", TZ="UTC", COLUMNS="80")
@@ -404,11 +414,16 @@ def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
         "  folder          started              what                ranks   status",
         "  20261122-two    2026-11-22 06:00:00  all_reduce 1K...1M  2 gloo  complete",
         "  20261121-three  2026-11-21 06:00:00  all_reduce 1K...1M  2 gloo  complete",
+        "  imported        2026-11-20 07:00:00  all_reduce 1K...1M  2 gloo  complete",
         "  20261120-one    2026-11-20 06:00:00  all_reduce 1K...1M  2 gloo  not ended",
         "  damaged                                                          not ended",
     ]
     newest = commbench("show")
     assert (newest.code, newest.out.splitlines()[0]) == (0, "two")
+    synthetic_run(tmp_path / "results" / "20261122-060001-log", "log", started="")
+    listed = commbench("list", TZ="UTC")
+    assert listed.out.splitlines()[2].startswith("  20261122-060001-log ")
+    assert commbench("show", TZ="UTC").out.splitlines()[0] == "log"
 
 
 CLAIM = ["explain", "all_reduce", "--ranks=8", "--size=1G", "--time=4ms", "--peak=nvlink4"]

@@ -339,7 +339,7 @@ REFUSED = {
         2,
         "error: ring and small have no row in common\n"
         "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode, "
-        "buffers and size\n",
+        "buffers, p2p call, pairs, window and size\n",
     ),
 }
 

@@ -282,7 +282,10 @@ REFUSED = {
         "'all_redcue' is neither an operation nor a run",
         "did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange; a run is a folder, its run.jsonl, or a label under results/",
+        "pipeline, ring_exchange, all_to_all_v, all_gather_v, reduce_scatter_v, "
+        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
+        "register; a run is a folder, its run.jsonl, or "
+        "a label under results/",
     ),
     "run --ranks 2": (
         "--ranks 2 describes a call of an operation, but all_reduce-barrier is a run",

@@ -112,11 +112,32 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
         {
             "label": "mine", "operation": "all_reduce", "dtype": "float32", "reduce_op": "sum",
             "placement": "in_place", "timing": "isolated", "launch_mode": "eager",
-            "buffers": "hot", "tensors": "1", "form": "direct",
+            "buffers": "hot", "tensors": "1", "form": "direct", "memory": "default",
             "cpu_mode": "quiet", "backend": "gloo", "device": "cpu", "world_size": "2",
             "num_nodes": "1", "size_bytes": "1024",
         }, "",
     )  # fmt: skip
+
+
+def test_the_help_of_a_time_says_which_statistic_it_is(
+    commbench: Commbench,
+    folder: Path,  # noqa: ARG001
+) -> None:
+    log = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
+    assert commbench("import", str(log), "--op", "all_reduce", "--output", "log").code == 0
+    for run, statistic in (
+        ("mine", "median over iterations, slowest rank"),
+        ("log", "mean over 20 iterations, mean over ranks"),
+    ):
+        lines = commbench("export", run, "--format", "openmetrics").out.splitlines()
+        assert lines[:3] == [
+            "# TYPE commbench_time_seconds gauge",
+            "# UNIT commbench_time_seconds seconds",
+            f"# HELP commbench_time_seconds Time of a call: {statistic}",
+        ]
+        families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+        assert [line.split()[2] for line in lines if line.startswith("# HELP ")] == families
+        assert all(len(line.split()) > 3 for line in lines if line.startswith("# HELP "))
 
 
 def test_labels_of_openmetrics_are_escaped(commbench: Commbench, tmp_path: Path) -> None:

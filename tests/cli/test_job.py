@@ -33,7 +33,10 @@ REFUSED = {
     f"{SLURM} -- --op all_redcue": (
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier\n"
+        "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
+        "pipeline, ring_exchange, all_to_all_v, all_gather_v, reduce_scatter_v, "
+        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
+        "register\n"
     ),
     f"{SLURM} -- --op gather --root 4": (
         "error: --root 4 is not a rank of 4\nhint: ranks go from 0 to 3\n"

@@ -32,6 +32,24 @@ def comparisons(*named: tuple[str, float]) -> list[Comparison]:
     ]
 
 
+@pytest.mark.parametrize("limit", [1.0, 1.25, 60.0])
+def test_the_limit_of_a_check_is_a_line_of_the_ratios_and_always_in_sight(limit: float) -> None:
+    (picture,) = comparison_figures(comparisons(("after", 1.1)), limit).values()
+    times, ratios = panels_of(picture.figure)
+    drawn = [line for line in ratios.lines if line.get_gid() == "limit"]
+    legend = [text.get_text() for each in picture.figure.legends for text in each.get_texts()]
+    if limit == 1.0:
+        assert not drawn
+        assert not any("limit" in text for text in legend)
+        return
+    (line,) = drawn
+    assert {*line.get_ydata()} == {limit}
+    low, high = ratios.get_ylim()
+    assert low < limit < high
+    assert f"limit: {limit:g} times as long" in legend
+    assert not [line for line in times.lines if line.get_gid() == "limit"]
+
+
 @pytest.mark.parametrize(
     "named",
     [

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commbench import __version__
+from commbench.importers.hints import ImportHints
+from commbench.importers.registry import import_run
 from commbench.report.nccl_tests_table import nccl_tests_text
 from commbench.results.schema import (
     Batch,
@@ -197,6 +201,26 @@ def test_a_gpu_is_listed_with_its_number_and_name() -> None:
 )
 def test_the_line_of_parameters_says_what_was_asked(plan: dict[str, Any], parameters: str) -> None:
     assert parameters in nccl_tests_text(run_of(*both(1, 1, 8, 2), **plan))
+
+
+def test_calls_of_a_graph_are_a_table_of_their_own() -> None:
+    text = nccl_tests_text(run_of(*both(1, 1, 8, 2), *both(1, 1, 8, 2, launch_mode="graph")))
+    assert re.findall(r"graph: (\d)", text) == ["0", "1"]
+
+
+def test_the_head_of_an_imported_run_names_the_file_and_what_it_says() -> None:
+    path = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
+    text = nccl_tests_text(import_run(path, ImportHints(operation="all_reduce")))
+    assert text.splitlines()[:6] == [
+        f"# commbench {__version__}, run nccl_allreduce, imported from nccl_allreduce.log "
+        "(nccl-tests)",
+        "# Collective test starting: all_reduce_perf",
+        "# nThread 1 nGpus 1 minBytes 4 maxBytes 8589934592 step: 2(factor) warmup iters: 5 "
+        "iters: 20 agg iters: 1 validation: 0 graph: 0 unalign: 0",
+        "#",
+        "# Using devices",
+        "#  8 nccl ranks on localhost (A100-SXM4-40GB)",
+    ]
 
 
 def test_a_placement_that_was_not_measured_repeats_the_other_and_a_comment_says_so() -> None:

@@ -17,8 +17,8 @@ from synthetic_rows import batches
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UnavailableError, UsageError
-from commbench.report.curves import find_curves, make_titles
-from commbench.report.plots import MORE_SIZES_NEEDED, draw, has_picture, run_figures, whole_figure
+from commbench.report.curves import find_curves, make_titles, why_no_picture
+from commbench.report.plots import draw, run_figures, whole_figure
 from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
 from commbench.spec.links import parse_peak
 from commbench.spec.operations import OPERATION_SETS
@@ -111,21 +111,21 @@ def test_a_run_of_one_rank_has_no_bus_bandwidth_and_no_picture_of_it(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("runs", "drawable"),
+    ("runs", "why"),
     [
-        ([], False),
-        ([synthetic_run(1024)], False),
-        ([synthetic_run(1024, 4096)], True),
-        ([synthetic_run(1024, 4096, timed=1)], False),
-        ([synthetic_run(1024, 4096, timed=0)], False),
-        ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], True),
-        ([synthetic_run(1024, operations=("barrier",))], False),
-        ([synthetic_run(1024, folder="a"), synthetic_run(4096, folder="b")], True),
-        ([synthetic_run(1024), synthetic_run(1024, 4096)], True),
+        ([], "no plot: nothing was timed"),
+        ([synthetic_run(1024)], "no plot: there is only one time"),
+        ([synthetic_run(1024, 4096)], ""),
+        ([synthetic_run(1024, 4096, timed=1)], "no plot: there is only one time"),
+        ([synthetic_run(1024, 4096, timed=0)], "no plot: nothing was timed"),
+        ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], ""),
+        ([synthetic_run(1024, operations=("barrier",))], "no plot: there is only one time"),
+        ([synthetic_run(1024, folder="a"), synthetic_run(4096, folder="b")], ""),
+        ([synthetic_run(1024), synthetic_run(1024, 4096)], ""),
     ],
 )
-def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], drawable: bool) -> None:
-    assert has_picture(runs) is drawable
+def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], why: str) -> None:
+    assert why_no_picture(runs) == why
 
 
 def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
@@ -156,7 +156,7 @@ def test_a_single_size_is_a_row_for_each_kind_of_call(runs: int) -> None:
 def test_a_figure_of_a_single_time_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as refused:
         draw([synthetic_run(1024)], tmp_path)
-    assert refused.value.message == MORE_SIZES_NEEDED
+    assert refused.value.message == "no plot: there is only one time"
     assert "--sizes" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from commbench.cli.run_parameters import parse_words
 from commbench.errors import UsageError
 from commbench.runner.option import parse_names
 from commbench.runner.run_options import DEFAULT_SIZES, RUN_OPTIONS, RunOptions, parse_options
+from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.memory_operations import SYMM_MEM
 from commbench.spec.operations import COLLECTIVES, OPERATIONS
 from commbench.spec.pairs import P2P_CALL_CHOICES
 from commbench.spec.plan import OPTIONS, ORDERS, ROUNDING_CHOICES, Plan
@@ -39,6 +42,7 @@ def options(**given: Any) -> RunOptions:
         (["all"], "--op", tuple(COLLECTIVES)),
         (["p2p"], "--op", ("ping_pong", "exchange", "stream", "pipeline", "ring_exchange")),
         (["p2p,all"], "--op", (*POINT_TO_POINT, *COLLECTIVES)),
+        (["symm_mem"], "--op", tuple(SYMM_MEM)),
         (["barrier,all"], "--op", ("barrier", *(n for n in COLLECTIVES if n != "barrier"))),
         (["half,float16,fp16"], "--dtype", ("float16",)),
         (["all"], "--dtype", tuple(DTYPES)),
@@ -57,7 +61,7 @@ def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(texts, "--op")
     assert refused.value.message == "--op has an empty item"
-    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p"
+    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, uneven, symm_mem"
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:
@@ -228,7 +232,7 @@ def test_everything_that_was_asked_is_in_the_plan() -> None:
     )  # fmt: skip
 
 
-def some(table: dict[str, Any]) -> st.SearchStrategy[tuple[str, ...]]:
+def some(table: Iterable[str]) -> st.SearchStrategy[tuple[str, ...]]:
     return st.lists(st.sampled_from(list(table)), min_size=1, max_size=3, unique=True).map(tuple)
 
 
@@ -253,7 +257,11 @@ some_options = st.builds(
         st.sampled_from(["halves", "neighbours", "0-1", "1-0"]), min_size=1, unique=True
     ).map(tuple),
     window=st.integers(1, 100),
+    imbalance=st.lists(
+        st.sampled_from(["uniform", "zipf:1.5:3", "w2"]), min_size=1, unique=True
+    ).map(tuple),
     peak=st.none() | st.just("25GB/s"),
+    memory=some(MEMORY_CHOICES),
     check=st.booleans(),
     timeout=st.floats(0.5, 1e6),
     cpu_mode=st.none() | st.sampled_from(["quiet", "plain"]),
@@ -279,6 +287,8 @@ def with_effect(asked: RunOptions) -> RunOptions:
         asked = replace(asked, pairs=default.pairs)
     if not any(operation.has_window for operation in operations):
         asked = replace(asked, window=default.window)
+    if not any(operation.block_counts for operation in operations):
+        asked = replace(asked, imbalance=default.imbalance)
     return asked
 
 
@@ -388,3 +398,34 @@ def test_values_from_python_make_the_options_that_words_make() -> None:
     assert parse_options({"sizes": 4096, "output": "here"}) == parse_words(
         ["--sizes", "4K", "--output", "here"]
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "memory"),
+    [
+        ([], ("default",)),
+        (["-R", "0"], ("default",)),
+        (["-R", "1"], ("registered",)),
+        (["-R", "2"], ("symmetric",)),
+        (["--memory", "symmetric,default"], ("symmetric", "default")),
+        (["--memory", "all"], ("default", "registered", "symmetric")),
+    ],
+)
+def test_memory_is_chosen_by_name_or_as_in_nccl_tests(
+    words: list[str], memory: tuple[str, ...]
+) -> None:
+    assert parse_words(words).memory == memory
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-R", "3"], "-R cannot be 3"),
+        (["-R", "1", "--memory", "default"], "--memory and -R both choose the memory"),
+        (["--memory", "symm_mem"], "unknown memory 'symm_mem'"),
+    ],
+)
+def test_a_choice_of_memory_that_makes_no_sense_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_words(words)
+    assert refused.value.message == message

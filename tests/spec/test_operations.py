@@ -11,6 +11,7 @@ import torch
 
 import commbench
 from commbench.errors import UsageError
+from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS, BlockOrigin, BlockPosition, Extent, find_operation
@@ -40,6 +41,11 @@ CONVENTIONS = {
     "stream":         (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "pipeline":       (Extent.WHOLE,   Extent.WHOLE,   1.0, 1.0,  1.0),
     "ring_exchange":  (Extent.BLOCK,   Extent.WHOLE,   0.5, 0.75, 0.875),
+    "one_shot_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
+    "two_shot_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
+    "multimem_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
+    "multimem_all_gather": (Extent.BLOCK, Extent.WHOLE, 0.5, 0.75, 0.875),
+    "register":       (Extent.WHOLE,   Extent.NOTHING, None, None, None),
     # The factor depends on the blocks: tests/spec/test_splits.py.
     "all_to_all_v":     (Extent.WHOLE, Extent.WHOLE,   None, None, None),
     "all_gather_v":     (Extent.BLOCK, Extent.WHOLE,   None, None, None),
@@ -74,6 +80,7 @@ def test_one_rank_alone_puts_nothing_on_the_bus() -> None:
     }
     assert silent == {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter",
+        "one_shot_all_reduce", "two_shot_all_reduce", "multimem_all_reduce", "multimem_all_gather",
         "ring_exchange",
     }  # fmt: skip
 
@@ -108,6 +115,11 @@ HELD_BY_3_RANKS = {
     "all_gather_v": [[(0, 0), (0, 1), (0, 2)]] * 3,
     "reduce_scatter_v": [[(0, R)], [(1, R)], [(2, R)]],
     "ring_exchange": [[None, (0, 1), (0, 2)], [(0, 0), None, (0, 2)], [(0, 0), (0, 1), None]],
+    "one_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "two_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "multimem_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
+    "multimem_all_gather": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "register": [[], [], []],
 }
 PEERS = (Peer(1, is_first=True), Peer(0, is_first=False), None)
 
@@ -143,12 +155,20 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "send_recv": ("out_of_place",),
         "barrier": ("",),
         **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
+        "one_shot_all_reduce": ("out_of_place",),
+        "two_shot_all_reduce": ("in_place",),
+        "multimem_all_reduce": ("in_place",),
+        "multimem_all_gather": ("out_of_place",),
+        "register": ("",),
     }
 
 
 def test_every_entry_stands_under_its_own_name() -> None:
-    for table in (OPERATIONS, DTYPES, REDUCE_OPS, BACKENDS):
+    for table in (OPERATIONS, DTYPES, REDUCE_OPS, BACKENDS, ALLOCATORS):
         assert [entry.name for entry in table.values()] == list(table)
+
+
+_TABLES = ("operations.py", "point_to_point.py", "uneven.py", "memory_operations.py")
 
 
 def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:
@@ -156,9 +176,7 @@ def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
         for name in re.findall(r"""["'](\w+)["']""", path.read_text(encoding="utf-8"))
-        if name in OPERATIONS and path.name not in (
-            "operations.py", "point_to_point.py", "uneven.py",
-        )
+        if name in OPERATIONS and path.name not in _TABLES
     }
     # A translation of other tools' names is no test.
     assert {one for one in found if one[0] != "importers/names.py"} == set()

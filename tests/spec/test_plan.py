@@ -102,6 +102,7 @@ DIFFERENCES: dict[str, Any] = {
     "timing": "pipelined",
     "launch_mode": "both",
     "buffers": "rotating",
+    "memory": ("default", "registered"),
     "order": "ascending",
     "launches": 2,
     "check": False,
@@ -468,7 +469,7 @@ def test_every_ready_case_is_at_most_as_large_as_a_size_that_was_asked(which: Pl
         if case.dtype and case.count:
             element = DTYPES[case.dtype].size_bytes
             blocks = which.world_size if OPERATIONS[case.operation].blocks else 1
-            step = element
+            step = max(element, OPERATIONS[case.operation].block_multiple)
             if OPERATIONS[case.operation].blocks and which.rounding == "nccl-tests":
                 step = 16
             assert case.block_bytes % step == 0
@@ -506,3 +507,52 @@ def test_the_larger_buffer_of_a_rank_has_the_printed_size(
         combine = max if case.placement == "in_place" else sum
         assert case.needed_bytes(1) == combine(at_root)
         assert case.needed_bytes(0) == combine(elsewhere)
+
+
+def test_where_memory_is_registered_registering_the_largest_size_is_a_case() -> None:
+    options = {"backend": "nccl", "device": "cuda", "sizes": (1024, 4096), "timing": "both"}
+    found = plan(memory=("default", "symmetric"), **options).cases()
+    registering = [case for case in found if case.operation == "register"]
+    assert [(c.title, c.size_bytes) for c in registering] == [("register uint8 symmetric", 4096)]
+    assert {case.memory for case in found} == {"default", "symmetric"}
+    assert not any(case.operation == "register" for case in plan(**options).cases())
+    every_size = plan(memory=("registered",), operations=("register", "all_reduce"), **options)
+    asked = [case for case in every_size.cases() if case.operation == "register"]
+    assert [case.size_bytes for case in asked] == [1024, 4096]
+    assert [case.memory for case in plan(operations=("register",), **options).cases()] == (
+        ["registered", "registered"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "memory", "reason"),
+    [
+        ("gloo", "cpu", "registered", "memory of the kind registered needs a cuda device"),
+        ("gloo", "cuda", "symmetric", "needs NCCL, and gloo is another backend"),
+        ("nccl", "cuda", "symmetric", ""),
+        ("another", "cuda", "symmetric", ""),
+    ],
+)
+def test_a_kind_of_memory_needs_its_device_and_backend(
+    backend: str, device: str, memory: str, reason: str
+) -> None:
+    case, registering = plan(backend=backend, device=device, memory=(memory,)).cases()
+    assert case.operation == "all_reduce"
+    assert registering.operation == "register"
+    for found in (case, registering):
+        assert found.status == (UNSUPPORTED if reason else READY)
+        assert reason in found.reason
+
+
+def test_operations_of_symmetric_memory_have_that_memory_and_blocks_of_16_bytes() -> None:
+    names = ("one_shot_all_reduce", "multimem_all_gather")
+    options = {"backend": "nccl", "device": "cuda", "world_size": 3, "memory": ("registered",)}
+    found = plan(operations=names, dtypes=("bfloat16",), sizes=(100, 8), **options).cases()
+    assert [(c.operation, c.memory, c.size_bytes, c.status) for c in found[:4]] == [
+        ("one_shot_all_reduce", "symm_mem", 96, READY),
+        ("one_shot_all_reduce", "symm_mem", 8, SKIPPED),
+        ("multimem_all_gather", "symm_mem", 96, READY),
+        ("multimem_all_gather", "symm_mem", 8, SKIPPED),
+    ]
+    on_cpu = plan(operations=names).cases()
+    assert {case.reason for case in on_cpu} == {"memory of the kind symm_mem needs a cuda device"}

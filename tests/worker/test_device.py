@@ -4,6 +4,7 @@ and how errors of NCCL are read."""
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended
@@ -167,6 +168,58 @@ def test_a_device_that_tells_no_clock_is_not_warned_about(program: Commbench) ->
     assert ended.code == 0, ended.err
     assert not any("clock_mhz" in batch and batch["clock_mhz"] for batch in ended.batches(0))
     assert "gpu_" not in ended.rows()[0]["warnings"]
+
+
+def test_registered_memory_makes_rows_of_its_own_and_is_released(
+    program: Commbench, tmp_path: Path
+) -> None:
+    log = tmp_path / "memory"
+    fake = Fake(memory_log=str(log), register_s=2e-3)
+    options = ("--sizes", "1K,1M", "--iters", "4", "--warmup", "0", "--memory", "all")
+    ended = run(program, fake, "--op", "all_reduce,gather,barrier", *options)
+    assert ended.code == 0, ended.err
+    rows = {(row["operation"], row["memory"], row["size_bytes"]): row for row in ended.rows()}
+    kinds = ("default", "registered", "symmetric")
+    assert set(rows) == {
+        *((name, kind, size) for name in ("all_reduce", "gather") for kind in kinds
+          for size in ("1024", "1048576")),
+        ("barrier", "default", "0"),
+        *(("register", kind, "1048576") for kind in kinds[1:]),
+    }  # fmt: skip
+    for kind in kinds[1:]:
+        row = rows["register", kind, "1048576"]
+        # The slowest rank, rank 1, needs 4 ms.
+        assert 4000 <= float(row["time_us"]) < 40_000
+        assert (row["algbw_GBps"], row["busbw_GBps"], row["wrong"]) == ("", "", "")
+        assert row["iterations"] == "4"
+    for rank in range(2):
+        lines = Path(f"{log}.{rank}").read_text().splitlines()
+        steps = [line.split()[0] for line in lines]
+        assert steps.count("allocated") == steps.count("registered") == steps.count("released")
+        assert sorted(line.split(" ", 1)[1] for line in lines if "allocated" in line) == (
+            sorted(line.split(" ", 1)[1] for line in lines if "released" in line)
+        )
+    assert "register uint8 registered" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("fake", "reason"),
+    [
+        (Fake(registers=False), "this backend registers no pool"),
+        (Fake(has_windows=False), "this backend registers no windows"),
+    ],
+)
+def test_memory_that_cannot_be_registered_is_unsupported_and_the_rest_is_measured(
+    program: Commbench, fake: Fake, reason: str
+) -> None:
+    options = ("--sizes", "1K", "--iters", "4", "--memory", "default,registered,symmetric")
+    ended = run(program, fake, *options)
+    assert ended.code == 0, ended.err
+    found = {(c["case"]["memory"], c["case"]["operation"]): c for c in ended.cases()}
+    assert found["default", "all_reduce"]["status"] == "ok"
+    refused = [c for c in found.values() if c["status"] == "unsupported"]
+    assert reason in {c["reason"] for c in refused}
+    assert len(refused) == (4 if not fake.registers else 2)
 
 
 NCCL_LOG = (

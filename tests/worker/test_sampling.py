@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synthetic_rows import plan
 
 from commbench.analysis.statistics import median, median_ci, summarise
-from commbench.spec.timing_modes import MOST_CALLS
+from commbench.spec.timing_modes import TIMING_MODES
 from commbench.worker.sampling import (
     BATCH_S,
     MAX_ITERATIONS,
@@ -440,7 +440,7 @@ def test_whether_samples_are_enough_does_not_depend_on_their_order() -> None:
 def test_a_pipelined_iteration_has_20_calls_or_as_many_as_last_20_ms_but_2(
     duration: float, calls: int, iterations: int
 ) -> None:
-    assert MOST_CALLS == 20
+    assert TIMING_MODES["pipelined"].most_calls == 20
     course = follow(schedule(duration, timing="pipelined"), repeat(duration))
     timed = [block for block in course.blocks if block.timed]
     assert {block.calls for block in timed} == {calls}

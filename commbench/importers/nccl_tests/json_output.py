@@ -140,8 +140,7 @@ def _add_notes(
         collector.note(f"percentiles leave out the first {skipped} iterations")
     if preamble.blocking:
         collector.note(preamble.blocking)
-    if preamble.integers.get("graphs"):
-        collector.note("operations were launched by CUDA graphs (option -G)")
+    preamble.note_launch_mode(collector.note)
     for error in _get(document, "errors", list, [])[:1]:
         collector.note(f"nccl-tests reported: {error!s:.200}")
     builder.add_notes()
@@ -160,7 +159,11 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
     integers = {name: _get_whole(config, key) for name, key in _INTEGERS.items()}
     preamble = Preamble(
         program=next(iter(find_programs(PurePath(arguments[0]).name)), None) if arguments else None,
-        integers={name: number for name, number in integers.items() if number},
+        integers={
+            name: number
+            for name, number in integers.items()
+            if number or (name == "graphs" and number is not None)
+        },
         over_ranks=_read_average(arguments),
         blocking=_BLOCKING if _is_true(config.get("blocking_collectives")) else "",
     )

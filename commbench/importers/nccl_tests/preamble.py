@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from commbench.importers.names import NCCL_TESTS
-from commbench.spec.timing_modes import ISOLATED, PIPELINED
+from commbench.spec.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
 """A line that begins like this after a table belongs to the next one."""
@@ -22,6 +22,7 @@ _DEVICE = re.compile(
 _LEGACY_DEVICE = re.compile(
     r"#?\s*Device\s+(?P<rank>\d{1,9})\s*->\s*\d{1,9}\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
 )
+_GRAPH_OPTION = re.compile(r"\s(?:-G|--cudagraph)[ =]?(\d{1,9})\b")
 _NRANKS = re.compile(r"NCCL INFO .*\bn[rR]anks (\d{1,9})\b")
 _INTEGERS = {
     "threads": re.compile(r"# nThread (\d{1,9}) "),
@@ -64,8 +65,8 @@ class Preamble:
 
     def read_line(self, line: str) -> None:
         """Take what one line says."""
+        self.read_command(line)
         if not line.startswith("#"):
-            self.commands |= find_commands([line])
             self.communicators.update(int(n) for n in _NRANKS.findall(line))
         if line.startswith("# Using devices"):
             self.devices.clear()
@@ -82,6 +83,26 @@ class Preamble:
             found = {"group": "0", "host": "", **match.groupdict(default="")}
             rank, group = int(found["rank"]), int(found["group"] or 0)
             self.devices.append(RankDevice(rank, group, found["host"], found["name"].strip()))
+
+    def read_command(self, line: str) -> None:
+        """Take the programs of a line that is not nccl-tests' own, such as a command line, and the
+        option -G, which older versions do not print again."""
+        if not line.startswith("#") and (found := find_programs(line)):
+            self.commands.update(found)
+            if match := _GRAPH_OPTION.search(line):
+                self.integers.setdefault("graphs", int(match[1]))
+
+    @property
+    def launch_mode(self) -> str:
+        """`graph` with option -G; `eager` where the file does not say."""
+        return GRAPH if self.integers.get("graphs") else EAGER
+
+    def note_launch_mode(self, note: Callable[[str], None]) -> None:
+        """Note where the launch mode comes from, unless the file says that it is the usual one."""
+        if self.integers.get("graphs"):
+            note("operations were launched by CUDA graphs (option -G)")
+        elif "graphs" not in self.integers:
+            note("it does not say whether CUDA graphs were used (option -G): assumed not")
 
     @property
     def known_operation(self) -> str | None:
@@ -123,12 +144,6 @@ class Preamble:
 def find_programs(text: str) -> list[str]:
     """The programs of nccl-tests in a line, without `_perf`: `all_reduce`, `alltoall`."""
     return [name for name in _PROGRAM.findall(text) if name in NCCL_TESTS or name in _OTHERS]
-
-
-def find_commands(lines: Iterable[str]) -> set[str]:
-    """The programs in lines that are not nccl-tests' own, such as command lines."""
-    texts = (line for line in lines if not line.startswith("#"))
-    return {name for text in texts for name in find_programs(text)}
 
 
 def parse_library_version(code: str) -> str:

@@ -40,6 +40,7 @@ class TableRun(NamedTuple):
     operation: str
     ranks: int
     statistic: str
+    launch_mode: str
     iterations: int | None
     is_hinted: bool
     """Whether the operation or the ranks come from hints, because the file does not say them."""
@@ -56,6 +57,7 @@ def make_run(
         operation=collector.hints.choose_operation(collector.source.path, given, line),
         ranks=ranks,
         statistic=preamble.statistic,
+        launch_mode=preamble.launch_mode,
         iterations=preamble.integers.get("iterations"),
         is_hinted=None in (given, preamble.known_ranks),
         exponent=exponent,
@@ -106,6 +108,7 @@ class RowBuilder:
                 count=count,
                 time_s=0.0,
                 statistic=run.statistic,
+                launch_mode=run.launch_mode,
                 line=line,
                 iterations=run.iterations,
             )

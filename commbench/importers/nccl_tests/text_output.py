@@ -18,7 +18,6 @@ from commbench.importers.nccl_tests import rows
 from commbench.importers.nccl_tests.preamble import (
     BEGINS,
     Preamble,
-    find_commands,
     parse_library_version,
 )
 from commbench.importers.text_source import Line, SourceText
@@ -203,7 +202,9 @@ def _find_sections(source: SourceText) -> list[_Section]:
         begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
         if begins and section is not None:
             others = [other.text for other in section.others]
-            preamble, title, section = Preamble(commands=find_commands(others)), "", None
+            preamble, title, section = Preamble(), "", None
+            for other in others:
+                preamble.read_command(other)
         if _is_title(line.text):
             title = line.text
         elif _is_header(line.text):
@@ -260,5 +261,5 @@ def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
             collector.note(f"the table that ends at line {last} was cut off, or is not complete")
         if preamble.blocking:
             collector.note(f"nccl-tests says: {preamble.blocking}")
-        if preamble.integers.get("graphs"):
-            collector.note("operations were launched by CUDA graphs (option -G)")
+        if section.rows:
+            preamble.note_launch_mode(collector.note)

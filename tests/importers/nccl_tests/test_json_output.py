@@ -124,6 +124,13 @@ def test_a_newer_version_is_refused() -> None:
     assert "newer nccl-tests: its version is 4" in refused(RecordsError, newer)
 
 
+def test_a_number_of_graph_launches_means_the_launch_mode_graph() -> None:
+    document = json.loads(NEWEST)
+    assert {row.launch_mode for row in read(json.dumps(document)).rows} == {"eager"}
+    document["config"]["graph"] = 5
+    assert {row.launch_mode for row in read(json.dumps(document)).rows} == {"graph"}
+
+
 def test_times_of_launching_are_left_out() -> None:
     text = NEWEST.replace('"time"', '"cpu_time"')
     assert "has no result" in refused(RecordsError, text)

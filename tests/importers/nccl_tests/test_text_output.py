@@ -10,11 +10,12 @@ from importing import read, refused
 from commbench.errors import RecordsError, UsageError
 from commbench.importers.hints import ImportHints
 from commbench.importers.registry import import_file
+from commbench.importers.to_run import make_run
 
 FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 
 DEVICES = """\
-# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
 #   Rank  0 Pid      1 on     box device  0 [0x07] V100
 #   Rank  1 Pid      1 on     box device  1 [0x0a] V100
 """  # noqa: E501
@@ -115,6 +116,28 @@ def test_of_split_communicators_the_reporting_group_counts() -> None:
     split = "# nThread 1 nGpus 1 iters: 20 \n" + ranks
     text = WHOLE.replace(DEVICES, split)
     assert read(text).ranks == 2
+
+
+def test_calls_of_a_cuda_graph_are_rows_of_their_own() -> None:
+    old = DEVICES.replace(" graph: 0", "")
+    for text, mode in (
+        (WHOLE, "eager"),
+        (WHOLE.replace("graph: 0", "graph: 10"), "graph"),
+        (WHOLE.replace(DEVICES, old), "eager"),
+        (WHOLE.replace(DEVICES, old).replace("perf -g 2", "perf -g 2 -G 10"), "graph"),
+        (WHOLE.replace(DEVICES, old).replace("perf -g 2", "perf -g 2 --cudagraph=0"), "eager"),
+    ):
+        file = read(text)
+        assert {row.launch_mode for row in file.rows} == {mode}, text
+        is_said = " graph: " in text or " -G" in text or "--cudagraph" in text
+        assert is_said != ("assumed not" in " ".join(file.notes))
+        assert ("by CUDA graphs" in " ".join(file.notes)) == (mode == "graph")
+    both = make_run(read(WHOLE + WHOLE.replace("graph: 0", "graph: 10")))
+    assert both.header.plan.launch_mode == "both"
+    assert [(m.case.placement, m.case.launch_mode) for m in both.measurements] == [
+        ("out_of_place", "eager"), ("in_place", "eager"),
+        ("out_of_place", "graph"), ("in_place", "graph"),
+    ]  # fmt: skip
 
 
 def test_what_contradicts_the_file_is_refused() -> None:

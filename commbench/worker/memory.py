@@ -1,0 +1,95 @@
+"""Memory for buffers: from torch's allocator, registered with NCCL, or shared through torch's
+symmetric memory.
+
+Allocating and registering are two steps: registering may involve all ranks, which come to it only
+when each of them has got its memory.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+
+
+class Memory(Protocol):
+    """One allocation of a rank."""
+
+    tensor: torch.Tensor
+    """Its bytes: uint8, one-dimensional."""
+
+    def register(self) -> None:
+        """Make it known to the communicator or to the other ranks. Raises RuntimeError where that
+        is impossible."""
+
+    def release(self) -> None:
+        """Undo that, and give the memory up. Nothing under way may use it."""
+
+
+class PlainMemory:
+    """Memory of torch's allocator."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
+
+    def register(self) -> None:
+        pass
+
+    def release(self) -> None:
+        del self.tensor
+
+
+class NcclPool:
+    """Memory of NCCL's allocator in a pool of its own, which is registered with the communicator.
+
+    `module` is torch.cuda. The pool is registered when it has its memory: torch registers what a
+    pool allocates later, but as of 2.13 not as symmetric windows any more. Raises RuntimeError
+    where this torch cannot do it: 2.6 does not offer NCCL's allocator, and 2.8 no windows.
+    """
+
+    def __init__(
+        self, module: ModuleType, size: int, device: torch.device, group: Any, symm: bool
+    ) -> None:
+        self._module, self._symm, self._registered = module, symm, False
+        self._backend = group._get_backend(device)
+        allocator = getattr(self._backend, "mem_allocator", None)
+        if allocator is None:
+            raise RuntimeError(f"torch {torch.__version__} offers no allocator of NCCL")
+        self._pool = module.MemPool(allocator)
+        with module.use_mem_pool(self._pool):
+            self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
+
+    def register(self) -> None:
+        if not self._symm:
+            self._backend.register_mem_pool(self._pool)
+        else:
+            try:
+                self._backend.register_mem_pool(self._pool, symm=True)
+            except TypeError:
+                raise RuntimeError(
+                    f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
+                ) from None
+        self._registered = True
+
+    def release(self) -> None:
+        if self._registered:
+            self._backend.deregister_mem_pool(self._pool)
+        del self.tensor, self._pool
+        self._module.empty_cache()  # where destroying a pool does not free its memory
+
+
+class SymmMem:
+    """Symmetric memory of torch, which the kernels of all ranks of a group can read and write."""
+
+    def __init__(self, size: int, device: torch.device, group: Any) -> None:
+        from torch.distributed import _symmetric_memory
+
+        self._module, self._group = _symmetric_memory, group
+        self.tensor = _symmetric_memory.empty(size, dtype=torch.uint8, device=device)
+
+    def register(self) -> None:
+        self._module.rendezvous(self.tensor, self._group)
+
+    def release(self) -> None:
+        del self.tensor

@@ -1,0 +1,47 @@
+"""A job of gloo ranks that checks every operation in every form; test_call_forms.py reads what it
+says.
+
+Arguments: a folder, the number of ranks. Each rank writes a JSON file with the cases that were
+right, those that were wrong or failed, and those that the tables refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from commbench.spec.case import READY
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
+from commbench.worker.buffers import Arena, make_call
+from commbench.worker.communicator import Communicator
+from commbench.worker.device import Cpu
+from commbench.worker.verify import verify
+
+folder, ranks, rank = Path(sys.argv[1]), int(sys.argv[2]), int(os.environ["RANK"])
+torch.set_num_threads(1)
+store = dist.FileStore(str(folder / f"store-{ranks}"), ranks)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+comm = Communicator(rank, ranks, Cpu(), dist.group.WORLD)
+plan = Plan(
+    operations=tuple(OPERATIONS), sizes=(100, 4001), placement="both", root=ranks - 1,
+    tensors=("1", "3", "ddp:512"), forms=("all",), dtypes=("int32",),
+    backend="gloo", device="cpu", world_size=ranks,
+)  # fmt: skip
+said: dict[str, list[str]] = {"right": [], "wrong": [], "refused": [], "skipped": []}
+cases = plan.cases()
+arena = Arena(comm, tuple(case for case in cases if case.status == READY))
+for case in cases:
+    if case.status != READY:
+        said["refused" if case.status == "unsupported" else "skipped"].append(case.name)
+        continue
+    buffers = arena.buffers(case)
+    found = verify(case, buffers, case.index, make_call(case, buffers), Cpu())
+    said["wrong" if found.wrong else "right"].append(case.name)
+(folder / f"{ranks}-{rank}.json").write_text(json.dumps(said))
+dist.destroy_process_group()

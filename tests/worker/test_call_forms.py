@@ -1,0 +1,114 @@
+"""The forms of a call: every one with real ranks, and the check that finds a broken one."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise, product
+from pathlib import Path
+
+import pytest
+from commands import start_command
+
+from commbench.spec.call_forms import CALL_FORMS
+from commbench.spec.case import READY, Case
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
+from commbench.worker.buffers import Arena, Buffers, make_call
+from commbench.worker.communicator import Communicator
+from commbench.worker.device import Cpu
+from commbench.worker.verify import verify
+
+Said = dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
+    """What each of so many ranks says about every operation in every form."""
+    folder, ranks = tmp_path_factory.mktemp("forms"), request.param
+    job = Path(__file__).with_name("forms_job.py").read_text()
+    started = [
+        start_command(folder, str(folder), str(ranks), program=job, RANK=str(rank))
+        for rank in range(ranks)
+    ]
+    for each in started:
+        ended = each.finish()
+        assert ended.code == 0, ended.err
+    return [json.loads((folder / f"{ranks}-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def test_every_operation_is_right_in_every_form_and_at_odd_sizes(said: list[Said]) -> None:
+    assert [of_rank["wrong"] for of_rank in said] == [[]] * len(said)
+    right = said[0]["right"]
+    for form in CALL_FORMS.values():
+        assert any(form.name == "direct" or f" {form.name} " in name for name in right), form.name
+    forms = {" ".join(name.split()[-4:-2]) for name in right if "3 tensors" in name}
+    assert forms >= {"tensors flat", "tensors separate", "tensors async", "tensors flat_copy"}
+    # 4001 bytes hold 1000 of int32: 333 for each of three tensors, and 166 per rank of two.
+    assert "all_reduce int32 sum in_place 3 tensors separate 3996 B" in right
+    # The last bucket has the rest.
+    assert "all_reduce int32 sum in_place ddp:512 coalesced 4000 B" in right
+
+
+def test_gloo_refuses_what_it_cannot_coalesce(said: list[Said]) -> None:
+    coalesced = {name.split()[0] for name in said[0]["right"] if " coalesced " in name}
+    assert coalesced == {"all_reduce", "all_gather", "reduce_scatter"}
+    refused = {name.split()[0] for name in said[0]["refused"] if " coalesced " in name}
+    assert refused >= {"broadcast", "all_to_all", "gather", "scatter", "reduce", "send_recv"}
+
+
+def every_form(ranks: int) -> list[Case]:
+    plan = Plan(
+        operations=tuple(name for name, o in OPERATIONS.items() if not o.prepare and o.has_data),
+        sizes=(4096,), placement="both", tensors=("1", "3"), forms=("all",), dtypes=("int32",),
+        backend="nccl", device="cuda", world_size=ranks,
+    )  # fmt: skip
+    return [case for case in plan.cases() if case.status == READY]
+
+
+def buffers_of(case: Case, ranks: int) -> list[Buffers]:
+    return [Arena(Communicator(rank, ranks, Cpu()), (case,)).buffers(case) for rank in range(ranks)]
+
+
+def test_a_form_that_does_nothing_is_found_out() -> None:
+    for case in (*every_form(2), *every_form(3)):
+        everyone = buffers_of(case, case.ranks)
+        wrong = [verify(case, buffers, 11, lambda: None, Cpu()).wrong for buffers in everyone]
+        assert sum(wrong) > case.count / 2, case.name
+
+
+def test_flat_results_that_are_not_copied_back_are_found_out() -> None:
+    for case in every_form(2):
+        if case.form == "flat_copy":
+            wrong = 0
+            for buffers in buffers_of(case, 2):
+                wrong += verify(case, buffers, 5, buffers.copy_in, Cpu()).wrong
+            assert wrong > case.count / 2, case.name
+
+
+def test_tensors_of_a_case_share_no_byte_and_begin_at_a_multiple_of_512() -> None:
+    for case, rank in product(every_form(3), range(3)):
+        buffers = buffers_of(case, 3)[rank]
+        if case.tensors == "1" or case.call_form.is_reference:
+            assert buffers.tensors == (buffers,)
+            continue
+        assert len(buffers.tensors) == 3
+        used: list[tuple[int, int]] = []
+        for part in (*buffers.tensors, *([buffers.flat] if buffers.flat else [])):
+            tensors = [t for t in (part.send, part.receive) if t.numel()]
+            whole = max(tensors, key=lambda t: t.nbytes, default=None)
+            if case.placement == "in_place":
+                tensors = [] if whole is None else [whole]
+            for tensor in tensors:
+                start = tensor.storage_offset() * tensor.element_size()
+                assert start % 512 == 0, case.name
+                used.append((start, start + tensor.nbytes))
+        used.sort()
+        assert all(before[1] <= after[0] for before, after in pairwise(used)), case.name
+        assert used[-1][1] - used[0][0] <= case.needed_bytes(rank) + 2 * 4096
+
+
+def test_a_direct_call_is_the_operations_own_function_with_nothing_around_it() -> None:
+    for case in every_form(2):
+        if case.call_form.is_reference:
+            call = make_call(case, buffers_of(case, 2)[0])
+            assert call.func is OPERATIONS[case.operation].call  # type: ignore[attr-defined]
