@@ -66,6 +66,8 @@ class Fake(NamedTuple):
     """What registering costs the host; on rank 1 twice as much."""
     nccl_log: str = ""
     """What its NCCL writes to the log that it is told to write, in its first operation."""
+    nccl_tuning: str = ""
+    """The same where the log is of the subsystem TUNING."""
 
 
 class Event:
@@ -230,8 +232,11 @@ class FakeDevice:
 
     def _run(self, call: Callable[[], Any]) -> None:
         self._calls += 1
-        if self._calls == 1 and self._fake.nccl_log and "NCCL_DEBUG_FILE" in os.environ:
-            Path(os.environ["NCCL_DEBUG_FILE"]).write_text(self._fake.nccl_log)
+        if self._calls == 1 and "NCCL_DEBUG_FILE" in os.environ:
+            is_tuning = os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING"
+            text = self._fake.nccl_tuning if is_tuning else self._fake.nccl_log
+            path = os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid()))
+            Path(path).write_text(text)
         if self._calls == 1 and self._rank in self._fake.failing_ranks:
             raise RuntimeError(self._fake.failure)
         if not isinstance(call, partial):  # not an operation of a case

@@ -3,7 +3,7 @@ than with an answer, or with two lines and an exit code.
 
     python fuzz.py files FOLDER SEED COUNT EACH     EACH commands on each of COUNT damaged files
     python fuzz.py lines FOLDER SEED COUNT          COUNT command lines
-    python fuzz.py these FOLDER                     the command lines of a JSON list on stdin
+    python fuzz.py these FOLDER FILE                the command lines of a JSON list in a file
     python fuzz.py one FOLDER SEED NUMBER EACH      one damaged file again, left in FOLDER
 
 It is a program of its own, for what it calls ends processes. Prints a JSON object: how often there
@@ -316,7 +316,7 @@ def hung(*_: object) -> None:
 
 
 def call(line: list[str]) -> Ended:
-    """Run a command line in this process, which has not imported torch."""
+    """Run a command line in this process."""
     from commbench.analysis.load import open_run
     from commbench.cli.main import main
     from commbench.errors import CommbenchError
@@ -324,6 +324,7 @@ def call(line: list[str]) -> Ended:
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     code: int | str = 0
+    torch = sys.modules.pop("torch", None)  # with it, main() would end this process at once
     signal.alarm(PATIENCE_S)
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -341,6 +342,8 @@ def call(line: list[str]) -> Ended:
         code = f"none: {type(error).__name__}: {str(error)[:300]}"
     finally:
         signal.alarm(0)
+        if torch:
+            sys.modules["torch"] = torch
     texts = []
     for stream in (out, err):
         stream.flush()
@@ -411,11 +414,11 @@ if __name__ == "__main__":
     elif what == "these":
         from fuzz_command_lines import call_these
 
-        told = call_these(place, json.load(sys.stdin))
+        told = call_these(place, json.loads(Path(numbers[0]).read_text()))
     elif what == "one":
         first, number, each = map(int, numbers)
         told = hammer_files(place, first, 0, each, number)
     else:
         told = hammer_files(place, *map(int, numbers))
-    json.dump(told, sys.__stdout__)
+    json.dump(told, sys.stdout)
     shutil.rmtree(place / "new", ignore_errors=True)

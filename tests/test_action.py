@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from commands import clean_environment, forked_python
-from synthetic import steady, synthetic_run
+from synthetic import plan, steady, synthetic_run
 from synthetic_job import HOSTILE
 
 ROOT = Path(__file__).parents[1]
@@ -181,7 +181,9 @@ def test_what_cannot_be_measured_ends_the_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_input_is_executed(tmp_path: Path, text: str) -> None:
-    recorded = synthetic_run(tmp_path / "recorded", "recorded", lambda _: steady(1e-3))
+    recorded = synthetic_run(
+        tmp_path / "recorded", "recorded", lambda _: steady(1e-3), plan(sizes=(1024,))
+    )
     names = dict.fromkeys(ACTION["inputs"], text)
     given = {name.replace("-", "_"): value for name, value in names.items()}
     done = use_action(tmp_path, SMOKE, **given)

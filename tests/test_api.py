@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import api_keywords
 import pytest
 from commands import START_TIMEOUT_S, clean_environment, start_command
 from synthetic import steady, synthetic_run
@@ -261,6 +262,32 @@ def test_a_call_of_an_operation_and_this_machine_are_described() -> None:
     with pytest.raises(UsageError, match="all_reduce cannot be explained without --time"):
         commbench.explain("all_reduce", ranks=8, size="1G")
     assert "gloo" in commbench.environment()["backends"]
+
+
+def test_static_types_of_keywords_are_those_of_the_options() -> None:
+    assert api_keywords.FILE.read_text() == api_keywords.source(), (
+        "run `.venv/bin/python tests/api_keywords.py`"
+    )
+
+
+@pytest.mark.full
+def test_a_type_checker_knows_the_keywords(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import commbench\n"
+        "commbench.run(op=['all_reduce'], sizes=1024, plots=True, output='x')\n"
+        "commbench.run(op=3)\n"
+        "commbench.measure(group=None, budget=1, launches=2)\n"
+        "commbench.sweep(vary={}, label='a', iters='5')\n"
+    )
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", str(program)],
+        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line.partition("program.py:")[2] for line in checked.stdout.splitlines()]
+    errors = [line for line in lines if ": error: " in line]
+    assert [line.partition(":")[0] for line in errors] == ["3", "4", "5"], checked.stdout
+    assert 'Unexpected keyword argument "launches" for "measure"' in errors[1]
 
 
 def test_runs_are_compared_and_checked(tmp_path: Path) -> None:

@@ -43,9 +43,10 @@ def test_with_another_thread_ranks_are_spawned_and_it_says_so(program: Commbench
 
 
 def test_the_plain_torchrun_command_can_be_used(commbench: Commbench) -> None:
-    ended = commbench("run", "--sizes", "1K-4M", "--launcher", "torchrun", "--precision", "0.1%")
+    ended = commbench("run", "--sizes", "1M,4M", "--launcher", "torchrun", "--precision", "0.1%",
+                      "--budget", "0.55", "--no-plots")  # fmt: skip
     assert ended.code == 0, ended.err
-    assert [row["status"] for row in ended.rows()] == ["ok"] * 13
+    assert [row["status"] for row in ended.rows()] == ["ok"] * 2
     assert ended.journal()[0]["launcher"] == "torchrun"
     assert " s left; measuring all_reduce" in ended.err
     assert "OMP_NUM_THREADS" not in ended.err

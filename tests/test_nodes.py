@@ -115,38 +115,39 @@ Watchdog.stop = stop
 
 
 @pytest.mark.parametrize(
-    ("program", "words"),
+    ("program", "rank", "words"),
     [
         pytest.param(
-            crash("os._exit(0)", rank=0),
+            crash("os._exit(0)", rank=0), 0,
             f"rank 0 on HOST ended with exit code 0 while {ITERATION}", marks=pytest.mark.full,
         ),
         pytest.param(
-            crash("os._exit(0)"), f"rank 1 on HOST ended with exit code 0 while {ITERATION}",
+            crash("os._exit(0)"), 1, f"rank 1 on HOST ended with exit code 0 while {ITERATION}",
             marks=pytest.mark.full,
         ),
         pytest.param(
-            crash("os.kill(os.getpid(), signal.SIGKILL)"),
+            crash("os.kill(os.getpid(), signal.SIGKILL)"), 1,
             f"rank 1 on HOST was killed by SIGKILL while {ITERATION}", marks=pytest.mark.full,
         ),
         pytest.param(
-            crash("raise ValueError('lost')", rank=0),
+            crash("raise ValueError('lost')", rank=0), 0,
             f"rank 0 on HOST ended with exit code 1 while {ITERATION}: ValueError: lost",
             marks=pytest.mark.full,
         ),
         pytest.param(
-            crash("sys.exit(0)"),
+            crash("sys.exit(0)"), 1,
             f"rank 1 on HOST ended with exit code 1 while {ITERATION}: SystemExit: 0",
             marks=pytest.mark.full,
         ),
-        (AT_THE_END, "rank 1 on HOST ended with exit code 9"),
+        (AT_THE_END, 1, "rank 1 on HOST ended with exit code 9"),
     ],
     ids=["rank 0 leaves", "rank 1 leaves", "killed", "raises", "sys.exit", "at the end"],
 )  # fmt: skip
 def test_every_node_tells_how_a_rank_of_one_of_them_died(
-    tmp_path: Path, program: str, words: str
+    tmp_path: Path, program: str, rank: int, words: str
 ) -> None:
-    # The ranks of several nodes are spawned: Python imports sitecustomize when they start.
+    # The ranks of several nodes are spawned: Python imports sitecustomize when they start. That of
+    # the other node, which stays as it is, is forked.
     (tmp_path / "sitecustomize.py").write_text(program)
     launcher = (
         "import os, sys\n"
@@ -155,7 +156,8 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     )
     port, began = free_port(), time.monotonic()
     asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]
-    started = [start(tmp_path, n, port, *asked, program=launcher) for n in range(2)]
+    started = [start(tmp_path, n, port, *asked, program=launcher if n == rank else None)
+               for n in range(2)]  # fmt: skip
     ended = [process.finish() for process in started]
     assert time.monotonic() - began < START_TIMEOUT_S / 2  # torch's agents would wait 300 s
     error = "error: " + words.replace("HOST", socket.gethostname())

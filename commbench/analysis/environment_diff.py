@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.nccl_log import describe_communicator
+from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.results.schema import RunHeader
+from commbench.spec.backends import BACKENDS
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 """Columns of results.csv. Where two runs differ in one, a ratio of times does not show a change
 of what is measured."""
 NEEDED_FACTS = (*MUST_MATCH, "backend")
 
-_UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus")
+_UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus", SELECTIONS)
 """Facts of an environment that are compared otherwise, or differ between any two runs."""
 _HOW = ("iterations", "warmup", "precision", "budget_s", "order", "launches", "check")
 """Fields of a plan that say how the run measured."""
@@ -89,6 +90,9 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     environment["nccl_log"] = describe_communicator(environment.get("nccl_log"))
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
+    backend = BACKENDS.get(header.plan.backend)
+    if backend and backend.is_nccl:
+        facts["nccl_options"] = ", ".join(header.plan.nccl_options) or "none"
     facts |= {"commbench": environment.get("commbench") or header.commbench}
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}

@@ -11,10 +11,18 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS
+
 _SELECTION = re.compile(
     r"NCCL INFO (\w+)(?: \[[\w ]+\])?: (\d+) Bytes -> "
     r"Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}"
 )
+_KERNEL = re.compile(
+    r"NCCL INFO (\w+) \[(Symmetric|Copy Engine|Hierarchical CE)\]: (\d+) Bytes -> "
+    r"(?:Kernel )?(\S+)(?: nchannels (\d+))?"
+)
+"""What NCCL 2.27 and later write where they take no algorithm of their table."""
 _VERSION = re.compile(r"NCCL version (\d\S*)")
 _NETWORK = re.compile(r"NCCL INFO Using network (\S+)")
 _ADAPTERS = re.compile(r"NCCL INFO NET/\w+ ?: Using (\[0\][^;]*)")
@@ -22,6 +30,13 @@ _CHANNELS = re.compile(r"NCCL INFO (?:comm \S+ )?(\d+) coll channels, (.*)")
 _CONNECTION = re.compile(r"NCCL INFO Channel \d+(?:/\d+)? : .* via (\S+)")
 _INIT = re.compile(r"NCCL INFO Init timings - \w+: rank \d+ nranks \d+ total ([\d.]+) \(([^)]*)\)")
 MOST_CHARACTERS = 300
+
+
+_KINDS = {
+    "Symmetric": "SYMMETRIC", "Copy Engine": "COPY_ENGINE", "Hierarchical CE": "COPY_ENGINE",
+}  # fmt: skip
+SELECTIONS = "nccl_selections"
+"""The fact of a run's environment that selections_by_call made."""
 
 
 class NcclSelection(NamedTuple):
@@ -32,8 +47,15 @@ class NcclSelection(NamedTuple):
     size_bytes: int
     """As NCCL logs it: elements of the call times their size; for all_gather one rank's part."""
     algorithm: str
+    """A name of NCCL's table, such as `RING`; SYMMETRIC or COPY_ENGINE where it used none."""
     protocol: str
+    """`LL`, `LL128`, `SIMPLE`; of a symmetric kernel its name."""
     channels: int
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether the algorithm is one that NCCL_ALGO and a tuner can name."""
+        return self.algorithm not in _KINDS.values()
 
 
 def parse_selections(lines: Iterable[str]) -> tuple[NcclSelection, ...]:
@@ -44,7 +66,36 @@ def parse_selections(lines: Iterable[str]) -> tuple[NcclSelection, ...]:
             function, size, algorithm, protocol, low, high = match.groups()
             channels = int(high) - int(low) + 1
             found[NcclSelection(function, int(size), algorithm, protocol, channels)] = None
+        elif match := _KERNEL.search(line):
+            function, kind, size, kernel, number = match.groups()
+            used = NcclSelection(function, int(size), _KINDS[kind], kernel, int(number or 0))
+            found[used] = None
     return tuple(found)
+
+
+def selections_by_call(lines: Iterable[str]) -> dict[str, list[list[str]]]:
+    """NCCL's selections for a run's environment: by function and bytes, `AllReduce 1024`, each
+    algorithm with its protocol and channels. There are several where NCCL's log does not tell calls
+    apart, such as those of different dtypes."""
+    found: dict[str, list[list[str]]] = {}
+    for each in parse_selections(lines):
+        known = found.setdefault(f"{each.function} {each.size_bytes}", [])
+        known.append([each.algorithm, each.protocol, str(each.channels or "")])
+    return found
+
+
+def find_selection(environment: dict[str, Any], case: Case) -> tuple[str, str, str]:
+    """The algorithm, protocol and number of channels that NCCL selected for a case; empty texts
+    where that is not known. Where there are several, `or` is between them."""
+    known = environment.get(SELECTIONS)
+    function = OPERATIONS[case.operation].nccl_function
+    found = known.get(f"{function} {case.block_bytes}") if isinstance(known, dict) else None
+    try:
+        texts = [dict.fromkeys(filter(None, each)) for each in zip(*(found or ()), strict=True)]
+        algorithm, protocol, channels = (" or ".join(each) for each in texts)
+    except (TypeError, ValueError):  # none, or a damaged journal
+        return "", "", ""
+    return algorithm, protocol, channels
 
 
 def parse_communicator(lines: Iterable[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
+from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.case import Load
@@ -101,6 +102,12 @@ class ResultRow:
     def interference(self) -> Interference:
         """What disturbed the measurement."""
         return find_interference(self.measurement.batches, self.ordered_s)
+
+    @cached_property
+    def nccl_selection(self) -> tuple[str, str, str]:
+        """The algorithm, protocol and number of channels that NCCL selected; empty where that is
+        not known."""
+        return find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
     def slowest_rank(self) -> int | None:

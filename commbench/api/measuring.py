@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import Run
 from commbench.errors import CommbenchError, UsageError
@@ -18,6 +18,11 @@ from commbench.runner.run_options import (
     RunOptions,
     parse_options,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from commbench.api.keywords import MeasureKeywords, RunKeywords
 
 
 class _Recorder:
@@ -37,7 +42,7 @@ class _Recorder:
         print_error(error.message, error.hint, error.details)
 
 
-def run(**options: Any) -> Run:
+def run(**options: Unpack[RunKeywords]) -> Run:
     """Measure collectives on ranks that are launched from here, and return the recorded run.
 
     The keywords are the options of `commbench run`: `op` and `dtype` take a name or a list of
@@ -75,7 +80,7 @@ def run_options(options: RunOptions, listener: RunListener) -> Run | None:
     return Run(*recorded) if recorded else None
 
 
-def measure(*, group: Any = None, **options: Any) -> Run:
+def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
     """Measure on a process group of the job that calls this, as started by torchrun.
 
     Every rank of `group` (of the default group for None) calls this with the same options and gets
@@ -106,10 +111,7 @@ class _ShortSignature(inspect.Signature):
 
 
 _TYPES = {
-    "op": "str | Sequence[str]",
-    "dtype": "str | Sequence[str]",
     "form": "str | Sequence[str] | None",
-    "reduce_op": "str | Sequence[str]",
     "sizes": "str | int | Sequence[int]",
     "tensors": "str | int | Sequence[str | int]",
     "precision": "float | str",
@@ -118,21 +120,28 @@ _TYPES = {
 """The types that an option takes in Python, where they are more than those of its value."""
 
 
+def find_keywords(*users: str) -> dict[str, str]:
+    """The options that these users take as keywords, by name, each with its type."""
+    names = "str | Sequence[str]"
+    return {
+        name: names
+        if option.type == tuple[str, ...] and name not in _TYPES
+        else _TYPES.get(name) or inspect.formatannotation(option.type)
+        for name, option in RUN_OPTIONS.items()
+        if not option.sets and option.refused_by.keys().isdisjoint(users)
+    }
+
+
 def _document(function: Any, *users: str, **others: Any) -> None:
     """Give the function a signature of the options that these users take, and list them in its
     docstring; `others` are keywords that the docstring explains already."""
-    options = [
-        option
-        for option in RUN_OPTIONS.values()
-        if not option.sets and option.refused_by.keys().isdisjoint(users)
-    ]
     lines = ["Parameters", "----------"]
     parameters = []
-    for option in options:
+    for name, kind in find_keywords(*users).items():
+        option = RUN_OPTIONS[name]
         default = False if option.name == "plots" else option.default
         default = DEFAULT_SIZES if option.name == "sizes" else default
         default = (default or (None,))[0] if isinstance(default, tuple) else default
-        kind = _TYPES.get(option.name) or inspect.formatannotation(option.type)
         parameters.append(
             inspect.Parameter(
                 option.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default

@@ -10,6 +10,9 @@ from commbench.errors import CommbenchError
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from commbench.api.keywords import SweepKeywords
     from commbench.sweep.result import SweepResult
     from commbench.sweep.session import SweepListener, SweepOptions
     from commbench.sweep.settings import Setting
@@ -25,7 +28,7 @@ def sweep(
     output: str | Path | None = None,
     export: str | None = None,
     force: bool = False,
-    **options: Any,
+    **options: Unpack[SweepKeywords],
 ) -> SweepResult:
     """Measure the same cases under every combination of settings.
 

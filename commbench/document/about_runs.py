@@ -133,6 +133,7 @@ def _method_facts(header: RunHeader) -> dict[str, str]:
         "launches": str(plan.launches),
         "results checked": "yes" if plan.check else "no",
         "cpu mode": plan.cpu_mode if plan.device == "cpu" else "",
+        "NCCL options": ", ".join(plan.nccl_options),
         "peak": plan.peak,
     }
 

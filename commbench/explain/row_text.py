@@ -57,6 +57,10 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
         parts += _bandwidths(row, operation)
         parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
         parts.append(Paragraph("peak", [*_peak(row, peak)]))
+    if row.nccl_selection[0]:
+        algorithm, protocol, channels = row.nccl_selection
+        text = f"In a call of its own, which was not timed, it selected {algorithm} {protocol}"
+        parts.append(Paragraph("NCCL", [text + (f", channels: {channels}." if channels else ".")]))
     return "\n\n".join((wrapped(title), paragraphs(parts)))
 
 

@@ -11,6 +11,7 @@ from commbench import __version__
 from commbench.errors import UsageError
 from commbench.runner.run_options import RunOptions
 from commbench.spec.backends import BACKENDS
+from commbench.spec.nccl_options import require_nccl
 from commbench.spec.plan import require_ready_case
 from commbench.units import format_count
 from commbench.validation import require_within
@@ -82,6 +83,7 @@ def make_job(
     plan = run.plan(run.backend or "gloo", device, nodes * ranks_per_node)
     if run.backend:
         require_ready_case(plan)
+        require_nccl(plan.backend, plan.nccl_options)
     return job
 
 

@@ -286,6 +286,7 @@ COLUMNS = (
     TableColumn("time", _time, 9),
     TableColumn("95 % interval", lambda row: _time_and_interval(row)[1], 8),
     TableColumn("p5", _undisturbed, 6),
+    TableColumn("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), 5, is_left=True),
     TableColumn("n", lambda row: str(row.time.iterations) if row.time else "", 4),
     TableColumn("algbw\nGB/s", _algbw, 3, is_decimal=True),
     TableColumn("busbw\nGB/s", _busbw, 8, is_decimal=True),

@@ -119,7 +119,8 @@ class RunHeader(NamedTuple):
         devices = list_some(self.devices, 3)
         mode = f", cpu mode {self.plan.cpu_mode}" if self.plan.device == "cpu" else ""
         on = list_some(self.hosts, 3) or "unknown hosts"
-        return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}"
+        options = "".join(f", {option}" for option in self.plan.nccl_options)
+        return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}{options}"
 
 
 IN_PROCESS = "in process"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
 from commbench.runner.resume import progress_text, remaining_tasks
+from commbench.spec.dimensions import HOT
 from commbench.spec.plan import Plan, require_ready_case
+from commbench.spec.timing_modes import DEFAULT_TIMING
 from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     require_ready_case(planned.plan)
     tasks = _make_tasks(planned, listener)
     listener.status(planned.summary)
+    if not planned.progress and (found := _log_nccl_selections(planned, listener)):
+        tasks = [replace(task, nccl_selections=found) for task in tasks]
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
     try:
@@ -111,6 +116,43 @@ def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> Non
     if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
     launch(task, nodes, method)
+
+
+def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str, list[list[str]]]:
+    """Which algorithms NCCL selects for the cases of a plan (analysis.nccl_log), by its log of a
+    call of each, in ranks of their own: a line for each call costs time. Empty where NCCL is not
+    measured, is not to log, or cannot: then the run itself says why."""
+    from commbench.analysis.nccl_log import selections_by_call
+    from commbench.launch.elastic import launch, start_method
+    from commbench.results.run_folder import create_folder
+    from commbench.worker.context import LaunchTask
+    from commbench.worker.nccl_log import FILE, VARIABLES, may_log
+
+    options, nodes = planned.options, planned.nodes
+    is_possible = options.nccl_log and options.launcher == "agent" and nodes.count == 1
+    if not is_possible or not may_log(planned.plan):
+        return {}
+    listener.status("learning which algorithms NCCL selects; --no-nccl-log leaves this out")
+    plan = replace(
+        planned.plan, iterations=1, warmup=0, launches=1, check=False, order="ascending",
+        timing=DEFAULT_TIMING, buffers=HOT, timeout_s=min(planned.plan.timeout_s, 30.0),
+    )  # fmt: skip
+    with TemporaryDirectory(prefix="commbench-nccl-") as parent, restored_process_state():
+        log = Path(parent) / "nccl.%h.%p.log"
+        os.environ.update(VARIABLES | {"NCCL_DEBUG_SUBSYS": "TUNING", FILE: str(log)})
+        task = LaunchTask(
+            plan=plan, label=options.name, folder=create_folder(Path(parent) / "run"),
+            is_silent=True,
+        )  # fmt: skip
+        try:
+            launch(task, nodes, start_method(plan.device, nodes)[0])
+        except errors.Interrupted:
+            raise
+        except CommbenchError as error:
+            listener.status(f"NCCL's selections are not known: {error.message}")
+        logs = sorted(Path(parent).glob("nccl.*.log"))
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
+    return selections_by_call(line for text in texts for line in text.splitlines())
 
 
 def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:

@@ -93,6 +93,7 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.torchrun_command import NodeConfig
+    from commbench.worker.nccl_options import make_nccl_options
 
     per_node = rank_context.local_world_size if rank_context else options.nproc_per_node
     target = choose_target(
@@ -106,6 +107,7 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     # Every rank must come to the same plan: nothing of its own node enters it.
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)
+    make_nccl_options(plan)  # raises where there are none
     return PlannedRun(
         options=options,
         plan=_require_same_ranks(progress, plan) if progress else plan,

@@ -37,6 +37,7 @@ from commbench.runner.option import (
 from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.allocators import MEMORY_HELP
 from commbench.spec.dimensions import HOT, ROTATING
+from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.splits import read_matrices
@@ -151,6 +152,12 @@ class RunOptions(ShapeOptions):
         is_varied=True, default_text="nccl with several GPUs, else gloo",
         refused_by={"measure": "leave it out: the process group has one"},
     )  # fmt: skip
+    nccl_option: tuple[str, ...] = _where(
+        "NAME=VALUE", "Option of NCCL's communicator: " + ", ".join(NCCL_OPTIONS) + ". Several "
+        "with commas, or the option several times.", plan="nccl_options", parse=parse_nccl_options,
+        cli_type=list[str] | None, is_varied=True, default_text="NCCL's own",
+        refused_by={"measure": "leave it out: the process group has its communicator"},
+    )  # fmt: skip
     device: str | None = _where(
         "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend",
         refused_by={"measure": "leave it out: the process group has one"},
@@ -194,8 +201,8 @@ class RunOptions(ShapeOptions):
     )  # fmt: skip
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
-        "unchanged; realtime: SCHED_FIFO and one core per rank; batch: SCHED_BATCH; pinned: one "
-        "core per rank.", default=None, plan="cpu_mode", is_varied=True,
+        "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
+        "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
         default_text="quiet on the CPU, plain on GPUs",
         refused_by={"measure": "leave it out: the processes stay as they are"},
     )  # fmt: skip

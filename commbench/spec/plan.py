@@ -50,6 +50,7 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
     "iterations": "--iters",
     "budget_s": "--budget",
     "timeout_s": "--timeout",
+    "nccl_options": "--nccl-option",
     "world_size": "--nproc-per-node times nodes",
 }
 """The option of `commbench run` that sets a field, where its name is not the field's."""
@@ -110,6 +111,8 @@ class Plan:
     memory: tuple[str, ...] = (DEFAULT_MEMORY,)
     """The kinds of memory of buffers, some of MEMORY_CHOICES (spec.allocators). Where one of them
     is registered, registering the largest size is a case of its own."""
+    nccl_options: tuple[str, ...] = ()
+    """Options of NCCL's communicator, as `NAME=VALUE` (spec.nccl_options)."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""

@@ -112,7 +112,7 @@ def make_tuner_ranges(
     for point in sorted(points, key=lambda p: (p.case.operation, p.size_bytes)):
         operation, size = point.case.operation, point.size_bytes
         selection = find_selection(point, selections)
-        if selection is None:
+        if selection is None or not selection.is_of_table:
             continue
         wanted = (selection.algorithm.lower(), selection.protocol.lower(), selection.channels)
         last = ranges[-1] if ranges and ranges[-1].operation == operation else None

@@ -205,7 +205,9 @@ def run_missing_rounds(
         first = _round_folder(folder, setting, number)
         earlier = len(_attempts(first))
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
-        code, failure = run_once(sweep, setting, attempt, advanced=advance)
+        # What NCCL logs of itself is the same in every round.
+        more = ("--no-nccl-log",) if number > 1 else ()
+        code, failure = run_once(sweep, setting, attempt, more, advanced=advance)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
         elif code in PERMANENT:

@@ -127,6 +127,8 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
     from commbench.launch.process_setup import import_torch
 
     import_torch()
+    from commbench.worker.nccl_options import make_nccl_options
+
     capabilities = detect_capabilities()
     arguments, environments, backends = [], [], []
     for setting, run in zip(options.settings, options.runs, strict=True):
@@ -134,6 +136,7 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         if not options.force:
             require_read(options.settings, target.backend)
         plan = run.plan(target.backend, target.device, target.ranks_per_node)
+        make_nccl_options(plan)  # raises where there are none
         _require_one_case(setting, plan)
         variables, operations = [], run.op
         for name, value in setting.variables:

@@ -31,6 +31,7 @@ from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
 from commbench.worker.nccl_log import NcclLog, start_log
+from commbench.worker.nccl_options import make_nccl_options
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
 from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
@@ -184,6 +185,7 @@ def communicator(
             rank=rank_context.rank,
             world_size=rank_context.world_size,
             timeout=timeout,
+            pg_options=make_nccl_options(plan),
             **rendezvous,
         )
     except (RuntimeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from commbench.results.schema import RunHeader
@@ -57,6 +57,8 @@ class LaunchTask:
     """Whether rank 0 prints each case that has ended, where its progress is no bar."""
     logs_nccl: bool = True
     """Whether what NCCL logs of its communicator is recorded."""
+    nccl_selections: dict[str, list[list[str]]] = field(default_factory=dict)
+    """What NCCL selects for calls (analysis.nccl_log.selections_by_call)."""
     resumed_from: RunHeader | None = None
     """The header of the run that is resumed: nothing it depends on may have changed since."""
     finished: frozenset[int] | None = None

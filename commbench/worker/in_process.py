@@ -22,7 +22,7 @@ from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.schema import IN_PROCESS, Run
 from commbench.spec.plan import Plan
-from commbench.worker.communicator import Communicator, find_shared_gpus, gloo_group
+from commbench.worker.communicator import Communicator, connect, find_shared_gpus, gloo_group
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.rank import introduce, make_header, measure_cases
@@ -115,6 +115,8 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
         comm.gpu_shared = find_shared_gpus(comm)
+        if device.is_async:
+            connect(comm)  # memory is registered with a communicator that there is
         yield comm
     except CommbenchError:
         raise

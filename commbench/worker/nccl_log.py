@@ -52,12 +52,17 @@ class NcclLog:
         self._path.unlink(missing_ok=True)
 
 
+def may_log(plan: Plan) -> bool:
+    """Whether the backend is NCCL, and the user has not set what it logs."""
+    backend = BACKENDS.get(plan.backend)
+    known = nccl_settings() | os.environ
+    return bool(backend and backend.is_nccl) and not any(n in known for n in (*VARIABLES, FILE))
+
+
 def start_log(plan: Plan, rank: int, scratch_dir: Path | None) -> NcclLog | None:
     """The log of rank 0; None on other ranks, with another backend, where the user has set what
     NCCL logs, and where no file can be made."""
-    backend = BACKENDS.get(plan.backend)
-    known = nccl_settings() | os.environ
-    if rank or not backend or not backend.is_nccl or any(n in known for n in (*VARIABLES, FILE)):
+    if rank or not may_log(plan):
         return None
     try:
         return NcclLog(scratch_dir)

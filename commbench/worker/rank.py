@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple, TypeVar
 
 from commbench import __version__
+from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import UnavailableError
 from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import (
@@ -212,7 +213,8 @@ def make_header(
         environment=facts
         | {"variables": relevant_variables()}
         | ({"other_variables": group.other_variables} if group.other_variables else {})
-        | ({"other_gpus": group.other_gpus} if group.other_gpus else {}),
+        | ({"other_gpus": group.other_gpus} if group.other_gpus else {})
+        | ({SELECTIONS: task.nccl_selections} if task.nccl_selections else {}),
         ranks=group.ranks,
         num_nodes=group.num_nodes,
         gpu_shared=group.gpu_shared,

@@ -5,13 +5,20 @@ from synthetic import in_memory, steady
 
 from commbench.analysis.environment_diff import environment_facts
 from commbench.analysis.nccl_log import (
+    SELECTIONS,
     NcclSelection,
     describe_communicator,
     describe_init,
+    find_selection,
     parse_communicator,
     parse_selections,
+    selections_by_call,
 )
+from commbench.analysis.rows import make_rows
+from commbench.explain.row_text import explain_row
 from commbench.explain.run_text import explain_run
+from commbench.spec.case import Case
+from commbench.spec.plan import Plan
 
 # Lines as NCCL 2.29.7 prints them with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING.
 TUNING = """\
@@ -29,8 +36,55 @@ def test_choices_are_read_from_the_log_once_each() -> None:
     assert parse_selections(TUNING.splitlines()) == (
         NcclSelection("Broadcast", 16384, "RING", "LL", 2),
         NcclSelection("AllReduce", 1024, "TREE", "LL", 1),
+        NcclSelection("AllReduce", 4096, "SYMMETRIC", "X", 1),
         NcclSelection("AllReduce", 1 << 20, "RING", "SIMPLE", 24),
     )
+
+
+def case(operation: str, size: int, ranks: int = 4) -> Case:
+    return Plan(
+        operations=(operation,), sizes=(size,), backend="nccl", device="cuda", world_size=ranks
+    ).cases()[0]
+
+
+# Lines as NCCL 2.30 prints them; the size of a function with blocks is that of one block.
+KERNELS = """\
+lab:1:1 [0] NCCL INFO AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512 nWorks 1
+lab:1:1 [0] NCCL INFO AllGather [Copy Engine]: 1048576 Bytes -> cudaMemcpyBatchAsync
+lab:1:1 [0] NCCL INFO ReduceScatter: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
+lab:1:1 [0] NCCL INFO AllReduce: 64 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
+lab:1:1 [0] NCCL INFO AllReduce: 64 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..0}
+"""  # noqa: E501
+
+
+def test_a_case_finds_what_nccl_selected_for_its_function_and_the_bytes_that_nccl_logs() -> None:
+    known = {SELECTIONS: selections_by_call(KERNELS.splitlines())}
+    assert find_selection(known, case("all_reduce", 4096)) == (
+        "SYMMETRIC", "AllReduce_AGxLL_R", "4",
+    )  # fmt: skip
+    assert find_selection(known, case("all_gather", 4 << 20)) == (
+        "COPY_ENGINE", "cudaMemcpyBatchAsync", "",
+    )  # fmt: skip
+    assert find_selection(known, case("reduce_scatter", 1024)) == ("RING", "LL", "2")
+    assert find_selection(known, case("all_reduce", 64)) == ("TREE or NVLS", "LL or SIMPLE", "1")
+    for operation in ("all_to_all", "barrier", "broadcast"):
+        assert find_selection(known, case(operation, 64)) == ("", "", "")
+
+
+@pytest.mark.parametrize("damaged", [None, 5, [], {"AllReduce 64": 3}, {"AllReduce 64": [["x"]]}])
+def test_damaged_selections_are_unknown(damaged: object) -> None:
+    assert find_selection({SELECTIONS: damaged}, case("all_reduce", 64)) == ("", "", "")
+
+
+def test_the_row_and_the_environment_of_a_run_say_what_nccl_selected() -> None:
+    run = in_memory("a", [steady(1e-4), steady(2e-4)])
+    sizes = [m.case.block_bytes for m in run.measurements]
+    facts = {SELECTIONS: {f"AllReduce {sizes[0]}": [["RING", "LL", "2"]]}}
+    run = run._replace(header=run.header._replace(environment=facts))
+    first, second = make_rows(run)
+    assert (first.nccl_selection, second.nccl_selection) == (("RING", "LL", "2"), ("", "", ""))
+    assert "it selected RING LL, channels: 2." in explain_row(first)
+    assert SELECTIONS not in environment_facts(run.header)
 
 
 # Lines as NCCL 2.24 to 2.30 prints them with NCCL_DEBUG=INFO; shortened.

@@ -345,10 +345,11 @@ def coverage(
 
 
 @pytest.mark.parametrize(("batches", "iterations"), [(5, 4), (5, 40), (10, 10), (10, 20)])
+@pytest.mark.parametrize("cases", [1000, pytest.param(4000, marks=pytest.mark.full)])
 def test_the_interval_of_independent_samples_covers_the_true_median_in_95_percent_of_cases(
-    batches: int, iterations: int
+    batches: int, iterations: int, cases: int
 ) -> None:
-    found = coverage(batches, iterations, effect=0.0, cases=4000)
+    found = coverage(batches, iterations, effect=0.0, cases=cases)
     assert found.ours == pytest.approx(0.95, abs=0.02)
     assert found.plain == pytest.approx(0.95, abs=0.02)
 
@@ -357,28 +358,31 @@ def test_the_interval_of_independent_samples_covers_the_true_median_in_95_percen
     ("batches", "iterations", "effect", "independent"),
     [(8, 20, 0.1, 0.75), (8, 100, 0.2, 0.35), (12, 20, 0.2, 0.6), (20, 20, 0.1, 0.75)],
 )
+@pytest.mark.parametrize("cases", [400, pytest.param(1500, marks=pytest.mark.full)])
 def test_where_batches_differ_the_interval_still_covers_and_that_of_independent_samples_does_not(
-    batches: int, iterations: int, effect: float, independent: float
+    batches: int, iterations: int, effect: float, independent: float, cases: int
 ) -> None:
-    found = coverage(batches, iterations, effect, cases=1500)
+    found = coverage(batches, iterations, effect, cases)
     assert found.ours >= 0.88
     assert found.plain < independent
 
 
 # Where the difference is too small to be noticed every time, some intervals stay too narrow.
 @pytest.mark.parametrize(("batches", "iterations", "effect"), [(8, 20, 0.08), (12, 50, 0.03)])
+@pytest.mark.parametrize("cases", [400, pytest.param(1500, marks=pytest.mark.full)])
 def test_where_batches_hardly_differ_the_interval_still_covers(
-    batches: int, iterations: int, effect: float
+    batches: int, iterations: int, effect: float, cases: int
 ) -> None:
-    assert coverage(batches, iterations, effect, cases=1500).ours >= 0.88
+    assert coverage(batches, iterations, effect, cases).ours >= 0.88
 
 
-def test_where_six_launches_differ_the_interval_covers_though_batches_alone_do_not_show_it() -> (
-    None
-):
+@pytest.mark.parametrize("cases", [300, pytest.param(1000, marks=pytest.mark.full)])
+def test_where_six_launches_differ_the_interval_covers_though_batches_alone_do_not_show_it(
+    cases: int,
+) -> None:
     chance = numpy.random.default_rng(3)
     held = by_batches = 0
-    for _ in range(1000):
+    for _ in range(cases):
         shift = 0.1 * chance.standard_normal((6, 1, 1))
         found = numpy.exp(0.2 * chance.standard_normal((6, 5, 20)) + shift)
         batches, launches = found.reshape(30, 20).tolist(), found.reshape(6, 100).tolist()
@@ -388,8 +392,8 @@ def test_where_six_launches_differ_the_interval_covers_though_batches_alone_do_n
         low, high = median_ci(batches)
         assert low is not None and high is not None
         by_batches += low <= 1 <= high
-    assert held / 1000 >= 0.90
-    assert by_batches / 1000 < 0.75
+    assert held / cases >= 0.90
+    assert by_batches / cases < 0.75
 
 
 def share_at_most(number: int, most: int) -> Fraction:
@@ -426,19 +430,20 @@ def test_the_5th_percentile_needs_72_samples() -> None:
 @pytest.mark.parametrize(
     ("batches", "iterations", "effect"), [(10, 20, 0.0), (10, 40, 0.1), (10, 100, 0.2), (30, 9, 0)]
 )
+@pytest.mark.parametrize("cases", [300, pytest.param(1000, marks=pytest.mark.full)])
 def test_the_interval_of_the_5th_percentile_covers_it(
-    batches: int, iterations: int, effect: float
+    batches: int, iterations: int, effect: float, cases: int
 ) -> None:
     chance = numpy.random.default_rng([batches, iterations])
     truth = exp(-1.6448536 * hypot(0.2, effect))
     held = 0
-    for _ in range(1000):
+    for _ in range(cases):
         shift = effect * chance.standard_normal((batches, 1))
         found = numpy.exp(0.2 * chance.standard_normal((batches, iterations)) + shift)
         summary = summarise(found.tolist())
         assert summary.p5_low is not None and summary.p5_high is not None
         held += summary.p5_low <= truth <= summary.p5_high
-    assert 0.90 <= held / 1000 <= 0.99, held
+    assert 0.90 <= held / cases <= 0.99, held
 
 
 def test_batches_in_which_the_host_was_slow_move_the_5th_percentile_little() -> None:

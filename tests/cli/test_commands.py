@@ -195,9 +195,21 @@ def test_an_unwritable_folder_fails_before_anything_is_measured(
 LEFT = r"\[\d+ %\] about \d+ s left; measuring [a-z_]+ float32 .* \d+ [KM]iB"
 
 
-def test_progress_is_a_few_lines_with_the_time_left(commbench: Commbench) -> None:
-    """Twelve cases of 0.2 s each, cut off by nothing: the first line comes after a second."""
-    ended = commbench("run", "--sizes", "1K-2M", "--precision", "0.1%", "--no-plots")
+SLOW_CALLS = """
+import time
+from commbench.spec.operations import OPERATIONS
+healthy = OPERATIONS["all_reduce"].call
+def slow(dist, b):
+    time.sleep(0.02)
+    healthy(dist, b)
+OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=slow)
+"""
+
+
+def test_progress_is_a_few_lines_with_the_time_left(program: Commbench) -> None:
+    """Sixty calls of 20 ms each: the first line comes after a second."""
+    ended = program(SLOW_CALLS, "--sizes", "1K,2K,4K", "--iters", "20", "--no-plots")
+    assert ended.code == 0, ended.err
     lines = [line for line in ended.err.splitlines() if line.startswith("[")]
     assert 1 <= len(lines) <= 3
     assert all(re.fullmatch(LEFT, line) for line in lines), lines
@@ -221,7 +233,7 @@ def test_verbose_progress_has_a_line_for_each_case(commbench: Commbench) -> None
 
 def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine",
-                      is_fresh=True)  # fmt: skip
+                      "--iters", "5", is_fresh=True)  # fmt: skip
     assert ended.code == 0, ended.err
     names = {path.name for path in ended.folder.iterdir()}
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
@@ -243,7 +255,8 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
 
 
 def test_show_prints_the_table_again(commbench: Commbench) -> None:
-    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,4K", "--no-plots")
+    ended = commbench("run", "--op", "all_reduce,barrier", "--sizes", "1K,4K", "--no-plots",
+                      "--budget", "0.05")  # fmt: skip
     shown = commbench("show", "run")
     assert (shown.code, shown.out, shown.err) == (0, ended.out, "")
     number = r"[\d.e-]+"

@@ -231,10 +231,15 @@ def test_users_words_are_neither_yaml_nor_variables(kind: str, text: str) -> Non
         assert expanded(variable["value"], {"HOME": "/root"}) == text
 
 
-@settings(max_examples=60, deadline=None)
+PRINTABLE = st.characters(
+    codec="utf-8", exclude_categories=("C", "Z"), include_characters=" "
+)  # as str.isprintable
+
+
+@settings(max_examples=40, deadline=None)
 @given(
     st.recursive(
-        st.text(st.characters(codec="utf-8").filter(str.isprintable)) | st.booleans()
+        st.text(PRINTABLE) | st.booleans()
         | st.integers() | st.sampled_from(["yes", "null", "None", "~", "1e3", "0x1", "/", "a#b"]),
         lambda inner: st.lists(inner) | st.dictionaries(st.text("abyn/.1 :", max_size=5), inner),
     )

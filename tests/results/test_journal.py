@@ -219,7 +219,7 @@ measurements = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(measurements, max_size=4, unique_by=lambda measurement: measurement.case.index),
     st.builds(

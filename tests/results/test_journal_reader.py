@@ -23,18 +23,23 @@ from commbench.results.schema import CUT_OFF
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 
 
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.full)])
 def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
-    lines: list[str], tmp_path: Path
+    lines: list[str], tmp_path: Path, step: int
 ) -> None:
+    """At every byte, or at one of `step` and at those around the ends of lines."""
     whole = "".join(lines).encode()
+    ends = [len("".join(lines[:number]).encode()) for number in range(len(lines) + 1)]
+    lengths = {*range(0, len(whole), step), *(end + i for end in ends for i in (-2, -1, 0, 1, 2))}
+    lengths &= set(range(len(whole) + 1))
     path = tmp_path / "cut.jsonl"
-    outcomes: list[object] = []
-    for length in range(len(whole) + 1):
+    outcomes: dict[int, object] = {}
+    for length in lengths:
         path.write_bytes(whole[:length])
         try:
             run = read_run(path)
         except RecordsError as error:
-            outcomes.append(error.message)
+            outcomes[length] = error.message
             continue
         assert run.header == HEADER
         assert run.end == (END if length == len(whole) else None)
@@ -42,10 +47,9 @@ def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
             written = MEASUREMENTS[found.case.index]
             assert found.batches == written.batches[: len(found.batches)]
             assert found.stop_reason == CUT_OFF or found == written
-        outcomes.append([(m.case.index, len(m.batches), m.stop_reason) for m in run.measurements])
-    ends = [len("".join(lines[:number]).encode()) for number in range(len(lines) + 1)]
+        outcomes[length] = [(m.case.index, len(m.batches), m.stop_reason) for m in run.measurements]
     cut, second, third = (0, 1, CUT_OFF), (1, 1, ""), (2, 0, "")
-    assert outcomes == [
+    expected = [
         *[f"{path} has no complete header"] * ends[1],
         *[[]] * (ends[2] - ends[1]),
         *[[cut]] * (ends[3] - ends[2]),
@@ -55,6 +59,7 @@ def test_a_journal_cut_off_at_any_byte_gives_what_was_complete_or_is_refused(
         *[[(0, 2, CUT_OFF), second, third]] * (ends[7] - ends[6]),
         *[[(0, 2, "fixed"), second, third]] * (ends[8] - ends[7] + 1),
     ]
+    assert outcomes == {length: expected[length] for length in lengths}
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", '"nan"', '"inf"'])

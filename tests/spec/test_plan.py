@@ -103,6 +103,7 @@ DIFFERENCES: dict[str, Any] = {
     "launch_mode": "both",
     "buffers": "rotating",
     "memory": ("default", "registered"),
+    "nccl_options": ("max_ctas=8",),
     "order": "ascending",
     "launches": 2,
     "check": False,

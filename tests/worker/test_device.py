@@ -19,6 +19,8 @@ from commbench.worker.watchdog.error_files import make_failure
 from commbench.worker.watchdog.rank_state import open_state
 
 ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots")
+NO_LOG = "--no-nccl-log"
+"""Most tests need no log of NCCL, and no ranks that let it log."""
 SHM = (
     "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error "
     "(run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclSystemError: System call "
@@ -29,7 +31,8 @@ SHM = (
 
 
 def run(program: Commbench, fake: Fake, *options: str, **variables: str) -> Ended:
-    return program(program_text(fake), *ON_FAKE, *options, **variables)
+    log = [] if fake.nccl_log or fake.nccl_tuning else [NO_LOG]
+    return program(program_text(fake), *ON_FAKE, *log, *options, **variables)
 
 
 @pytest.mark.parametrize("spins", [True, False])
@@ -237,6 +240,38 @@ def test_what_nccl_logs_of_its_communicator_is_recorded(program: Commbench) -> N
         "version": "2.28.9+cuda12.9", "network": "IB", "transports": {"P2P/CUMEM": 1}
     }  # fmt: skip
     assert not any(name.startswith("NCCL_DEBUG") for name in environment["variables"])
+
+
+TUNING = (
+    "node1:7:9 [0] NCCL INFO AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}\n"
+    "node1:7:9 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}\n"
+    "node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
+    "channel{Lo..Hi}={0..7}\n"
+)
+
+
+def test_what_nccl_selects_for_a_size_is_learned_in_calls_that_are_not_timed(
+    program: Commbench,
+) -> None:
+    fake = Fake(nccl_tuning=TUNING)
+    ended = run(program, fake, "--sizes", "1K,64K,1M", "--iters", "4", "--op", "all_reduce,barrier")
+    assert ended.code == 0, ended.err
+    found = [(row["nccl_algorithm"], row["nccl_protocol"]) for row in ended.rows()]
+    assert found == [("TREE", "LL"), ("RING", "LL128"), ("", ""), ("", "")]
+    assert [row["nccl_channels"] for row in ended.rows()] == ["1", "8", "", ""]
+    assert "RING LL128" in ended.out
+    assert {len(case["case"]) > 0 for case in ended.cases()} == {True}
+    assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 4
+    variables = ended.journal()[0]["environment"]["variables"]
+    assert not any(name.startswith("NCCL_DEBUG") for name in variables)
+
+
+def test_where_nccl_cannot_log_its_selections_the_run_goes_on(program: Commbench) -> None:
+    fake = Fake(nccl_tuning=TUNING, failing_ranks=(0, 1), failure=SHM)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "4", **SHORT_DELAYS)
+    assert ended.code == 3
+    assert "NCCL's selections are not known: rank 0 on " in ended.err
+    assert "Error while creating shared memory segment" in ended.err.splitlines()[-2]
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> N
 def every_case(ranks: int, sizes: tuple[int, ...], dtype: str = "int32") -> Iterator[Case]:
     plan = Plan(
         operations=tuple(OPERATIONS), sizes=sizes, dtypes=(dtype,), root=ranks - 1,
-        placement="both", imbalance=("zipf:1:2",), backend="gloo", device="cpu",
+        placement="both", imbalance=("zipf:1:2",), backend="ucc", device="cpu",
         world_size=ranks,
     )  # fmt: skip
     return (case for case in plan.cases() if case.status == READY)

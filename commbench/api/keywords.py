@@ -1,0 +1,93 @@
+"""The types of the keywords of `run`, `measure` and `sweep`, for type checkers and editors.
+
+Made of RUN_OPTIONS by tests/api_keywords.py; do not change it by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+
+class MeasureKeywords(TypedDict, total=False):
+    """The options of a run that `measure` takes as keywords."""
+
+    op: str | Sequence[str]
+    sizes: str | int | Sequence[int]
+    dtype: str | Sequence[str]
+    reduce_op: str | Sequence[str]
+    root: int
+    placement: str
+    rounding: str
+    timing: str
+    launch: str
+    memory: str | Sequence[str]
+    buffers: str | None
+    check: bool
+    tensors: str | int | Sequence[str | int]
+    form: str | Sequence[str] | None
+    p2p_call: str
+    pairs: str | Sequence[str]
+    window: int
+    iters: int | None
+    warmup: int | None
+    precision: float | str
+    budget: float
+    order: str
+    seed: int
+    timeout: float
+    label: str | None
+    output: str | Path | None
+    peak: str | None
+
+
+class RunKeywords(MeasureKeywords, total=False):
+    """The options of a run that `run` takes as keywords."""
+
+    launches: int
+    backend: str | None
+    device: str | None
+    nproc_per_node: int | None
+    launcher: str
+    cpu_mode: str | None
+    resume: str | None
+    plots: bool
+    nccl_log: bool
+
+
+class SweepKeywords(TypedDict, total=False):
+    """The options of a run that `sweep` takes as keywords."""
+
+    op: str | Sequence[str]
+    sizes: str | int | Sequence[int]
+    dtype: str | Sequence[str]
+    reduce_op: str | Sequence[str]
+    root: int
+    placement: str
+    rounding: str
+    timing: str
+    launch: str
+    memory: str | Sequence[str]
+    buffers: str | None
+    check: bool
+    tensors: str | int | Sequence[str | int]
+    form: str | Sequence[str] | None
+    p2p_call: str
+    pairs: str | Sequence[str]
+    window: int
+    iters: int | None
+    warmup: int | None
+    precision: float | str
+    budget: float
+    order: str
+    seed: int
+    backend: str | None
+    device: str | None
+    nproc_per_node: int | None
+    launcher: str
+    timeout: float
+    cpu_mode: str | None
+    peak: str | None
+    plots: bool
+    nccl_log: bool
