@@ -40,6 +40,10 @@ TOLERATED = 0.25
 CALM = 0.05
 """The same where the median of noise does: so many slow calls shift that of 5 % by 0.3 %."""
 
+MOST_DISTORTED = 0.5
+"""Sum of the squared logarithms by which calls were longer than scripted, for which a hundred calls
+of 1 and 1.5 ms still show two modes. A single call that lasts twice as long adds 0.48."""
+
 Key = tuple[str, str, int]
 """Operation, dtype and size of a case."""
 
@@ -188,6 +192,13 @@ def skip_if_disturbed(cases: list[list[Call]], tolerated: float = TOLERATED) -> 
     share = max(sum(call.disturbed for call in calls) / len(calls) for calls in cases)
     if share > tolerated:
         pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")
+
+
+def skip_if_stalled(cases: list[list[Call]]) -> None:
+    """Skip the test where a few calls lasted so long that the script's shape no longer shows."""
+    most = max(sum(math.log(c.actual_ns / c.scripted_ns) ** 2 for c in calls) for calls in cases)
+    if most > MOST_DISTORTED:
+        pytest.skip(f"other load on this host stalled calls (distortion {most:.2g})")
 
 
 def _slowest(call_of_ranks: tuple[Call, ...]) -> Call:

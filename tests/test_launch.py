@@ -132,7 +132,7 @@ def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def running(tmp_path: Path):
     """A run that has measured some cases and finished none of them."""
-    process = start_command(tmp_path, *RUN, *LONG, "--output", "run")
+    process = start_command(tmp_path, *RUN, *LONG, "--output", "run", **SHORT_DELAYS)
     journal = tmp_path / "run" / "run.jsonl"
     deadline = time.monotonic() + START_TIMEOUT_S
     while not journal.exists() or journal.read_text().count('"kind": "batch"') < 3:

@@ -96,7 +96,7 @@ def test_rows_show_the_size_that_was_measured(
 
 def test_bandwidths_follow_from_the_time_and_the_factor(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "all_reduce,all_gather", "--sizes", "1M", "--no-plots",
-                      "--nproc-per-node", "3")  # fmt: skip
+                      "--nproc-per-node", "3", "--budget", "0.02")  # fmt: skip
     for row, factor in zip(ended.rows(), (4 / 3, 2 / 3), strict=True):
         seconds = float(row["time_us"]) * 1e-6
         algbw = int(row["size_bytes"]) / seconds / 1e9
@@ -167,13 +167,15 @@ OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=lambda dist, b
 
 
 def test_a_wrong_expectation_is_noticed(program: Commbench) -> None:
-    ended = program(BROKEN_EXPECTATION, "--op", "all_reduce", "--sizes", "1K", "--no-plots")
+    ended = program(BROKEN_EXPECTATION, "--op", "all_reduce", "--sizes", "1K", "--no-plots",
+                    "--iters", "4")  # fmt: skip
     assert ended.code == 5
     assert ended.rows()[0]["status"] == "wrong"
 
 
 def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
-    ended = program(CORRUPTED_BUFFER, "--op", "all_gather", "--sizes", "64,64K", "--no-plots")
+    ended = program(CORRUPTED_BUFFER, "--op", "all_gather", "--sizes", "64,64K", "--no-plots",
+                    "--iters", "4")  # fmt: skip
     assert ended.code == 5
     (first, second) = ended.rows()
     assert (first["status"], first["wrong"]) == ("ok", "0")
@@ -202,7 +204,7 @@ def test_an_operation_that_misplaces_or_forgets_data_is_caught(
 
 def test_without_checking_nothing_is_claimed(program: Commbench) -> None:
     ended = program(CORRUPTED_BUFFER, "--op", "all_gather", "--sizes", "64K", "--no-check",
-                    "--no-plots")  # fmt: skip
+                    "--no-plots", "--iters", "4")  # fmt: skip
     assert ended.code == 0
     assert (ended.rows()[0]["status"], ended.rows()[0]["wrong"]) == ("ok", "")
 
@@ -214,7 +216,8 @@ def test_what_the_backend_refuses_when_tried_becomes_a_row_with_its_words(
 from commbench.spec.backends import BACKENDS
 BACKENDS["gloo"] = BACKENDS["gloo"]._replace(refused_dtypes=())
 """
-    ended = program(forget, "--sizes", "1K", "--dtype", "int16,float32", "--no-plots")
+    ended = program(forget, "--sizes", "1K", "--dtype", "int16,float32", "--no-plots",
+                    "--iters", "4")  # fmt: skip
     assert ended.code == 0
     assert [row["status"] for row in ended.rows()] == ["unsupported", "ok"]
     (line,) = [line for line in ended.journal() if line.get("status") == "unsupported"]

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from commands import START_TIMEOUT_S, Command, Ended, run_commbench, start_command
+from commands import SHORT_DELAYS, START_TIMEOUT_S, Command, Ended, run_commbench, start_command
 from synthetic import header, plan
 
 from commbench.errors import RecordsError
@@ -156,7 +156,7 @@ def test_a_folder_that_is_lost_in_mid_run_ends_it(
     tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
     asked = ["--sizes", "1K-64K", "--iters", "100", "--no-plots", "--output", "run"]
-    process = start_command(tmp_path, "run", *asked)
+    process = start_command(tmp_path, "run", *asked, **SHORT_DELAYS)
     await_lines(tmp_path / "run" / "run.jsonl", process)
     harm(tmp_path / "run")
     ended = process.finish()

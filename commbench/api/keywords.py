@@ -47,6 +47,7 @@ class RunKeywords(MeasureKeywords, total=False):
 
     launches: int
     backend: str | None
+    nccl_option: str | Sequence[str]
     device: str | None
     nproc_per_node: int | None
     launcher: str
@@ -83,6 +84,7 @@ class SweepKeywords(TypedDict, total=False):
     order: str
     seed: int
     backend: str | None
+    nccl_option: str | Sequence[str]
     device: str | None
     nproc_per_node: int | None
     launcher: str

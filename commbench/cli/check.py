@@ -36,7 +36,7 @@ def check(
     force: bool = Option(
         False,
         "--force",
-        help="Compare with BASELINE although what must match differs.",
+        help="Compare with BASELINE although ranks, nodes, device or CPU mode differ.",
         rich_help_panel=VERDICT,
     ),
     junit: Path | None = Option(

@@ -30,10 +30,13 @@ def compare(
         False, "--verbose", help="Print all rows, p-values of the rank test, and all warnings."
     ),
     plot: Path | None = Option(
-        None, metavar="FILE", help="Draw a picture (.png, .svg, .pdf) of the only kind of case."
+        None,
+        metavar="FILE",
+        help="Draw the comparison into a new file: .png, .svg, .pdf. With several operations, "
+        "dtypes or timings use --output.",
     ),
     output: Path | None = Option(
-        None, metavar="DIR", help="Draw a picture of each kind of case into this folder."
+        None, metavar="DIR", help="Draw a picture of each operation into this folder."
     ),
     fail_if_slower: bool = Option(
         False, "--fail-if-slower", help="Exit with 1 if any row or range of sizes is slower."

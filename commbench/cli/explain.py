@@ -11,25 +11,25 @@ def explain(
     what: str = Argument(
         metavar="OP|RUN", help="An operation, or a run: folder, label, or another tool's file."
     ),
-    ranks: int | None = Option(None, "--ranks", metavar="N", help="OP: number of ranks."),
+    ranks: int | None = Option(None, "--ranks", metavar="N", help="With OP: number of ranks."),
     size: str | None = Option(
         None, metavar="SIZE", help="Size, as printed by run and nccl-tests: 1M, 1G."
     ),
-    time: str | None = Option(None, metavar="T", help="OP: time of one call: 120us, 4.2ms."),
+    time: str | None = Option(None, metavar="T", help="With OP: time of one call: 120us, 4.2ms."),
     dtype: str | None = Option(
-        None, "--dtype", "-d", metavar="DTYPE", help="OP: element type.  [default: float32]"
+        None, "--dtype", "-d", metavar="DTYPE", help="With OP: element type.  [default: float32]"
     ),
     timing: str | None = Option(
-        None, metavar="HOW", help=f"OP: {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"
+        None, metavar="HOW", help=f"With OP. {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"
     ),
     nodes: int | None = Option(
-        None, "--nodes", metavar="K", help="OP: number of nodes.  [default: 1]"
+        None, "--nodes", metavar="K", help="With OP: number of nodes.  [default: 1]"
     ),
     op: str | None = Option(
         None,
         "--op",
         metavar="OP",
-        help="RUN: only the rows of this operation. Of another tool's "
+        help="With RUN: only the rows of this operation. Of another tool's "
         "file: the operation that it measured.",
     ),
     peak: str | None = Option(
@@ -39,7 +39,7 @@ def explain(
         "a link of `commbench links`.",
     ),
 ) -> None:
-    """Explain a number: the data that is moved, the formulas of the bandwidths, and the bound.
+    """Explain a number: the data moved, the formulas of the bandwidths, and what a link allows.
 
     \b
     commbench explain all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4

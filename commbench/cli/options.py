@@ -18,21 +18,21 @@ RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
 Ranks = Annotated[
     int | None,
     Option(
-        "--ranks", metavar="N", help="How many ranks, if the file does not say it.",
+        "--ranks", metavar="N", help="Number of ranks, if the file does not say it.",
         rich_help_panel=_FOREIGN,
     ),
 ]  # fmt: skip
 Op = Annotated[
     str | None,
     Option(
-        "--op", metavar="OP", help="Which operation, if the file does not say it.",
+        "--op", metavar="OP", help="Operation, if the file does not say it.",
         rich_help_panel=_FOREIGN,
     ),
 ]  # fmt: skip
 Dtype = Annotated[
     str | None,
     Option(
-        "--dtype", metavar="DTYPE", help="Which dtype, if the file does not say it.",
+        "--dtype", metavar="DTYPE", help="Element type, if the file does not say it.",
         rich_help_panel=_FOREIGN,
     ),
 ]  # fmt: skip
@@ -86,8 +86,9 @@ Undecided = Annotated[
     Option(
         "--undecided",
         metavar="pass|fail",
-        help="How to count a row whose interval contains the limit.  [default: not at all if its "
-        "value is within the limit and another row passes, else exit code 7]",
+        help="Count a row whose interval contains the limit as passed or failed.  [default: "
+        "neither; such a row prevents a verdict (exit code 7), unless its value is within the "
+        "limit and another row passes]",
         rich_help_panel=VERDICT,
     ),
 ]

@@ -56,13 +56,13 @@ def report(
     tolerance: str = Option(
         "5%",
         metavar="PERCENT",
-        help="Of several runs: differences up to this count as none.",
+        help="Of several runs: differences up to this count as the same.",
         rich_help_panel=VERDICT,
     ),
     force: bool = Option(
         False,
         "--force",
-        help="Compare runs although what must match differs.",
+        help="Compare runs although ranks, nodes, device or CPU mode differ.",
         rich_help_panel=VERDICT,
     ),
     ranks: Ranks = None,

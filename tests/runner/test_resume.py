@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import START_TIMEOUT_S, Ended, clean_environment, run_commbench, start_command
+from commands import (
+    SHORT_DELAYS,
+    START_TIMEOUT_S,
+    Ended,
+    clean_environment,
+    run_commbench,
+    start_command,
+)
 from synthetic import plan, synthetic_run
 
 from commbench import __version__
@@ -36,7 +43,7 @@ def cut_off(where: Path, number: int, until: tuple[str, int], *arguments: str) -
     """Start a run in `where/run`, and signal its launcher once the journal has so many lines of a
     kind, and then a batch; what the journal holds when all is over."""
     journal = where / "run" / JOURNAL
-    process = start_command(where, "run", "--no-plots", *arguments)
+    process = start_command(where, "run", "--no-plots", *arguments, **SHORT_DELAYS)
     ranks: list[int] = []
     deadline = time.monotonic() + START_TIMEOUT_S
     while not _has(journal, *until):

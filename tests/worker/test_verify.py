@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
+from commands import start_command
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -184,12 +184,10 @@ print(*found, mib("VmHWM") - before)
 """
 
 
-def test_comparing_64_mib_takes_less_than_16_mib_more() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    right, wrong, narrow, more_mib = ended.stdout.split()
+def test_comparing_64_mib_takes_less_than_16_mib_more(tmp_path: Path) -> None:
+    ended = start_command(tmp_path, program=PEAK).finish()
+    assert ended.code == 0, ended.err
+    right, wrong, narrow, more_mib = ended.out.split()
     assert (int(right), int(wrong)) == (0, 16 << 20)
     assert int(narrow) > 16 << 20
     assert float(more_mib) < 16
