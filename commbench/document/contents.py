@@ -211,7 +211,7 @@ def require_run(loaded: LoadedRun) -> Run:
     """The run with its header and samples; UsageError for a file that holds rows only."""
     if loaded.run is None:
         raise UsageError(
-            f"{loaded.path} holds rows, and no record of the run",
+            f"{loaded.path} contains rows, but no record of the run",
             "name the run's folder or its run.jsonl; two results.csv can be compared",
         )
     return loaded.run

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.report.shape_text import describe_load
+from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
@@ -143,6 +144,8 @@ def operations_text() -> str:
         )
         for operation in OPERATIONS.values()
     ]
+    forms = [(form.name, form.summary) for form in CALL_FORMS.values()]
+    timed = [(form.name, form.calls) for form in CALL_FORMS.values()]
     sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
     headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
     note = (
@@ -152,7 +155,9 @@ def operations_text() -> str:
         "window. An operation of point to point is made of send and recv, of isend and irecv, or "
         "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of "
         f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
-        "torch.distributed. Unequal blocks are those of --imbalance: S is the mean over the ranks, "
+        "torch.distributed. "
+        "A form (--form, --tensors) has the result of the operation by other calls; K is the "
+        "number of tensors. Unequal blocks are those of --imbalance: S is the mean over the ranks, "
         "and busbw is what crossed the link of the rank with most to send or to receive."
     )
     return "\n".join(
@@ -163,6 +168,10 @@ def operations_text() -> str:
             "",
             "Names for several operations:",
             *sets,
+            "",
+            *table(("form of a call", "what it does"), forms, left="form of a call,what it does"),
+            "",
+            *table(("form of a call", "what is timed"), timed, left="form of a call,what is timed"),
             "",
             fill(note),
         )

@@ -91,6 +91,8 @@ class RunHeader(NamedTuple):
     """Whether it continues that launch, which was cut off, instead of beginning it."""
     overhead_s: float | None = None
     """Overhead of the timed loop per iteration, measured with a call that does nothing."""
+    aligner_s: float | None = None
+    """Median time of the slowest rank in the operation that aligns the ranks, timed as a call."""
     resolution_s: float | None = None
     """The resolution of the clock."""
     link_probes: tuple[LinkProbe, ...] = ()

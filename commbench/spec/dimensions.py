@@ -73,8 +73,8 @@ class Dimension(NamedTuple):
 
 
 def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if not operation.has_data or operation.registers:
-        return (HOT,)
+    if not operation.has_data or operation.registers or operation.memory:
+        return (HOT,)  # the last two are bound to one allocation
     return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from commbench.errors import name_error
+from commbench.spec.host_calls import HOST_CALLS
 from commbench.spec.memory_operations import REGISTRATION, SYMM_MEM
 from commbench.spec.operation import (
     ALL_PLACEMENTS,
@@ -157,7 +158,9 @@ COLLECTIVES: dict[str, Operation] = {
 }  # fmt: skip
 
 
-OPERATIONS: dict[str, Operation] = COLLECTIVES | POINT_TO_POINT | UNEVEN | SYMM_MEM | REGISTRATION
+OPERATIONS: dict[str, Operation] = (
+    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
+)
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {

@@ -296,6 +296,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
     if reason := why_no_pairs(case.pairs, case.ranks):
         return reason
+    if operation.backends and backend_name not in operation.backends:
+        return f"{backend_name} has no {operation.name}"
     if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
         return reason
     if backend_name in operation.equal_only and case.load and case.load.is_unequal:
@@ -308,6 +310,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return _NO_GRAPHS
     if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
         return reason
+    if case.launch_mode == GRAPH and operation.is_on_host:
+        return f"{operation.name} works on the host, so no graph can capture it"
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:

@@ -24,6 +24,7 @@ from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
 from commbench.worker.memory import Memory
+from commbench.worker.objects import Objects
 
 ALIGNMENT = PAGE
 
@@ -59,6 +60,8 @@ class Buffers:
     """The kind of call for point to point."""
     window: int = 1
     """Messages that are sent before the sender waits."""
+    objects: Objects | None = None
+    """The Python objects of an operation that moves objects."""
     several: tuple[Buffers, ...] = ()
     """Those of each tensor, where S is cut into several with memory of their own; the other fields
     are then those of the last one."""
@@ -169,11 +172,14 @@ class Arena:
         send_start, receive_start = self._starts(case, send_bytes, receive_bytes, alignment)
         send = self._view(case, begin + send_start, send_bytes)
         receive = self._view(case, begin + receive_start, receive_bytes)
+        receive_blocks = _blocks(receive, receive_counts)
+        moves_objects = OPERATIONS[case.operation].moves_objects
         return Buffers(
             send=send,
             receive=receive,
             send_blocks=_blocks(send, send_counts),
-            receive_blocks=_blocks(receive, receive_counts),
+            receive_blocks=receive_blocks,
+            objects=Objects(send, receive_blocks or ()) if moves_objects else None,
             reduce_op=_reduce_op(case.reduce_op),
             reduce_name=case.reduce_op,
             root=case.root or 0,
@@ -334,4 +340,6 @@ def _blocks(buffer: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor] |
 def _reduce_op(name: str) -> Any:
     if not name:
         return None
+    if REDUCE_OPS[name].factor != 1:
+        return dist._make_nccl_premul_sum(float(REDUCE_OPS[name].factor))
     return getattr(dist.ReduceOp, REDUCE_OPS[name].torch_name or name.upper())

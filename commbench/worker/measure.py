@@ -19,6 +19,7 @@ from commbench.worker.device import Device
 from commbench.worker.timers import Timer
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
+ALIGNER_ITERATIONS = 10
 OVERHEAD_ITERATIONS = 100
 OVERHEAD_HOLD_S = 0.05
 """A device waits for so long until all of these iterations are queued."""
@@ -137,6 +138,15 @@ def loop_overhead_s(timer: Timer) -> float:
     timer.hold(OVERHEAD_HOLD_S)
     timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
     return median(timer.collect()[0]) * 1e-9
+
+
+def aligner_durations(timer: Timer) -> torch.Tensor:
+    """The time of the aligner itself, in ns, where it is the call: an operation without data, and
+    how far apart the ranks leave the aligner before it. All ranks take part."""
+    start, stop = timer.prepare(ALIGNER_ITERATIONS)
+    state = open_state(None, 0)
+    timed_loop(timer.aligner, timer.align, start, stop, ALIGNER_ITERATIONS, state)
+    return torch.tensor(timer.collect()[0])
 
 
 def _nothing() -> None:

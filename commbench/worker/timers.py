@@ -39,6 +39,8 @@ class Timer(Protocol):
     shares_clock: bool
     """Whether starts of ranks on one host can be compared."""
     resolution_s: float
+    aligner: Callable[[], object]
+    """The operation that aligns the ranks, by itself."""
 
     def align(self) -> object:
         """Let all ranks begin the next call at the same time."""
@@ -64,7 +66,7 @@ class HostTimer:
     resolution_s = time.get_clock_info("perf_counter").resolution
 
     def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
-        self.align = align or partial(dist.barrier, group=comm.group)
+        self.align = self.aligner = align or partial(dist.barrier, group=comm.group)
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         starts = self._starts = array("q", bytes(8 * iterations))
@@ -115,7 +117,7 @@ class DeviceEventTimer:
         self._device = comm.device
         token = torch.zeros(1, device=comm.device.torch_device)
         group = comm.group
-        self._aligner = comm.device.in_stream(lambda: dist.all_reduce(token, group=group))
+        self.aligner = comm.device.in_stream(lambda: dist.all_reduce(token, group=group))
         self._events: list[tuple[Event, Event]] = []
         self._running: deque[Event] = deque()
         """The stop events of the iterations that the device may not have finished."""
@@ -125,7 +127,7 @@ class DeviceEventTimer:
         if len(self._running) > RUN_AHEAD:
             self._running.popleft().synchronize()
         self._device.spin(self._spin_s)
-        self._aligner()
+        self.aligner()
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         while len(self._events) < iterations:

@@ -109,6 +109,7 @@ def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
         result = reduction.combine(
             result, _contribution(values, rank, ranks, contributors, neutral)
         )
+    result *= reduction.factor
     tolerance = 0.0
     if reduction.divides:
         result = result.double() / ranks

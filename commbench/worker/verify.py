@@ -45,10 +45,14 @@ def verify(
     device.in_stream(lambda: _poison_all(parts, buffers.flat))()
     device.in_stream(lambda: _fill_all(parts))()
     device.synchronize()
+    if objects := buffers.objects:
+        objects.load()
     start = time.perf_counter()
     call()
     device.synchronize()
     seconds = time.perf_counter() - start
+    if objects:
+        objects.collect()
     return VerifyResult(*_inspect_all(parts), seconds)
 
 

@@ -128,4 +128,4 @@ def test_a_file_that_cannot_be_written_is_refused_with_where_the_results_are(
     with pytest.raises(RecordsError) as refused:
         ResultsCsv(tmp_path).write()
     assert refused.value.message.endswith("results.csv: Is a directory")
-    assert refused.value.hint == "every finished case is in run.jsonl beside it"
+    assert refused.value.hint == "every finished case is in run.jsonl of the same folder"

@@ -44,6 +44,8 @@ def row(
         ("stream", 1.048576, 1.048576, 1.048576),
         ("pipeline", 1.048576, 1.048576, 1.048576),
         ("ring_exchange", 0.524288, 0.786432, 0.917504),
+        ("all_gather_object", 0.524288, 0.786432, 0.917504),
+        ("broadcast_object_list", 1.048576, 1.048576, 1.048576),
         ("all_to_all_v", 0.524288, 0.786432, 0.917504),
         ("all_gather_v", 0.524288, 0.786432, 0.917504),
         ("reduce_scatter_v", 0.524288, 0.786432, 0.917504),
@@ -71,8 +73,8 @@ def test_a_factor_is_that_of_the_group_and_not_of_the_world(operation: str, busb
 def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
     others = {*SYMM_MEM, *REGISTRATION}  # like all_reduce and all_gather; without bandwidth
     moving = {name for name, operation in OPERATIONS.items() if operation.has_data} - others
-    assert moving | {"barrier"} == set(OPERATIONS) - others
-    assert len(moving) == 17
+    assert moving | {"barrier", "monitored_barrier"} == set(OPERATIONS) - others
+    assert len(moving) == 19
 
 
 # 1000000 B asked for. A block has floor(1000000 / element / n) elements.

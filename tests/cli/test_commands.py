@@ -23,11 +23,7 @@ REFUSED = {
     "run --op all_redcue": (
         2,
         "error: unknown operation 'all_redcue'\n"
-        "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange, all_to_all_v, all_gather_v, reduce_scatter_v, "
-        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
-        "register\n",
+        f"hint: did you mean all_reduce? known: {', '.join(OPERATIONS)}\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -87,12 +83,13 @@ REFUSED = {
     "run --root 1": (
         2,
         "error: --root has no effect with --op all_reduce\n"
-        "hint: broadcast, reduce, gather, scatter have a root\n",
+        "hint: broadcast, reduce, gather, scatter, broadcast_object_list have a root\n",
     ),
     "run --reduce-op mean": (
         2,
         "error: unknown reduce op 'mean'\n"
-        "hint: did you mean avg? known: sum, avg, prod, min, max, band, bor, bxor\n",
+        "hint: did you mean avg? known: sum, avg, prod, min, max, premul_sum, band, "
+        "bor, bxor\n",
     ),
     "run --budget 0": (2, "error: --budget 0 s is not above 0\nhint: write --budget 0.2\n"),
     "run --timing alone": (

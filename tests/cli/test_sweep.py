@@ -52,7 +52,7 @@ def test_the_answer_is_a_sentence_for_each_kind_and_a_table(swept: tuple[Ended, 
     assert lines[1].startswith("all_reduce 1K-64K: ") or lines[1].startswith("all_reduce 1K: ")
     assert " times as long as " in lines[1]
     assert any(line.split() == ["size", "quiet", "plain", "quiet", "interval"] for line in lines)
-    assert "2 rounds are too few to tell settings apart" in out
+    assert "2 rounds are too few to distinguish settings" in out
 
 
 def test_it_is_described_and_drawn(swept: tuple[Ended, Path]) -> None:

@@ -46,6 +46,9 @@ CONVENTIONS = {
     "multimem_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
     "multimem_all_gather": (Extent.BLOCK, Extent.WHOLE, 0.5, 0.75, 0.875),
     "register":       (Extent.WHOLE,   Extent.NOTHING, None, None, None),
+    "all_gather_object":     (Extent.BLOCK,   Extent.WHOLE, 0.5, 0.75, 0.875),
+    "broadcast_object_list": (Extent.AT_ROOT, Extent.WHOLE, 1.0, 1.0,  1.0),
+    "monitored_barrier":     (Extent.NOTHING, Extent.NOTHING, None, None, None),
     # The factor depends on the blocks: tests/spec/test_splits.py.
     "all_to_all_v":     (Extent.WHOLE, Extent.WHOLE,   None, None, None),
     "all_gather_v":     (Extent.BLOCK, Extent.WHOLE,   None, None, None),
@@ -81,7 +84,7 @@ def test_one_rank_alone_puts_nothing_on_the_bus() -> None:
     assert silent == {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter",
         "one_shot_all_reduce", "two_shot_all_reduce", "multimem_all_reduce", "multimem_all_gather",
-        "ring_exchange",
+        "ring_exchange", "all_gather_object",
     }  # fmt: skip
 
 
@@ -107,6 +110,9 @@ HELD_BY_3_RANKS = {
     "exchange": [[(0, 1)], [(0, 0)], [None]],
     "stream": [[None], [(0, 0)], [None]],
     "pipeline": [[None], [(0, 0)], [(0, 0)]],
+    "all_gather_object": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "broadcast_object_list": [[(0, 1)], [(0, 1)], [(0, 1)]],
+    "monitored_barrier": [[None], [None], [None]],
     "all_to_all_v": [
         [(0, 0), (0, 1), (0, 2)],
         [(1, 0), (1, 1), (1, 2)],
@@ -154,6 +160,9 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "scatter": ("out_of_place", "in_place"),
         "send_recv": ("out_of_place",),
         "barrier": ("",),
+        "all_gather_object": ("out_of_place",),
+        "broadcast_object_list": ("in_place",),
+        "monitored_barrier": ("",),
         **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
         "one_shot_all_reduce": ("out_of_place",),
         "two_shot_all_reduce": ("in_place",),
@@ -168,7 +177,9 @@ def test_every_entry_stands_under_its_own_name() -> None:
         assert [entry.name for entry in table.values()] == list(table)
 
 
-_TABLES = ("operations.py", "point_to_point.py", "uneven.py", "memory_operations.py")
+_TABLES = (
+    "operations.py", "point_to_point.py", "uneven.py", "host_calls.py", "memory_operations.py",
+)  # fmt: skip
 
 
 def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:

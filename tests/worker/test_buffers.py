@@ -60,6 +60,7 @@ def test_in_place_the_smaller_buffer_is_the_ranks_own_block_of_the_larger() -> N
         "reduce": [0, 0, 0],
         "gather": [-elements for elements in root_only],
         "scatter": root_only,
+        "broadcast_object_list": [0, 0, 0],
     }
 
 

@@ -39,7 +39,7 @@ def run(program: Commbench, fake: Fake, *options: str, **variables: str) -> Ende
 def test_a_duration_is_the_operations_and_not_the_hosts(spins: bool) -> None:
     device = FakeDevice(0, Fake(enqueue_s=2e-3, spins=spins))
     timer = DeviceEventTimer(Communicator(0, 1, device))
-    timer._aligner = device.in_stream(lambda: None)
+    timer.aligner = device.in_stream(lambda: None)
     timer._spin_s = 20e-3
     call = device.in_stream(lambda: time.sleep(4e-3))
     timed_loop(call, timer.align, *timer.prepare(8), 8, open_state(None, 0))
@@ -63,6 +63,7 @@ def test_a_device_that_spins_is_not_launch_bound(program: Commbench) -> None:
     # Events follow each other on the device at once, whatever the host needs to make and record
     # them.
     assert header["overhead_s"] < 0.1e-3
+    assert 0 < header["aligner_s"] < 0.1
 
 
 def test_a_device_that_cannot_spin_is_launch_bound_and_the_row_says_so(program: Commbench) -> None:

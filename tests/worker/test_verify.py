@@ -232,6 +232,9 @@ def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> N
             "stream": lambda rank=rank: sent[rank if rank < half else pairs.get(rank, rank)],
             "pipeline": lambda: sent[0],
             "ring_exchange": lambda: torch.cat(sent),
+            "all_gather_object": lambda: torch.cat(sent),
+            "broadcast_object_list": lambda: sent[root],
+            "monitored_barrier": lambda rank=rank: sent[rank],
             "all_to_all_v": lambda rank=rank: torch.cat([unequal(r, rank) for r in range(ranks)]),
             "all_gather_v": lambda: torch.cat(sent),
             "reduce_scatter_v": lambda rank=rank: (
@@ -244,10 +247,11 @@ def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> N
 def every_case(ranks: int, sizes: tuple[int, ...], dtype: str = "int32") -> Iterator[Case]:
     plan = Plan(
         operations=tuple(OPERATIONS), sizes=sizes, dtypes=(dtype,), root=ranks - 1,
-        placement="both", imbalance=("zipf:1:2",), backend="ucc", device="cpu",
+        placement="both", imbalance=("zipf:1:2",), backend="gloo", device="cpu",
         world_size=ranks,
     )  # fmt: skip
-    return (case for case in plan.cases() if case.status == READY)
+    # What gloo alone refuses has a closed form all the same.
+    return (c for c in plan.cases() if c.status == READY or "equal blocks only" in c.reason)
 
 
 def run_by_hand(
