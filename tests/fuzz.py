@@ -127,7 +127,7 @@ def _rich(folder: Path) -> Path:
         environment={"host": "n0", "processor": "P", "torch": "2", "backends": ["gloo"],
                      "variables": {"NCCL_ALGO": "RING"}, "cuda": None},
         ranks=ranks, num_nodes=2, gpu_shared=True, commbench="0.1.0", overhead_s=1e-7,
-        resolution_s=1e-9, link_probes=(LinkProbe(0, 1, 1 << 22, 0.01), LinkProbe(1, 0, 1 << 22, 0.06)),  # noqa: E501
+        aligner_s=1e-4, resolution_s=1e-9, link_probes=(LinkProbe(0, 1, 1 << 22, 0.01), LinkProbe(1, 0, 1 << 22, 0.06)),  # noqa: E501
     )  # fmt: skip
     journal = Journal(folder)
     journal.header(header)

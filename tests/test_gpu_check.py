@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from commbench.runner.run_options import RUN_OPTIONS
+from commbench.spec.operations import find_operation
+
+RUN = ("-m", "commbench", "run")
 SCRIPT = Path(__file__).parent.parent / "scripts" / "gpu_check"
 
 
@@ -43,7 +48,30 @@ def test_a_step_that_hangs_ends_at_its_limit_and_the_evidence_is_packed(
     assert not (tmp_path / "work").exists()
 
 
-def test_all_steps_end_within_the_time_that_a_machine_is_lent(gpu_check: Any) -> None:
+def test_every_gpu_test_belongs_to_a_step(gpu_check: Any) -> None:
+    files = (SCRIPT.parent.parent / "tests" / "gpu").glob("test_*.py")
+    names = {name for f in files for name in re.findall(r"^def (test_\w+)", f.read_text(), re.M)}
+    chosen = [
+        step.words[step.words.index("-k") + 1] for step in gpu_check.STEPS if "-k" in step.words
+    ]
+    words = [word for which in chosen for word in which.split(" or ")]
+    assert len(names) > 20
+    assert [name for name in sorted(names) if not any(word in name for word in words)] == []
+
+
+def test_the_runs_of_all_steps_are_runs_that_commbench_knows(gpu_check: Any) -> None:
+    runs = [step.words[3:] for step in gpu_check.STEPS if step.words[:3] == RUN]
+    assert len(runs) > 3
+    for words in runs:
+        options = dict(zip(words[::2], words[1::2], strict=False))
+        flags = [word for word in words if word.startswith("--")]
+        known = {flag.split("/")[0] for option in RUN_OPTIONS.values() for flag in option.flags}
+        assert set(flags) <= known
+        for name in options.get("--op", "all").split(","):
+            assert name == "all" or find_operation(name)
+
+
+def test_all_steps_end_within_nine_minutes(gpu_check: Any) -> None:
     assert gpu_check.TOTAL_S < 540
     assert max(step.limit_s for step in gpu_check.STEPS) < gpu_check.TOTAL_S / 4
 

@@ -212,5 +212,5 @@ class ResultsCsv:
                 new.unlink()  # it is incomplete
             hint = "the folder was removed or moved during the run"
             if self._path.parent.exists():
-                hint = "every finished case is in run.jsonl beside it"
+                hint = "every finished case is in run.jsonl of the same folder"
             raise RecordsError(f"cannot write {self._path}: {error.strerror}", hint) from None

@@ -219,9 +219,9 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "bimodal", bimodality, 4.0,
         "times form two separate groups", _more_time,
-        "The times form two groups, for example because a path or a clock changes now and then. It"
-        " is chance in which group the median lies. The samples are in run.jsonl: look at both"
-        " groups before you compare the median.",
+        "The times form two groups, for example because a path or a clock changes now and then."
+        " The median is in one of them by chance. The samples are in run.jsonl: look at both groups"
+        " before you compare the median.",
         ("too_few_cores",),
     ),
     Diagnostic(

@@ -217,7 +217,7 @@ def crossover_text(crossover: Crossover) -> str:
     below, above = (units.format_bytes(s) for s in (crossover.below_bytes, crossover.above_bytes))
     return (
         f"{crossover.kind}: B is {crossover.below} at {below} and {crossover.above} at {above}; "
-        "the crossover lies between"
+        "the crossover is between them"
     )
 
 

@@ -23,7 +23,7 @@ _WIDTH = 76
 def reproduce(header: RunHeader) -> tuple[Block, ...]:
     """How to measure a recorded run again: with commbench alone, and with torchrun."""
     if not header.ranks:
-        return (Text(f"{header.launcher} measured this; its file does not hold its command."),)
+        return (Text(f"{header.launcher} measured this; its file does not contain its command."),)
     try:
         options = _recorded_options(header)
     except UsageError as error:

@@ -128,7 +128,7 @@ class RowCollector:
             ("--dtype", self.hints.dtype, dtype),
         ):
             if requested is not None and found and found != requested:
-                self._mismatches[option] = f"holds {found}, not {requested}"
+                self._mismatches[option] = f"contains {found}, not {requested}"
                 self.leave_out(f"{found}, and {option} {requested} was requested", line)
                 return False
         return True

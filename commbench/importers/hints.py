@@ -41,7 +41,7 @@ class ImportHints(NamedTuple):
         if not known or None in sizes:
             return _choose(path, "the number of ranks", self.ranks, "--ranks N")
         if self.ranks is None and len(known) > 1:
-            why = f"{path} holds results of {_join(known)} ranks"
+            why = f"{path} contains results of {_join(known)} ranks"
             raise UsageError(why, f"choose with --ranks {known[-1]}")
         if self.ranks not in (None, *known):
             raise UsageError(

@@ -55,7 +55,7 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
         )
     if len(found) > 1:
         raise RecordsError(
-            f"{source.path} holds results of {' and '.join(one.name for one in found)}",
+            f"{source.path} contains results of {' and '.join(one.name for one in found)}",
             "write the results of each tool into a file of its own",
         )
     return found[0].read(source, hints)

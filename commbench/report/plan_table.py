@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
+from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
@@ -129,6 +130,8 @@ def operations_text() -> str:
         )
         for operation in OPERATIONS.values()
     ]
+    forms = [(form.name, form.summary) for form in CALL_FORMS.values()]
+    timed = [(form.name, form.calls) for form in CALL_FORMS.values()]
     sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
     headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
     note = (
@@ -138,7 +141,9 @@ def operations_text() -> str:
         "window. An operation of point to point is made of send and recv, of isend and irecv, or "
         "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of "
         f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
-        "torch.distributed."
+        "torch.distributed. "
+        "A form (--form, --tensors) has the result of the operation by other calls; K is the "
+        "number of tensors."
     )
     return "\n".join(
         (
@@ -148,6 +153,10 @@ def operations_text() -> str:
             "",
             "Names for several operations:",
             *sets,
+            "",
+            *table(("form of a call", "what it does"), forms, left="form of a call,what it does"),
+            "",
+            *table(("form of a call", "what is timed"), timed, left="form of a call,what is timed"),
             "",
             fill(note),
         )

@@ -26,11 +26,13 @@ class Backend(NamedTuple):
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("gloo", ("cpu", "cuda"), refused_dtypes=("int16", "float8_e4m3fn", "float8_e5m2")),
+        Backend(
+            "gloo", ("cpu", "cuda"), ("int16", "float8_e4m3fn", "float8_e5m2"), ("premul_sum",)
+        ),
         Backend("nccl", ("cuda",), ("int16",), ("band", "bor", "bxor"), is_nccl=True),
-        Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor")),
-        Backend("mpi", ("cpu",)),
-        Backend("ucc", ("cpu", "cuda")),
+        Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor", "premul_sum")),
+        Backend("mpi", ("cpu",), refused_reduce_ops=("premul_sum",)),
+        Backend("ucc", ("cpu", "cuda"), refused_reduce_ops=("premul_sum",)),
     )
 }  # fmt: skip
 """The backends that torch names. Others may be registered with torch; they are not checked."""

@@ -40,8 +40,8 @@ class CallForm(NamedTuple):
     """Whether it takes several tensors."""
     is_reference: bool = False
     """Whether it is one direct call of all bytes. Other forms are compared with it."""
-    operation: str = ""
-    """The only operation that can be done in this way; empty for a form of every operation."""
+    operations: tuple[str, ...] = ()
+    """The only operations that can be done in this way; empty for a form of every operation."""
     steps: tuple[str, ...] = ()
     """The operations that have its result together, one after another, in the same memory."""
     has_flat: bool = False
@@ -58,6 +58,13 @@ class CallForm(NamedTuple):
     def is_divided(self) -> bool:
         """Whether S must be whole elements for each rank: a step has blocks."""
         return any(OPERATIONS[name].blocks for name in self.steps)
+
+    def suits(self, operation: Operation) -> bool:
+        """Whether an operation can be done in this way, on some backend."""
+        if self.operations:
+            return operation.name in self.operations
+        own = operation.prepare or operation.is_on_host or operation.memory or operation.registers
+        return self.is_reference or not own
 
     def takes(self, tensors: str) -> bool:
         """Whether it applies to the value of Case.tensors."""
@@ -121,21 +128,17 @@ def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
     works.wait()
 
 
+def _pickled(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    call(dist, b, is_pickled=True)
+
+
 def _composition(operation: str, *steps: str) -> CallForm:
     """The form of an operation that consists of others."""
     name = "+".join(steps)
     calls = " + ".join(OPERATIONS[step].torch_call for step in steps)
     return CallForm(
         name, f"{operation} as {' and '.join(steps)}", calls, _in_steps,
-        operation=operation, steps=steps,
-    )  # fmt: skip
-
-
-def _transfers(operation: Operation) -> CallForm:
-    """The form of an operation whose blocks are sent and received one by one."""
-    return CallForm(
-        "isend+irecv", f"{operation.name} as sends and receives", "batch_isend_irecv",
-        _sends_and_receives, operation=operation.name,
+        operations=(operation,), steps=steps,
     )  # fmt: skip
 
 
@@ -146,7 +149,7 @@ CALL_FORMS: dict[str, CallForm] = {
             DIRECT, "the operation's own call, of one tensor", "call", _direct, is_reference=True
         ),
         CallForm(
-            "flat", "one call of all bytes in one flat tensor, without copies", "call", _direct,
+            "flat", "one call of all bytes in one tensor, no copies", "call", _direct,
             one=False, several=True, is_reference=True,
         ),
         CallForm(
@@ -154,20 +157,29 @@ CALL_FORMS: dict[str, CallForm] = {
             one=False, several=True,
         ),
         CallForm(
-            "async", "a call for each tensor with async_op=True, then the waits",
+            "async", "a call for each with async_op=True, then waits",
             "call(async_op=True), K times; wait(), K times", _async, several=True,
         ),
         CallForm(
-            "coalesced", "a call for each tensor, inside torch's coalescing manager",
+            "coalesced", "a call for each in torch's coalescing manager",
             "with _coalescing_manager(): call, K times", _coalesced,
             one=False, several=True, is_coalesced=True,
         ),
         CallForm(
-            "flat_copy", "the tensors copied into a flat one, one call, and copied back",
+            "flat_copy", "copies into one tensor, one call, copies back",
             "copies, call, copies", _flat_copy, one=False, several=True, has_flat=True,
         ),
         *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
-        *(_transfers(o) for o in OPERATIONS.values() if o.is_transfers),
+        CallForm(
+            "isend+irecv", "a send of each block and a receive of each block", "batch_isend_irecv",
+            _sends_and_receives,
+            operations=tuple(o.name for o in OPERATIONS.values() if o.is_transfers),
+        ),
+        CallForm(
+            "pickled", "its messages of pickled objects, no pickling",
+            "the object's calls of tensors", _pickled,
+            operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
+        ),
     )
 }  # fmt: skip
 
@@ -235,7 +247,7 @@ def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> t
     none for one."""
     chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
     if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
-        return tuple(f.name for f in usable if f.operation in ("", operation.name))
+        return tuple(f.name for f in usable if f.suits(operation))
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 
@@ -244,7 +256,7 @@ def size_step(operation: Operation, forms: Iterable[str], tensors: str, ranks: i
     has blocks: all tensors are equal, and forms that are measured side by side move the same bytes.
     """
     named = (CALL_FORMS[name] for name in forms)
-    is_divided = any(f.is_divided and f.operation == operation.name for f in named)
+    is_divided = any(f.is_divided and f.suits(operation) for f in named)
     step = ranks if is_divided and not operation.blocks else 1
     return step * (int(tensors) if tensors.isdigit() else 1)
 
@@ -252,12 +264,14 @@ def size_step(operation: Operation, forms: Iterable[str], tensors: str, ranks: i
 def why_form_unsupported(form_name: str, operation: Operation, backend: str, device: str) -> str:
     """Why an operation does not have a form, as far as the tables tell; empty where it may."""
     form = CALL_FORMS[form_name]
-    if operation.prepare and not form.is_reference:
-        return f"{operation.name} has the direct form only"
-    if form.operation and form.operation != operation.name:
-        known = [own.name for own in CALL_FORMS.values() if own.operation == operation.name]
+    if not form.suits(operation):
+        known = [own.name for own in CALL_FORMS.values() if operation.name in own.operations]
         others = f"; for {operation.name} use {' or '.join(known)}" if known else ""
-        return f"{form.name} is a form of {form.operation} only{others}"
+        if not form.operations:
+            return f"{operation.name} has no form {form.name}{others}"
+        return f"{form.name} is a form of {' and '.join(form.operations)} only{others}"
+    if form.is_coalesced and operation.is_batch:
+        return f"{operation.name} is a batch of calls already, and batches do not nest"
     if form.is_coalesced and device == "cpu" and not operation.is_coalesced:
         names = ", ".join(name for name, o in OPERATIONS.items() if o.is_coalesced)
         return f"{backend} on a CPU coalesces only {names}"

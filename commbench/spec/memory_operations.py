@@ -71,7 +71,7 @@ REGISTRATION: dict[str, Operation] = {
     operation.name: operation
     for operation in (
         Operation(
-            name="register", summary="memory for buffers is allocated and registered with NCCL",
+            name="register", summary="memory is allocated and registered with NCCL",
             torch_call="register_mem_pool", send=Extent.WHOLE, receive=Extent.NOTHING,
             call=_in_stream(lambda b: b.register()), expected=lambda _: None,
             busbw_formula="", placements=("",), messages="0", registers=True,

@@ -107,13 +107,21 @@ class Operation(NamedTuple):
     reduces: bool = False
     rooted: bool = False
     min_ranks: int = 1
+    is_on_host: bool = False
+    """It works on the host: it has no async_op, no other forms, and no graph can capture it."""
+    moves_objects: bool = False
+    """It moves Python objects, which are made of the buffers before the call."""
+    backends: tuple[str, ...] = ()
+    """The only backends that have it; empty: all may."""
     is_coalesced: bool = False
     """torch's coalescing manager hands several of them to the backend as one call. Other operations
     are coalesced only by a backend that groups calls itself, such as NCCL."""
+    is_batch: bool = False
+    """It is a batch of calls already, and batches do not nest."""
     compositions: tuple[tuple[str, ...], ...] = ()
     """Operations that have its result together, one after another, in the same memory."""
     is_transfers: bool = False
-    """Whether sends of its blocks to every rank, and receives, have its result."""
+    """Whether a send of each block, and a receive of each, have its result."""
     nccl_function: str = ""
     """NCCL's function; empty where torch builds it from NCCL's sends and receives."""
     nccl_algorithms: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from commbench.errors import name_error
+from commbench.spec.host_calls import HOST_CALLS
 from commbench.spec.memory_operations import REGISTRATION, SYMM_MEM
 from commbench.spec.operation import (
     ALL_PLACEMENTS,
@@ -142,7 +143,7 @@ COLLECTIVES: dict[str, Operation] = {
             torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
-            busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
+            is_batch=True, busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
         ),
         Operation(
             name="barrier", summary="no rank returns before all have called it",
@@ -156,7 +157,9 @@ COLLECTIVES: dict[str, Operation] = {
 }  # fmt: skip
 
 
-OPERATIONS: dict[str, Operation] = COLLECTIVES | POINT_TO_POINT | SYMM_MEM | REGISTRATION
+OPERATIONS: dict[str, Operation] = (
+    COLLECTIVES | POINT_TO_POINT | HOST_CALLS | SYMM_MEM | REGISTRATION
+)
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {

@@ -27,6 +27,8 @@ class ReduceOp(NamedTuple):
     """How many ranks may at most differ from the neutral element while the result stays exact."""
     divides: bool = False
     """The result is divided by the number of ranks (avg)."""
+    factor: int = 1
+    """Every rank's tensor is multiplied by it first (premul_sum)."""
     torch_name: str = ""
     """Its attribute of torch's ReduceOp, where that is not the name in capitals."""
 
@@ -78,6 +80,11 @@ REDUCE_OPS: dict[str, ReduceOp] = {
             "max", _ORDERED, lambda a, b: a.maximum(b),
             lambda dtype: 0 if dtype.kind in ("uint", "bool") else -_largest(dtype),
         ),
+        ReduceOp(
+            "premul_sum", ("float",), lambda a, b: a + b, lambda _: 0,
+            lambda dtype, contributors: _small_integers(dtype, 2 * contributors),
+            lambda dtype: max(1, dtype.exact_limit // 8), factor=2,
+        ),
         ReduceOp("band", _BITS, lambda a, b: a & b, _all_bits),
         ReduceOp("bor", _BITS, lambda a, b: a | b, lambda _: 0),
         ReduceOp("bxor", _BITS, lambda a, b: a ^ b, lambda _: 0),
@@ -88,7 +95,7 @@ REDUCE_OPS: dict[str, ReduceOp] = {
 SYNONYMS = {
     "mean": "avg", "average": "avg", "add": "sum", "plus": "sum", "mul": "prod", "mult": "prod",
     "product": "prod", "minimum": "min", "amin": "min", "maximum": "max", "amax": "max",
-    "and": "band", "or": "bor", "xor": "bxor",
+    "mulsum": "premul_sum", "and": "band", "or": "bor", "xor": "bxor",
 }  # fmt: skip
 """Names in other libraries, for the hint of a message."""
 

@@ -159,7 +159,7 @@ def _require_valid(sweep: Sweep) -> None:
         if not NAME.fullmatch(name) or "\0" in value:
             raise ValueError(f"{brief(name)} is no variable")
     if any("\0" in word for each in sweep.arguments for word in each):
-        raise ValueError("an argument holds a NUL byte")
+        raise ValueError("an argument contains a NUL byte")
 
 
 def _pairs(values: list[list[str]]) -> tuple[tuple[str, str], ...]:

@@ -68,7 +68,7 @@ def _sentences(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> 
     for other, ratios in pooled.items():
         found += [pooled_sentence(ratio, kind, names[best], names[other]) for ratio in ratios]
     if len(shown) < len(others):
-        found.append(f"{kind}: the other {len(others) - 2} settings lie between these two.")
+        found.append(f"{kind}: the other {len(others) - 2} settings are between these two.")
     return found
 
 

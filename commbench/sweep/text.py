@@ -101,7 +101,7 @@ def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
     if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
         count = "One round is" if rounds == 1 else f"{rounds} rounds are"
         texts.append(
-            f"{count} too few to tell settings apart: another round may differ by more than these "
+            f"{count} too few to distinguish settings: another round may differ by more than these "
             f"intervals. Use --rounds {ENOUGH_ROUNDS} or more."
         )
     return texts

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from commbench.host.cpu_counters import CpuCounters
+from commbench.host.cpu_counters import FIELDS, CpuCounters
 from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
@@ -19,6 +19,7 @@ from commbench.worker.device import Device
 from commbench.worker.timers import Timer
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
+ALIGNER_ITERATIONS = 10
 OVERHEAD_ITERATIONS = 100
 OVERHEAD_HOLD_S = 0.05
 """A device waits for so long until all of these iterations are queued."""
@@ -38,6 +39,13 @@ class LocalSamples(NamedTuple):
     of iterations that came late to the device (timers.HostTimes); None on a CPU."""
     state: GpuState | None = None
     """Of the device, when the last iteration had been queued; None where that is unknown."""
+
+
+def no_samples(iterations: int, is_async: bool) -> LocalSamples:
+    """What a rank has of a batch that it takes no part in."""
+    zeros = torch.zeros(iterations, dtype=torch.int64)
+    counters = torch.zeros(len(FIELDS), dtype=torch.int64)
+    return LocalSamples(zeros, zeros, counters, zeros.new_zeros(2) if is_async else None)
 
 
 def timed_loop(
@@ -137,6 +145,15 @@ def loop_overhead_s(timer: Timer) -> float:
     timer.hold(OVERHEAD_HOLD_S)
     timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
     return median(timer.collect()[0]) * 1e-9
+
+
+def aligner_durations(timer: Timer) -> torch.Tensor:
+    """The time of the aligner itself, in ns, where it is the call: an operation without data, and
+    how far apart the ranks leave the aligner before it. All ranks take part."""
+    start, stop = timer.prepare(ALIGNER_ITERATIONS)
+    state = open_state(None, 0)
+    timed_loop(timer.aligner, timer.align, start, stop, ALIGNER_ITERATIONS, state)
+    return torch.tensor(timer.collect()[0])
 
 
 def _nothing() -> None:

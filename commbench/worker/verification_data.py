@@ -88,10 +88,11 @@ class _ReducedRows:
         )
 
 
-def prepare(cases: Iterable[Case], ranks: int) -> None:
+def prepare(cases: Iterable[Case]) -> None:
     """Compute the rows that these cases need before ranks are forked, so that all ranks share
     them."""
-    for dtype, reduce_op in {(case.dtype, case.reduce_op) for case in cases if case.dtype}:
+    kinds = {(case.dtype, case.reduce_op, case.ranks) for case in cases if case.dtype}
+    for dtype, reduce_op, ranks in kinds:
         if reduce_op:
             _reduced_rows(dtype, reduce_op, ranks)
         else:
@@ -109,6 +110,7 @@ def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
         result = reduction.combine(
             result, _contribution(values, rank, ranks, contributors, neutral)
         )
+    result *= reduction.factor
     tolerance = 0.0
     if reduction.divides:
         result = result.double() / ranks

@@ -44,6 +44,8 @@ def row(
         ("stream", 1.048576, 1.048576, 1.048576),
         ("pipeline", 1.048576, 1.048576, 1.048576),
         ("ring_exchange", 0.524288, 0.786432, 0.917504),
+        ("all_gather_object", 0.524288, 0.786432, 0.917504),
+        ("broadcast_object_list", 1.048576, 1.048576, 1.048576),
     ],
 )
 def test_bandwidths_of_a_mebibyte_in_a_millisecond(
@@ -68,8 +70,8 @@ def test_a_factor_is_that_of_the_group_and_not_of_the_world(operation: str, busb
 def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
     others = {*SYMM_MEM, *REGISTRATION}  # like all_reduce and all_gather; without bandwidth
     moving = {name for name, operation in OPERATIONS.items() if operation.has_data} - others
-    assert moving | {"barrier"} == set(OPERATIONS) - others
-    assert len(moving) == 14
+    assert moving | {"barrier", "monitored_barrier"} == set(OPERATIONS) - others
+    assert len(moving) == 16
 
 
 # 1000000 B asked for. A block has floor(1000000 / element / n) elements.
@@ -258,6 +260,9 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "tensors": "1",
         "form": "direct",
         "memory": "default",
+        "group": "",
+        "concurrency": "",
+        "group_ranks": "",
         "messages_per_s": None,
         "aggregate_GBps": None,
         "num_tensors": 1,
@@ -265,6 +270,10 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "nccl_algorithm": "",
         "nccl_protocol": "",
         "nccl_channels": "",
+        "group_size": 4,
+        "groups": 1,
+        "worst_group": "",
+        "interference": None,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

@@ -25,8 +25,9 @@ REFUSED = {
         "error: unknown operation 'all_redcue'\n"
         "hint: did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange, one_shot_all_reduce, two_shot_all_reduce, "
-        "multimem_all_reduce, multimem_all_gather, register\n",
+        "pipeline, ring_exchange, all_gather_object, broadcast_object_list, monitored_barrier, "
+        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
+        "register\n",
     ),
     "run --sizes 1KB": (
         2,
@@ -86,12 +87,13 @@ REFUSED = {
     "run --root 1": (
         2,
         "error: --root has no effect with --op all_reduce\n"
-        "hint: broadcast, reduce, gather, scatter have a root\n",
+        "hint: broadcast, reduce, gather, scatter, broadcast_object_list have a root\n",
     ),
     "run --reduce-op mean": (
         2,
         "error: unknown reduce op 'mean'\n"
-        "hint: did you mean avg? known: sum, avg, prod, min, max, band, bor, bxor\n",
+        "hint: did you mean avg? known: sum, avg, prod, min, max, premul_sum, band, "
+        "bor, bxor\n",
     ),
     "run --budget 0": (2, "error: --budget 0 s is not above 0\nhint: write --budget 0.2\n"),
     "run --timing alone": (
@@ -387,7 +389,8 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
         ) or option.name in ("label", "output"), option.name  # fmt: skip
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
-        "What to measure", "Forms of a call", "Point to point", "How long, and in which order",
+        "What to measure", "Groups of ranks", "Forms of a call", "Point to point",
+        "How long, and in which order",
         "Where", "Output", "Flags of nccl-tests",
     ]  # fmt: skip
     for group in groups if name == "run" else ():

@@ -12,6 +12,8 @@ import pytest
 from commands import Commbench
 from synthetic import noisy, plan, steady, synthetic_run
 
+from commbench.spec.dimensions import DIMENSIONS
+
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.04, 1 << 20: 1.5}
 
 TABLE = """\
@@ -36,7 +38,7 @@ all_reduce float32 sum in_place
     1 MiB  100.0 us  150.0 us  1.500  1.493-1.507  slower
 
 Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the
-  crossover lies between.
+  crossover is between them.
 
 The backend gloo does not read NCCL_ALGO: no effect on these times.
 A and B are one launch each: another launch may differ by more than these intervals say; \
@@ -73,7 +75,7 @@ verdict |
 10.486 | 6.991 | 🔴 slower |
 
 * Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the \
-crossover lies between.
+crossover is between them.
 
 <details><summary>What was compared, and what limits it</summary>
 
@@ -338,8 +340,7 @@ REFUSED = {
     "compare ring small": (
         2,
         "error: ring and small have no row in common\n"
-        "hint: rows match by operation, dtype, reduce op, root, placement, timing, launch mode, "
-        "buffers, p2p call, pairs, window and size\n",
+        f"hint: rows match by {', '.join(d.word for d in DIMENSIONS[:-1])} and size\n",
     ),
 }
 

@@ -282,9 +282,9 @@ REFUSED = {
         "'all_redcue' is neither an operation nor a run",
         "did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
         "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange, one_shot_all_reduce, two_shot_all_reduce, "
-        "multimem_all_reduce, multimem_all_gather, register; a run is a folder, its run.jsonl, or "
-        "a label under results/",
+        "pipeline, ring_exchange, all_gather_object, broadcast_object_list, monitored_barrier, "
+        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
+        "register; a run is a folder, its run.jsonl, or a label under results/",
     ),
     "run --ranks 2": (
         "--ranks 2 describes a call of an operation, but all_reduce-barrier is a run",

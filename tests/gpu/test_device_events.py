@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 
 import pytest
@@ -16,7 +17,7 @@ import torch.distributed as dist
 
 from commbench.worker.communicator import Communicator, connect
 from commbench.worker.device import Accelerator
-from commbench.worker.measure import loop_overhead_s, timed_loop
+from commbench.worker.measure import by_turns, loop_overhead_s, timed_loop
 from commbench.worker.timers import DeviceEventTimer
 from commbench.worker.watchdog.rank_state import open_state
 
@@ -111,6 +112,38 @@ def test_copies_of_one_rank_take_as_long_as_torchs(
     assert found <= 1.05 * known + 5e-6
     if size >= 1 << 26:
         assert found == pytest.approx(known, rel=0.05)
+
+
+def test_timing_of_the_waits_between_two_streams_is_short(
+    comm: Communicator, record_property: Callable[[str, object], None]
+) -> None:
+    """What send_recv has in its window besides the transfer."""
+    side = torch.cuda.Stream()
+
+    def call() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        torch.cuda.current_stream().wait_stream(side)
+
+    waits_s = measured(DeviceEventTimer(comm), call)
+    record_property("waits_us", round(waits_s * 1e6, 2))
+    assert 0 <= waits_s < 50e-6
+
+
+def test_copies_within_a_cache_are_no_slower_than_those_that_rotate(
+    comm: Communicator, record_property: Callable[[str, object], None]
+) -> None:
+    size, pieces = 8 << 20, 64
+    send, receive = (torch.ones(size * pieces, dtype=torch.uint8, device="cuda") for _ in range(2))
+    calls = [
+        partial(dist.all_gather_into_tensor, receive[at : at + size], send[at : at + size])
+        for at in range(0, size * pieces, size)
+    ]
+    hot, rotating = (
+        measured(DeviceEventTimer(comm), by_turns(used, 0)) for used in (calls[:1], calls)
+    )
+    record_property("hot_us", round(hot * 1e6, 2))
+    record_property("rotating_us", round(rotating * 1e6, 2))
+    assert rotating >= 0.95 * hot
 
 
 def test_clock_power_and_temperature_are_read_where_the_package_is_installed(

@@ -118,7 +118,7 @@ def test_imb_tables_are_read() -> None:
 
 
 def test_imb_results_of_several_process_counts_are_chosen_from() -> None:
-    assert "holds results of 2 and 4 ranks" in refused(UsageError, IMB)
+    assert "contains results of 2 and 4 ranks" in refused(UsageError, IMB)
     assert [row.size_bytes for row in read(IMB, ranks=2).rows] == [32768, 65536]
     assert "2 and 4 ranks, not on 3" in refused(UsageError, IMB, ranks=3)
     hints = IMB.replace("# #processes = 4 \n", "")

@@ -45,6 +45,9 @@ CONVENTIONS = {
     "multimem_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
     "multimem_all_gather": (Extent.BLOCK, Extent.WHOLE, 0.5, 0.75, 0.875),
     "register":       (Extent.WHOLE,   Extent.NOTHING, None, None, None),
+    "all_gather_object":     (Extent.BLOCK,   Extent.WHOLE, 0.5, 0.75, 0.875),
+    "broadcast_object_list": (Extent.AT_ROOT, Extent.WHOLE, 1.0, 1.0,  1.0),
+    "monitored_barrier":     (Extent.NOTHING, Extent.NOTHING, None, None, None),
 }  # fmt: skip
 
 
@@ -76,7 +79,7 @@ def test_one_rank_alone_puts_nothing_on_the_bus() -> None:
     assert silent == {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter",
         "one_shot_all_reduce", "two_shot_all_reduce", "multimem_all_reduce", "multimem_all_gather",
-        "ring_exchange",
+        "ring_exchange", "all_gather_object",
     }  # fmt: skip
 
 
@@ -102,6 +105,9 @@ HELD_BY_3_RANKS = {
     "exchange": [[(0, 1)], [(0, 0)], [None]],
     "stream": [[None], [(0, 0)], [None]],
     "pipeline": [[None], [(0, 0)], [(0, 0)]],
+    "all_gather_object": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "broadcast_object_list": [[(0, 1)], [(0, 1)], [(0, 1)]],
+    "monitored_barrier": [[None], [None], [None]],
     "ring_exchange": [[None, (0, 1), (0, 2)], [(0, 0), None, (0, 2)], [(0, 0), (0, 1), None]],
     "one_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
     "two_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
@@ -142,6 +148,9 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "scatter": ("out_of_place", "in_place"),
         "send_recv": ("out_of_place",),
         "barrier": ("",),
+        "all_gather_object": ("out_of_place",),
+        "broadcast_object_list": ("in_place",),
+        "monitored_barrier": ("",),
         **dict.fromkeys(POINT_TO_POINT, ("out_of_place",)),
         "one_shot_all_reduce": ("out_of_place",),
         "two_shot_all_reduce": ("in_place",),
@@ -156,7 +165,7 @@ def test_every_entry_stands_under_its_own_name() -> None:
         assert [entry.name for entry in table.values()] == list(table)
 
 
-_TABLES = ("operations.py", "point_to_point.py", "memory_operations.py")
+_TABLES = ("operations.py", "point_to_point.py", "host_calls.py", "memory_operations.py")
 
 
 def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:

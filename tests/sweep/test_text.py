@@ -136,7 +136,7 @@ def test_several_variables_fold_to_the_fastest_setting_and_the_file_has_all(tmp_
     winner, *others = kind_sentences(result)
     assert winner == "all_reduce: TREE Simple NCCL_MIN_NCHANNELS unset is the fastest at 1K-1M."
     assert [" takes " in sentence for sentence in others] == [True, True, False]
-    assert others[-1].endswith("the other 9 settings lie between these two.")
+    assert others[-1].endswith("the other 9 settings are between these two.")
 
 
 def test_a_wide_terminal_shows_more_settings(

@@ -49,6 +49,8 @@ def reduced(sent: torch.Tensor, reduction: str) -> torch.Tensor:
     """The reduction of all rows in int64 or float64: exact as long as numbers stay below 2^53."""
     if reduction == "sum":
         return sent.sum(dim=0)
+    if reduction == "premul_sum":  # 2 is the factor
+        return 2 * sent.sum(dim=0)
     if reduction == "avg":
         return sent.sum(dim=0) / len(sent)
     if reduction == "prod":
@@ -114,14 +116,14 @@ def test_no_partial_result_is_rounded_whatever_the_order_of_ranks(
     reduction: str, dtype: str
 ) -> None:
     """Combine in the element type itself: one after the other, and in a tree."""
-    step = "sum" if reduction == "avg" else reduction
+    step = "sum" if reduction in ("avg", "premul_sum") else reduction
     narrow = getattr(torch, dtype)
 
     def combine(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return exact(reduced(torch.stack([one, other]), step).to(narrow))
 
     for ranks in (2, 3, 8, 64):
-        sent = sent_by_all(dtype, reduction, ranks, block=0)
+        sent = sent_by_all(dtype, reduction, ranks, block=0) * REDUCE_OPS[reduction].factor
         order = torch.randperm(ranks, generator=torch.Generator().manual_seed(ranks)).tolist()
         whole = reduced(sent, step)
         chain = sent[order[0]]

@@ -228,6 +228,9 @@ def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> N
             "stream": lambda rank=rank: sent[rank if rank < half else pairs.get(rank, rank)],
             "pipeline": lambda: sent[0],
             "ring_exchange": lambda: torch.cat(sent),
+            "all_gather_object": lambda: torch.cat(sent),
+            "broadcast_object_list": lambda: sent[root],
+            "monitored_barrier": lambda rank=rank: sent[rank],
         }[case.operation]()
         buffers.receive.copy_(result)
 

@@ -142,11 +142,11 @@ def test_calls_of_a_cuda_graph_are_rows_of_their_own() -> None:
 
 def test_what_contradicts_the_file_is_refused() -> None:
     hints = WHOLE.replace("$ ./all_reduce_perf -g 2\n", "")
-    assert "holds all_reduce, not broadcast" in refused(UsageError, WHOLE, operation="broadcast")
+    assert "contains all_reduce, not broadcast" in refused(UsageError, WHOLE, operation="broadcast")
     assert "1048576 bytes" in refused(UsageError, hints, operation="reduce_scatter")
     eight = hints.replace("14.50 0", "25.37 0").replace("14.57 3", "25.49 3")
     assert "are not those of" in refused(UsageError, eight, operation="all_reduce")
-    assert "holds float32, not float16" in refused(UsageError, WHOLE, dtype="float16")
+    assert "contains float32, not float16" in refused(UsageError, WHOLE, dtype="float16")
 
 
 def test_a_row_whose_bandwidth_does_not_follow_is_noted() -> None:
@@ -250,6 +250,6 @@ def test_runs_of_several_world_sizes_are_chosen_from() -> None:
     row = ROW.replace("14.50 14.50", "14.50 21.74").replace("14.57 14.57", "14.57 21.85")
     both = WHOLE + "$ ./all_reduce_perf -g 4\n" + four + TITLE + HEADER + row + FOOT
     both = both.replace("nGpus 2", "nGpus 1")
-    assert "holds results of 2 and 4 ranks" in refused(UsageError, both)
+    assert "contains results of 2 and 4 ranks" in refused(UsageError, both)
     assert {r.busbw for r in read(both, ranks=4).rows} == {21.74e9, 21.85e9}
     assert any("measured on 2 ranks" in note for note in read(both, ranks=4).notes)
