@@ -35,6 +35,11 @@ def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
     return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO, is_needed)
 
 
+def _groups_at_once(row: ResultRow) -> int:
+    """How many groups call at once; 1 for all ranks as one group."""
+    return len(row.header.plan.groups_of(row.measurement.case))
+
+
 _DIMENSIONS = {
     dimension.field: Column(
         dimension.field,
@@ -102,6 +107,10 @@ COLUMNS: dict[str, Column] = {
         Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
         Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
         Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
+        Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
+        Column("groups", _groups_at_once, INTEGER),
+        Column("worst_group", lambda row: row.worst_group, TEXT),
+        Column("interference", lambda row: row.group_interference.get(row.worst_group)),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

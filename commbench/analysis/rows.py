@@ -8,14 +8,15 @@ doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
+from commbench.spec.groups import ALONE, TOGETHER, format_group
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
 
@@ -37,6 +38,10 @@ class ResultRow:
         if not (self.time and self.reference and self.reference.time):
             return None
         return self.time.median / self.reference.time.median
+
+    alone_s: Mapping[str, float] = field(default_factory=dict)
+    """For a case whose groups call together, the time of each group that was also measured alone,
+    by its ranks."""
 
     @property
     def algbw(self) -> float | None:
@@ -94,6 +99,38 @@ class ResultRow:
         return find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
+    def group_s(self) -> dict[str, float]:
+        """The time of each group that was measured, by its ranks: the median over the batches of
+        the median of its slowest rank. Empty for all ranks as one group."""
+        case, batches = self.measurement.case, self.measurement.batches
+        if not case.group or not batches:
+            return {}
+        groups = self.header.plan.groups_of(case)
+        medians = [
+            batch.group_medians_s or (median(sorted(batch.samples_s)),) * len(groups)
+            for batch in batches
+        ]
+        by_group = zip(*medians, strict=True)
+        return {
+            format_group(group): median(sorted(found))
+            for group, found in zip(groups, by_group, strict=True)
+        }
+
+    @cached_property
+    def worst_group(self) -> str:
+        """The ranks of the slowest group; empty for all ranks as one group."""
+        return max(self.group_s, key=self.group_s.__getitem__, default="")
+
+    @cached_property
+    def group_interference(self) -> dict[str, float]:
+        """For each group, its time when all groups call together over that when it calls alone."""
+        return {
+            ranks: self.group_s[ranks] / alone
+            for ranks, alone in self.alone_s.items()
+            if alone and ranks in self.group_s
+        }
+
+    @cached_property
     def slowest_rank(self) -> int | None:
         """The rank that was furthest behind the first one, when it entered or left the call. Where
         clocks of hosts are not shared, the rank whose own times are the longest. None for one rank,
@@ -102,7 +139,9 @@ class ResultRow:
         behind = mean_by_rank(batches, "rank_behind_s")
         if not behind and self.header.plan.device == "cpu":
             behind = mean_by_rank(batches, "rank_medians_s")
-        return behind.index(max(behind)) if len(behind) > 1 else None
+        if len(behind) < 2:
+            return None
+        return self.header.plan.ranks_of(self.measurement.case)[behind.index(max(behind))]
 
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
@@ -124,7 +163,13 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
     """The rows of a run, in the order they were measured."""
-    return link_references([make_row(run.header, found) for found in run.measurements])
+    return relate_rows([make_row(run.header, found) for found in run.measurements])
+
+
+def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows of a run, with what each takes from others: the direct call of the same bytes, and
+    the times of its groups alone."""
+    return join_alone(link_references(rows))
 
 
 def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
@@ -143,6 +188,37 @@ def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
         else replace(row, reference=references.get(row.measurement.case.key("form")))
         for row in rows
     )
+
+
+def join_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows; those of groups that call together with the times of the same groups alone."""
+    alone: dict[tuple[object, ...], dict[str, float]] = {}
+    for row in rows:
+        case = row.measurement.case
+        if case.concurrency == ALONE:
+            alone.setdefault(case.key("concurrency", "group_ranks"), {}).update(row.group_s)
+    return tuple(
+        replace(row, alone_s=alone[key])
+        if row.measurement.case.concurrency == TOGETHER
+        and (key := row.measurement.case.key("concurrency", "group_ranks")) in alone
+        else row
+        for row in rows
+    )
+
+
+def worst_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows; of the groups of a dimension that were measured alone only the slowest."""
+    worst: dict[tuple[object, ...], ResultRow] = {}
+    for row in rows:
+        key = row.measurement.case.key("group_ranks")
+        before = worst.get(key)
+        if not before or _time_of(row) > _time_of(before):
+            worst[key] = row
+    return tuple(worst.values())
+
+
+def _time_of(row: ResultRow) -> float:
+    return row.time.median if row.time else -1.0
 
 
 def _samples_by_launch(measurement: Measurement) -> list[list[float]]:

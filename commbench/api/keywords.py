@@ -45,6 +45,13 @@ class MeasureKeywords(TypedDict, total=False):
 class RunKeywords(MeasureKeywords, total=False):
     """The options of a run that `run` takes as keywords."""
 
+    mesh: str
+    over: str | Sequence[str] | None
+    mesh_order: str
+    groups: str
+    group_size: int | None
+    group_stride: int | None
+    concurrency: str
     launches: int
     backend: str | None
     nccl_option: str | Sequence[str]
@@ -72,6 +79,13 @@ class SweepKeywords(TypedDict, total=False):
     memory: str | Sequence[str]
     buffers: str | None
     check: bool
+    mesh: str
+    over: str | Sequence[str] | None
+    mesh_order: str
+    groups: str
+    group_size: int | None
+    group_stride: int | None
+    concurrency: str
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
     p2p_call: str

@@ -279,7 +279,8 @@ class RunOptions(ShapeOptions):
                 "give it on each node: --master-addr HOST",
             )
         # The plan checks its own fields; what depends on the host is checked later.
-        self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
+        ranks = max(self.root + 1, 2) if self.layout.is_empty else self.layout.possible_ranks()
+        self.plan("gloo", "cpu", world_size=ranks)
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
         """The plan of these options on a given target; UsageError names an option that is wrong."""

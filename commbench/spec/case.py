@@ -86,6 +86,15 @@ class Case(NamedTuple):
     memory: str = DEFAULT_MEMORY
     """The kind of memory of its buffers (spec.allocators)."""
 
+    group: str = ""
+    """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
+    Size, count and root are those of each group, and `ranks` that of the largest."""
+    concurrency: str = ""
+    """`together`: all groups of the dimension call at once; `alone`: one of them; empty for all
+    ranks as one group."""
+    group_ranks: str = ""
+    """The group that calls alone, as `--groups` takes it: `4-7`; otherwise empty."""
+
     @property
     def call_form(self) -> CallForm:
         """Its form. A file may name one that is not known here: it has the direct form's entry."""
@@ -177,8 +186,18 @@ class Case(NamedTuple):
         """What is measured, with the size: `all_reduce float32 sum in_place 1 MiB`."""
         return f"{self.title} {format_bytes(self.size_bytes)}" if self.dtype else self.title
 
+    def in_group(self, ranks: int) -> Case:
+        """The case as a group of so many ranks runs it: with the same size, in larger blocks where
+        it has fewer."""
+        if ranks == self.ranks or not OPERATIONS[self.operation].blocks:
+            return self._replace(ranks=ranks)
+        count = self.count * self.ranks // ranks
+        size_bytes = count * ranks * DTYPES[self.dtype].size_bytes
+        return self._replace(ranks=ranks, count=count, size_bytes=size_bytes)
+
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
-        """Bytes of the send and receive buffer of `rank`; in place, one lies within the other."""
+        """Bytes of the send and receive buffer of `rank`, numbered within the group; in place, one
+        lies within the other."""
         bytes_of = {
             Extent.NOTHING: 0,
             Extent.BLOCK: self.block_bytes,
@@ -189,7 +208,8 @@ class Case(NamedTuple):
         return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
-        """Bytes of buffers that `rank` needs for this case, in all its pieces."""
+        """Bytes of buffers that `rank`, numbered within the group, needs for this case, in all its
+        pieces."""
         return self.pieces * self.piece_bytes(rank)
 
     def piece_bytes(self, rank: int) -> int:

@@ -116,6 +116,8 @@ class Operation(NamedTuple):
     is_coalesced: bool = False
     """torch's coalescing manager hands several of them to the backend as one call. Other operations
     are coalesced only by a backend that groups calls itself, such as NCCL."""
+    is_batch: bool = False
+    """It is a batch of calls already, and batches do not nest."""
     compositions: tuple[tuple[str, ...], ...] = ()
     """Operations that have its result together, one after another, in the same memory."""
     is_transfers: bool = False

@@ -143,7 +143,7 @@ COLLECTIVES: dict[str, Operation] = {
             torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
-            busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
+            is_batch=True, busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
         ),
         Operation(
             name="barrier", summary="no rank returns before all have called it",

@@ -260,6 +260,9 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "tensors": "1",
         "form": "direct",
         "memory": "default",
+        "group": "",
+        "concurrency": "",
+        "group_ranks": "",
         "messages_per_s": None,
         "aggregate_GBps": None,
         "num_tensors": 1,
@@ -267,6 +270,10 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "nccl_algorithm": "",
         "nccl_protocol": "",
         "nccl_channels": "",
+        "group_size": 4,
+        "groups": 1,
+        "worst_group": "",
+        "interference": None,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

@@ -389,7 +389,8 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
         ) or option.name in ("label", "output"), option.name  # fmt: skip
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
-        "What to measure", "Forms of a call", "Point to point", "How long, and in which order",
+        "What to measure", "Groups of ranks", "Forms of a call", "Point to point",
+        "How long, and in which order",
         "Where", "Output", "Flags of nccl-tests",
     ]  # fmt: skip
     for group in groups if name == "run" else ():
