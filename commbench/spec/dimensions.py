@@ -128,7 +128,8 @@ def _window_title(window: int | None) -> str:
 
 
 def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    return (ONE_TENSOR,) if operation.registers or not operation.has_data else plan.tensors
+    is_single = operation.registers or operation.prepare or not operation.has_data
+    return (ONE_TENSOR,) if is_single else plan.tensors
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -218,6 +219,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
         choices=CONCURRENCY_CHOICES, is_qualifier=True,
     ),
     Dimension("group_ranks", "groups", "--groups", values=_given_with_group, is_qualifier=True),
+    Dimension(
+        "imbalance", "imbalance", "--imbalance",
+        values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
+        is_qualifier=True,
+    ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
         values=lambda plan, operation: plan.sizes if operation.has_data else (0,),

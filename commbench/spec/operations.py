@@ -1,5 +1,5 @@
 """The table of operations. Adding an operation is adding one entry here, or to the tables that this
-one includes: spec.point_to_point.
+one includes: spec.point_to_point, spec.uneven.
 
 An entry says everything about its operation, and nothing else in the program tests its name.
 """
@@ -25,6 +25,7 @@ from commbench.spec.operation import (
     Works,
 )
 from commbench.spec.point_to_point import POINT_TO_POINT
+from commbench.spec.uneven import UNEVEN
 
 __all__ = [
     "ALL_PLACEMENTS", "IN_PLACE", "NATURAL", "OPERATIONS", "OUT_OF_PLACE", "PLACEMENTS",
@@ -158,13 +159,14 @@ COLLECTIVES: dict[str, Operation] = {
 
 
 OPERATIONS: dict[str, Operation] = (
-    COLLECTIVES | POINT_TO_POINT | HOST_CALLS | SYMM_MEM | REGISTRATION
+    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
 )
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {
     "all": tuple(COLLECTIVES),
     "p2p": tuple(POINT_TO_POINT),
+    "uneven": tuple(UNEVEN),
     "symm_mem": tuple(SYMM_MEM),
 }
 """Names for several operations. `all` has no operation with options or memory of its own."""

@@ -202,15 +202,16 @@ class Arena:
         rank, ranks = view.rank, len(view.ranks)
         index = self._comm.device.torch_device.index
         send_bytes, receive_bytes = case.buffer_bytes(rank)
+        send_counts, receive_counts = case.block_counts(rank)
         send_start, receive_start = self._starts(case, rank, send_bytes, receive_bytes, alignment)
         send = self._view(case, begin + send_start, send_bytes)
         receive = self._view(case, begin + receive_start, receive_bytes)
-        receive_blocks = _blocks(case, receive)
+        receive_blocks = _blocks(receive, receive_counts)
         moves_objects = OPERATIONS[case.operation].moves_objects
         return Buffers(
             send=send,
             receive=receive,
-            send_blocks=_blocks(case, send),
+            send_blocks=_blocks(send, send_counts),
             receive_blocks=receive_blocks,
             objects=Objects(send, receive_blocks or ()) if moves_objects else None,
             reduce_op=_reduce_op(case.reduce_op),
@@ -275,7 +276,7 @@ class Arena:
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once, in the case's form."""
     operation, form = OPERATIONS[case.operation], case.call_form
-    if operation.prepare:
+    if form.is_reference and operation.prepare:
         prepared: Callable[[], object] = operation.prepare(dist, buffers)
         return prepared
     if form.is_reference:
@@ -368,8 +369,8 @@ def _align(size_bytes: int, alignment: int) -> int:
     return -(-size_bytes // alignment) * alignment
 
 
-def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:
-    return list(buffer.split(case.count)) if buffer.numel() else None
+def _blocks(buffer: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor] | None:
+    return list(buffer.split(list(counts))) if counts else None
 
 
 def _reduce_op(name: str) -> Any:
