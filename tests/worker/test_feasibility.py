@@ -88,6 +88,6 @@ def test_pieces_of_memory_that_do_not_fit_are_counted_in_the_reason() -> None:
     names = {plan.cases()[index].name: reason for index, reason in found.items()}
     assert names == {
         "all_reduce float32 sum in_place rotating 16 MiB": (
-            "1 GiB needed for 32 pieces (--buffers hot: 1), 256 MiB free on node1"
+            "1.00 GiB needed for 32 pieces (--buffers hot: 1), 256 MiB free on node1"
         )
     }
