@@ -165,7 +165,8 @@ def _find_too_large(
     for case in cases:
         needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
+            pieces = f" for {case.pieces} pieces (--buffers hot: 1)" if case.pieces > 1 else ""
             reasons[case.index] = (
-                f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
+                f"{format_memory(needed)} needed{pieces}, {format_memory(free)} free on {memory}"
             )
     return reasons
