@@ -55,7 +55,8 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
     parts.append(Paragraph("time", [*_time(row)]))
     if row.time:
         parts += _bandwidths(row, operation)
-        parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
+        if not operation.registers:
+            parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
         parts.append(Paragraph("peak", [*_peak(row, peak)]))
     if row.nccl_selection[0]:
         algorithm, protocol, channels = row.nccl_selection
@@ -66,6 +67,9 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
 
 def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
     case, ranks = row.measurement.case, row.measurement.case.ranks
+    if operation.registers:
+        yield f"S = {exact(case.size_bytes)} bytes, which each rank allocates and registers."
+        return
     yield (
         f"S = {exact(case.size_bytes)} bytes. This is the larger of what one rank sends and what "
         "it receives in a call, as in nccl-tests."
