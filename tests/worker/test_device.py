@@ -181,7 +181,18 @@ def test_registered_memory_makes_rows_of_its_own_and_is_released(
 ) -> None:
     log = tmp_path / "memory"
     fake = Fake(memory_log=str(log), register_s=2e-3)
-    options = ("--sizes", "1K,1M", "--iters", "4", "--warmup", "0", "--memory", "all")
+    options = (
+        "--sizes",
+        "1K,1M",
+        "--iters",
+        "4",
+        "--warmup",
+        "0",
+        "--memory",
+        "all",
+        "--buffers",
+        "hot",
+    )
     ended = run(program, fake, "--op", "all_reduce,gather,barrier", *options)
     assert ended.code == 0, ended.err
     rows = {(row["operation"], row["memory"], row["size_bytes"]): row for row in ended.rows()}
@@ -205,7 +216,47 @@ def test_registered_memory_makes_rows_of_its_own_and_is_released(
         assert sorted(line.split(" ", 1)[1] for line in lines if "allocated" in line) == (
             sorted(line.split(" ", 1)[1] for line in lines if "released" in line)
         )
+        # Checked, timed and checked again: every call had memory of its case's kind.
+        assert {line.split()[1] for line in lines if line.startswith("used")} == {"pool", "windows"}
     assert "register uint8 registered" in ended.out
+
+
+def test_operations_of_symmetric_memory_are_checked_like_the_plain_ones(
+    program: Commbench, tmp_path: Path
+) -> None:
+    log = tmp_path / "memory"
+    options = ("--sizes", "8,100040", "--iters", "2", "--reduce-op", "sum,max", "--buffers", "hot")
+    ended = run(program, Fake(memory_log=str(log)), "--op", "all_reduce,symm_mem", *options)
+    assert ended.code == 0, ended.err
+    rows = [row for row in ended.rows() if row["operation"] != "all_reduce"]
+    assert {row["memory"] for row in rows} == {"symm_mem"}
+    found = {(r["operation"], r["reduce_op"], r["status"]): r["size_bytes"] for r in rows}
+    assert found == {  # blocks of a multiple of 16 bytes
+        **{(f"{name}_all_reduce", "sum", "ok"): "100032"
+           for name in ("one_shot", "two_shot", "multimem")},
+        ("multimem_all_gather", "", "ok"): "100032",
+        **{(f"{name}_all_reduce", reduce_op, "skipped"): "8"
+           for name in ("one_shot", "two_shot", "multimem") for reduce_op in ("sum", "max")},
+        ("multimem_all_gather", "", "skipped"): "8",
+        **{(f"{name}_all_reduce", "max", "unsupported"): "100032"
+           for name in ("one_shot", "two_shot", "multimem")},
+    }  # fmt: skip
+    assert {row["wrong"] for row in rows if row["status"] == "ok"} == {"0"}
+    reasons = {c["reason"] for c in ended.cases() if c["status"] == "unsupported"}
+    assert reasons == {"only sum is supported for now"}
+    for rank in range(2):
+        lines = Path(f"{log}.{rank}").read_text().splitlines()
+        assert {line.split()[1] for line in lines} == {"symm_mem"}
+        steps = [line.split()[0] for line in lines]
+        assert steps.count("allocated") == steps.count("released") > 1
+
+
+def test_a_wrong_result_of_symmetric_memory_is_found(program: Commbench) -> None:
+    ended = run(
+        program, Fake(corrupts_after=3), "--op", "two_shot_all_reduce", "--sizes", "1K",
+        "--iters", "8",
+    )  # fmt: skip
+    assert ended.code == 5
 
 
 @pytest.mark.parametrize(
