@@ -56,7 +56,7 @@ def _busiest(rows: Sequence[ResultRow]) -> Iterator[str]:
     if timed:
         best = max(timed, key=lambda row: row.wire_bandwidth or 0.0)
         yield (
-            f"Its bandwidth: logical {format_GBps(best.logical_bandwidth)} GB/s, wire "
+            f"Busiest rank: logical {format_GBps(best.logical_bandwidth)} GB/s, wire "
             f"{format_GBps(best.wire_bandwidth)} GB/s ({_size(best)})."
         )
 
