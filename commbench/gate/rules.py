@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import UsageError, name_error
+from commbench.errors import RecordsError, UsageError, name_error
 from commbench.gate.limits import DEFAULT_SLOWDOWN, LIMITS, Limit
 from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
@@ -176,11 +176,11 @@ def _make_rules(table: Any) -> list[Rule]:
 def _toml(path: Path) -> dict[str, Any]:
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     if why := why_unreadable(path, _LARGEST_BYTES):
-        raise UsageError(f"cannot read {path}: {why}", "give a TOML file")
+        raise RecordsError(f"cannot read {path}: {why}", "give a TOML file")
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
+        raise RecordsError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
             f"{path} is not valid TOML: {error}", "docs/comparing.md shows one"

@@ -10,7 +10,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.plot_style import COLOURS, DASHES, MARKERS, Style, nth_style, plain
 from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
-from commbench.spec.dimensions import IN_TITLE
+from commbench.spec.dimensions import IN_TITLE, Dimension
 from commbench.spec.operations import OPERATIONS
 from commbench.units import format_bytes, format_GBps, format_known_time, format_time
 
@@ -130,7 +130,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
     for name, row in rows:
         case = row.measurement.case
-        variant = case.title_without("operation", *fixed)
+        variant = " ".join(
+            filter(None, (_value_text(case, d) for d in IN_TITLE if d.field in varied))
+        )
         grouped.setdefault((case.operation, variant, name), []).append(row)
     curves = [
         Curve(*key, tuple(sorted(map(_point, found), key=lambda point: point.size)), found[0])
@@ -158,6 +160,17 @@ def distinct_names(runs: Sequence[Run]) -> list[str]:
         name if names.count(name) == 1 else f"{name} ({run.path})"
         for name, run in zip(names, runs, strict=True)
     ]
+
+
+def _value_text(case: Case, dimension: Dimension) -> str:
+    """What a title says of a dimension in which curves differ; also of its usual value, such as
+    `isolated`, which titles leave out."""
+    value = getattr(case, dimension.field)
+    if text := dimension.title(value) if dimension.title else "":
+        return text
+    if value in ("", None):
+        return "all ranks" if dimension.field == "group" else ""
+    return str(value) if str(value).isalpha() else f"{dimension.word} {value}"
 
 
 def _varies(cases: Sequence[Case], field: str) -> bool:

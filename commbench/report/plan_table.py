@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
+from commbench.analysis.row_names import name_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.report.shape_text import describe_load
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
+from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.units import format_bytes, format_sizes
+from commbench.units import format_bytes, format_count, format_memory, format_sizes
 
 MOST_ROWS = 60
 """A plan with more cases is printed with a row for each kind of case."""
 
 
-def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
-    """A plan, its cases, the bytes that each rank needs, and the torchrun command.
+class HostMemory(NamedTuple):
+    """The memory that the ranks of one host share."""
+
+    ranks: Collection[int]
+    free_bytes: int | None
+    """None where that is not known, as for GPUs, whose ranks are not started yet."""
+    cores: int
+
+
+def plan_text(
+    plan: Plan, torchrun_line: str, is_condensed: bool = True, host: HostMemory | None = None
+) -> str:
+    """A plan, its cases, the bytes that each rank and this host need, and the torchrun command.
 
     `is_condensed` makes one row of the sizes of each kind, where there are many cases.
     """
@@ -40,10 +54,29 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
         *_imbalances(cases),
-        f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
+        fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers."),
+        _host_text(plan, cases, host) if host else "",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _host_text(plan: Plan, cases: Sequence[Case], host: HostMemory) -> str:
+    """What all ranks of this host need together, what is free, and what does not fit."""
+    kinds = count_allocations(cases)
+    needed = [kinds * plan.needed_bytes(case, host.ranks) for case in cases if case.status == READY]
+    ranks = format_count(len(host.ranks), "rank")
+    texts = [f"On this host: {ranks}, {format_memory(max(needed, default=0))} for all buffers"]
+    if host.free_bytes is not None:
+        texts[0] += f"; {format_memory(host.free_bytes)} free"
+        too_large = find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
+        if too_large:
+            names = name_rows((case for case in cases if case.index in too_large), cases, 200)
+            texts.append(f"These do not fit, and a run skips them: {names}")
+    if plan.device == "cpu" and len(host.ranks) > host.cores:
+        cores = format_count(host.cores, "core")
+        texts.append(f"{ranks} share {cores}: the times will show the scheduler")
+    return "\n".join(fill(f"{text}.", rest="  ") for text in texts)
 
 
 def _imbalances(cases: Sequence[Case]) -> Iterator[str]:

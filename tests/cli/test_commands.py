@@ -13,7 +13,7 @@ from commands import Commbench
 from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
-from commbench.cli.lazy_group import COMMANDS
+from commbench.cli.lazy_group import COMMANDS, command
 from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.operations import OPERATIONS
 
@@ -152,6 +152,15 @@ REFUSED = {
         "`commbench compare --help` lists the options\n",
     ),
 }
+
+
+def test_no_command_leaves_the_test_of_a_file_to_its_parser() -> None:
+    """Click says `Path '...' is not readable` with exit code 2, as of a wrong option."""
+    for name in COMMANDS:
+        made = command(name)
+        for each in [made, *getattr(made, "commands", {}).values()]:
+            paths = [p for p in each.params if hasattr(p.type, "readable")]
+            assert not any(p.type.readable or p.type.exists for p in paths), name
 
 
 @pytest.mark.parametrize("line", REFUSED)
