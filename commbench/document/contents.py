@@ -191,7 +191,7 @@ def _warning_blocks(
     blocks: list[Block] = []
     for warning in run_notes.find_warnings(rows, name_runs):
         names = [Text(f"Rows: {warning.rows}.")] if warning.rows else []
-        title = f"{warning.name} ({warning.which}): {reword(warning.message)}."
+        title = reword(f"{warning.name} ({warning.which}): {warning.message}.")
         blocks.append(Folded(title, [Text(warning.explanation), *names]))
     return blocks or [Text("None.")]
 

@@ -398,14 +398,17 @@ _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 def require_ready_case(plan: Plan) -> None:
     """Raise UnavailableError when every case is known to be impossible here, UsageError when each
-    combines a dtype with a reduce operation that is not defined for it."""
+    is impossible everywhere: a reduce operation that is not defined for the dtype, or too small."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return
     reasons = dict.fromkeys(case.reason for case in cases)
     is_wrong = all(
-        case.reduce_op in REDUCE_OPS
-        and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        (case.status == SKIPPED and case.reason != _ONE_RANK)
+        or (
+            case.reduce_op in REDUCE_OPS
+            and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        )
         for case in cases
     )
     hint = "try another operation, dtype, reduce operation, placement or size"

@@ -13,7 +13,8 @@ from commands import Commbench
 from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
-from commbench.cli.lazy_group import COMMANDS, command
+from commbench.cli import lazy_group
+from commbench.cli.lazy_group import COMMANDS
 from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.operations import OPERATIONS
 
@@ -157,7 +158,7 @@ REFUSED = {
 def test_no_command_leaves_the_test_of_a_file_to_its_parser() -> None:
     """Click says `Path '...' is not readable` with exit code 2, as of a wrong option."""
     for name in COMMANDS:
-        made = command(name)
+        made = lazy_group.command(name)
         for each in [made, *getattr(made, "commands", {}).values()]:
             paths = [p for p in each.params if hasattr(p.type, "readable")]
             assert not any(p.type.readable or p.type.exists for p in paths), name
