@@ -111,6 +111,11 @@ COLUMNS: dict[str, Column] = {
         Column("groups", _groups_at_once, INTEGER),
         Column("worst_group", lambda row: row.worst_group, TEXT),
         Column("interference", lambda row: row.group_interference.get(row.worst_group)),
+        Column("sent_max_over_mean", lambda row: row.load and row.load.sent),
+        Column("received_max_over_mean", lambda row: row.load and row.load.received),
+        Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
+        Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
+        Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

@@ -16,6 +16,7 @@ from commbench.analysis.interference import Interference, find_interference, mea
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
+from commbench.spec.case import Load
 from commbench.spec.groups import ALONE, TOGETHER, format_group
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
@@ -55,11 +56,9 @@ class ResultRow:
 
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in bytes/s if the call took `seconds`."""
-        factor = OPERATIONS[self.measurement.case.operation].busbw_factor
+        factor = self.measurement.case.busbw_factor
         algbw = self.algbw_at(seconds)
-        if algbw is None or factor is None:
-            return None
-        return algbw * factor(self.measurement.case.ranks)
+        return None if algbw is None or factor is None else algbw * factor
 
     def algbw_at(self, seconds: float | None) -> float | None:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
@@ -81,6 +80,23 @@ class ResultRow:
         """Bytes per second that these messages carry."""
         rate = self.messages_per_s
         return rate and rate * self.measurement.case.size_bytes
+
+    @property
+    def load(self) -> Load | None:
+        """How unequally its ranks are loaded; None for equal blocks, and where nothing is known of
+        the blocks."""
+        return self.measurement.case.load
+
+    @property
+    def logical_bandwidth(self) -> float | None:
+        """Bytes per second of the rank that sends or receives most, the block that it keeps
+        included."""
+        return self.algbw and self.load and self.algbw * self.load.largest
+
+    @property
+    def wire_bandwidth(self) -> float | None:
+        """Bytes per second that the link of the most loaded rank carried, in one direction."""
+        return self.algbw and self.load and self.algbw * self.load.worst_link
 
     @cached_property
     def ordered_s(self) -> list[float]:

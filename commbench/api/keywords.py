@@ -30,6 +30,7 @@ class MeasureKeywords(TypedDict, total=False):
     p2p_call: str
     pairs: str | Sequence[str]
     window: int
+    imbalance: str | Sequence[str]
     iters: int | None
     warmup: int | None
     precision: float | str
@@ -91,6 +92,7 @@ class SweepKeywords(TypedDict, total=False):
     p2p_call: str
     pairs: str | Sequence[str]
     window: int
+    imbalance: str | Sequence[str]
     iters: int | None
     warmup: int | None
     precision: float | str

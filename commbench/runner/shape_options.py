@@ -7,16 +7,20 @@ from functools import partial
 
 from commbench.runner.option import (
     declare_option,
+    parse_imbalance_list,
     parse_pair_list,
     parse_tensor_list,
     parse_texts,
 )
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.groups import Layout
+from commbench.spec.splits import KINDS_HELP
 
-SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Point to point")
+SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Point to point", "Unequal blocks")
 """The headings of these options in the help."""
-_groups, _forms, _point_to_point = (partial(declare_option, group) for group in SHAPE_GROUPS)
+_groups, _forms, _point_to_point, _uneven = (
+    partial(declare_option, group) for group in SHAPE_GROUPS
+)
 
 _OWN_GROUP = {"measure": "leave it out: call measure(group=...) on the ranks of each group"}
 
@@ -83,6 +87,12 @@ class ShapeOptions:
     )  # fmt: skip
     window: int = _point_to_point(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
+    )  # fmt: skip
+    imbalance: tuple[str, ...] = _uneven(
+        "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "
+        "file:MATRIX.csv: in the ratio of these numbers, a line per sender. A seed may follow: "
+        "zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
+        parse=parse_imbalance_list, cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
-from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
+from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
@@ -128,12 +128,13 @@ def _window_title(window: int | None) -> str:
 
 
 def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    return (ONE_TENSOR,) if operation.registers or not operation.has_data else plan.tensors
+    is_single = operation.registers or operation.prepare or not operation.has_data
+    return (ONE_TENSOR,) if is_single else plan.tensors
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    found = (choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation))
-    return tuple(dict.fromkeys(form for forms in found for form in forms))
+    found = [choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation)]
+    return tuple(name for name in CALL_FORMS if any(name in forms for forms in found))
 
 
 DIMENSIONS: tuple[Dimension, ...] = (
@@ -218,6 +219,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
         choices=CONCURRENCY_CHOICES, is_qualifier=True,
     ),
     Dimension("group_ranks", "groups", "--groups", values=_given_with_group, is_qualifier=True),
+    Dimension(
+        "imbalance", "imbalance", "--imbalance",
+        values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
+        is_qualifier=True,
+    ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
         values=lambda plan, operation: plan.sizes if operation.has_data else (0,),

@@ -46,6 +46,7 @@ from commbench.spec.pairs import (
 )
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
+from commbench.spec.splits import FILE, UNIFORM, parse_imbalance, why_no_splits
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
@@ -159,6 +160,10 @@ class Plan:
     """Which ranks are pairs (spec.pairs.find_peer)."""
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
+    imbalance: tuple[str, ...] = (UNIFORM,)
+    """How the blocks of operations with unequal blocks differ (spec.splits)."""
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -170,6 +175,10 @@ class Plan:
         require_known("order", (self.order,), list(ORDERS))
         if any(parse_pairs(text) != text for text in self.pairs):
             raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
+        if any(parse_imbalance(text) != text for text in self.imbalance):
+            raise UsageError(
+                f"imbalance {','.join(self.imbalance)!r:.60} is not in its normal form"
+            )
         self._require_forms()
         self._require_numbers_in_range()
         self._require_possible_times()
@@ -262,6 +271,8 @@ class Plan:
                 for names in joint:
                     dimensions |= zip(names, dimensions[names[0]], strict=True)
                 case = Case(index=len(cases), **dimensions, count=0)
+                if case.imbalance.startswith(FILE):
+                    case = case._replace(matrix=self.matrix)
                 forms = choose_forms(self.forms, operation, case.tensors)
                 if case.form not in forms:
                     continue
@@ -358,6 +369,10 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return reason
     if operation.backends and backend_name not in operation.backends:
         return f"{backend_name} has no {operation.name}"
+    if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
+        return reason
+    if backend_name in operation.equal_only and case.load and case.load.is_unequal:
+        return f"{backend_name} has {operation.name} with equal blocks only"
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why
     if case.placement not in operation.placements:

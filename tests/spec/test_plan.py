@@ -114,6 +114,8 @@ DIFFERENCES: dict[str, Any] = {
     "p2p_call": "isend",
     "pairs": ("neighbours",),
     "window": 8,
+    "imbalance": ("zipf:1",),
+    "matrix": (1, 2, 3, 4),
     "tensors": ("1", "16"),
     "forms": ("async",),
     "mesh": "dp=2",

@@ -13,7 +13,7 @@ from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, Buffers, make_call
+from commbench.worker.buffers import Arena, Buffers, make_async_call, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.verify import verify
@@ -21,7 +21,7 @@ from commbench.worker.verify import verify
 Said = dict[str, list[str]]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.full), 3])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
     """What each of so many ranks says about every operation in every form."""
     folder, ranks = tmp_path_factory.mktemp("forms"), request.param
@@ -49,6 +49,17 @@ def test_every_operation_is_right_in_every_form_and_at_odd_sizes(said: list[Said
     assert "all_reduce int32 sum in_place ddp:512 coalesced 4000 B" in right
 
 
+def test_a_form_that_is_started_and_waited_for_later_is_right_too(said: list[Said]) -> None:
+    started = {" ".join(name.split()[-4:-2]) for name in said[0]["started"] if "3 tens" in name}
+    assert started == {
+        "tensors flat", "tensors async", "tensors coalesced", "tensors flat_copy"
+    }  # fmt: skip
+    for buffers in buffers_of(every_form(2)[0], 2):
+        composed = next(case for case in every_form(2) if case.call_form.steps)
+        with pytest.raises(RuntimeError, match="follow one another"):
+            make_async_call(composed, buffers)
+
+
 def test_gloo_refuses_what_it_cannot_coalesce(said: list[Said]) -> None:
     coalesced = {name.split()[0] for name in said[0]["right"] if " coalesced " in name}
     assert coalesced == {"all_reduce", "all_gather", "reduce_scatter"}
@@ -72,7 +83,7 @@ def buffers_of(case: Case, ranks: int) -> list[Buffers]:
 
 
 def test_a_form_that_does_nothing_is_found_out() -> None:
-    for case in (*every_form(2), *every_form(3)):
+    for case in every_form(3):
         everyone = buffers_of(case, case.ranks)
         wrong = [verify(case, buffers, 11, lambda: None, Cpu()).wrong for buffers in everyone]
         assert sum(wrong) > case.count / 2, case.name
