@@ -1,6 +1,6 @@
 """What people write by hand to measure every dimension of a mesh: init_device_mesh, and a loop.
 
-The yardstick of scripts/bench. python scripts/plain_mesh.py --mesh 4,4,4 [--size 65536] [--iters 10]
+The yardstick of scripts/bench. python scripts/plain_mesh.py --mesh 4,4,4 [--size 65536]
 Ranks are forked, so that their start costs no more than it does in commbench.
 """
 
