@@ -276,10 +276,14 @@ class Plan:
                 forms = choose_forms(self.forms, operation, case.tensors)
                 if case.form not in forms:
                     continue
-                case = case._replace(ranks=max(map(len, self.groups_of(case))))
+                group_sizes = {len(group) for group in self.groups_of(case)}
+                case = case._replace(ranks=max(group_sizes))
                 case = round_size(case, self.rounding, forms, blocks[case.group])
                 if case.group and case.ranks == 1:
                     case = case._replace(status=SKIPPED, reason=_ONE_RANK)
+                elif case.matrix and len(group_sizes) > 1:
+                    reason = f"{case.imbalance} is for groups of one size"
+                    case = case._replace(status=UNSUPPORTED, reason=reason)
                 elif reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
@@ -361,7 +365,7 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
     if case.ranks < operation.min_ranks:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
-    if case.p2p_call == SEND and operation.deadlock:
+    if _never_ends(case):
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
     if case.group and case.memory != DEFAULT_MEMORY:
         return f"memory of the kind {case.memory} is that of all ranks, not of groups"
@@ -393,12 +397,20 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
 
 
 _ONE_RANK = "a group of one rank has no other to talk to"
+
+
+def _never_ends(case: Case) -> bool:
+    """Whether every rank waits in a blocking call for another one that waits, too."""
+    return case.p2p_call == SEND and bool(OPERATIONS[case.operation].deadlock)
+
+
 _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 
 def require_ready_case(plan: Plan) -> None:
-    """Raise UnavailableError when every case is known to be impossible here, UsageError when each
-    combines a dtype with a reduce operation that is not defined for it."""
+    """Raise UnavailableError when every case is known to be impossible here, UsageError when no
+    other machine could measure them: where a dtype has no such reduce operation, where blocking
+    calls never end, and where a pair has ranks that do not exist."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return
@@ -413,6 +425,10 @@ def require_ready_case(plan: Plan) -> None:
         hint = "leave out --launch graph, or measure on GPUs"
     elif all(ALLOCATORS[c.memory].why_unavailable(plan.backend, plan.device) for c in cases):
         hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
+    elif all(map(_never_ends, cases)):
+        is_wrong, hint = True, "leave out --p2p-call send, or write --p2p-call isend"
+    elif all(why_no_pairs(case.pairs, case.ranks) for case in cases):
+        is_wrong, hint = True, "write --pairs halves, or start more ranks"
     raise (UsageError if is_wrong else UnavailableError)(
         f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
     )
