@@ -30,7 +30,10 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
     ready = [found for own in kinds.values() if (found := [c for c in own if c.status == READY])]
     if not is_condensed or len(cases) <= MOST_ROWS:
         ready = [[case] for own in ready for case in own]
-    largest = max((_most_bytes(own) for own in ready), default=0)
+    of_memory: dict[str, int] = {}
+    for own in ready:
+        of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
+    largest = sum(of_memory.values())
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
     parts = (
         _facts_text(plan),

@@ -92,6 +92,65 @@ def test_right_results_come_from_every_piece_of_memory_and_from_graphs(tmp_path:
     assert {(row["status"], row["wrong"]) for row in rows} == {("ok", "0")}
 
 
+def test_right_results_come_from_registered_memory_or_it_says_why_not(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path, "--op", "all_gather", "--sizes", "1K,1M,16M", "--iters", "10",
+        "--memory", "all", "--launch", "both", ranks=1,
+    )  # fmt: skip
+    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
+    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
+    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    of_kind = {row["memory"]: row["status"] for row in rows}
+    assert of_kind["default"] == "ok"
+    registering = [row for row in rows if row["operation"] == "register"]
+    assert {row["memory"] for row in registering} == {"registered", "symmetric"}
+    for row in registering:
+        assert (row["size_bytes"], row["busbw_GBps"]) == (str(16 << 20), "")
+        assert row["status"] == of_kind[row["memory"]]
+        assert row["status"] != "ok" or float(row["time_us"]) > 0
+
+
+def test_right_results_come_from_symmetric_memory_of_torch_or_it_says_why_not(
+    tmp_path: Path,
+) -> None:
+    run(
+        tmp_path, "--op", "all_reduce,symm_mem", "--sizes", "1K,1M", "--iters", "10",
+        "--dtype", "float32,bfloat16", "--timeout", "30", ranks=2 if gpus() > 1 else 1,
+    )  # fmt: skip
+    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
+    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
+    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    assert {case["wrong"] for case in cases if case["status"] == "ok"} == {0}
+
+
+def test_right_results_come_with_options_of_the_communicator(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path, "--op", "all_reduce", "--sizes", "64M", "--iters", "3",
+        "--nccl-option", "max_ctas=1", "--nccl-option", "min_ctas=1", logs=True,
+    )  # fmt: skip
+    header = journal(tmp_path)[0]
+    assert header["plan"]["nccl_options"] == ["max_ctas=1", "min_ctas=1"]
+    assert [row["status"] for row in rows] == ["ok"]
+    if nccl_version(header["environment"]) >= (2, 24):
+        assert {row["nccl_channels"] for row in rows} == {"1"}
+
+
+def test_a_sweep_of_backends_has_gloo_and_nccl_on_gpus(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "commbench", "sweep", "--vary", "backend=nccl,gloo",
+        "--op", "all_reduce", "--sizes", "4K,1M", "--iters", "6", "--rounds", "1",
+        "--nproc-per-node", "2", "--no-plots", "--output", "swept",
+    ]  # fmt: skip
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    for backend in ("nccl", "gloo"):
+        with (tmp_path / f"swept/backend={backend}/round-1/results.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert {(row["backend"], row["device"], row["status"]) for row in rows} == {
+            (backend, "cuda", "ok")
+        }
+
+
 def test_right_results_of_ranks_that_share_a_gpu_come_from_graphs_or_say_why_not(
     tmp_path: Path,
 ) -> None:
