@@ -231,12 +231,20 @@ def test_right_results_pass_the_smoke_test(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+FORKABLE = """
+from commbench.launch.process_setup import import_torch
+import_torch()
+"""
+"""Imports torch in a way that lets ranks be forked: ranks that are spawned lack what a program
+changes."""
+
+
 def start(
     folder: Path, *options: str, program: str = "", **variables: str
 ) -> "subprocess.Popen[str]":
     """A run whose output goes to pipes. `program` is run before commbench, and its ranks are forked
     from it."""
-    text = program + "\nfrom commbench.cli.main import main\nmain()\n"
+    text = FORKABLE + program + "\nfrom commbench.cli.main import main\nmain()\n"
     command = [
         sys.executable, "-c", text, "run", "--backend", "nccl", "--no-plots", "--no-nccl-log",
         "--output", str(folder / "run"), *options,
