@@ -366,8 +366,8 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(
-        tmp_path, "--sizes", "16M", "--iters", "20000", "--nproc-per-node", str(gpus() + 1),
-        "--timeout", "5",
+        tmp_path, "--sizes", "16M", "--budget", "600", "--precision", "0.01%", "--timeout", "5",
+        "--nproc-per-node", str(gpus() + 1),
     )  # fmt: skip
     path, deadline = tmp_path / "run" / "run.jsonl", time.monotonic() + 60
     while not (path.exists() and path.read_text().count("\n") > 1):
