@@ -349,7 +349,7 @@ def test_a_hang_is_seen_soon_whatever_is_queued_and_nccl_is_asked_about_it(
 ) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
     fake = Fake(hangs_after=30)
-    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "2")
+    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "1")
     began = time.monotonic()
     with RasServer(b"NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n") as ras:
         ended = run(program, fake, *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS)
