@@ -73,6 +73,22 @@ def test_the_runs_of_all_steps_are_runs_that_commbench_knows(gpu_check: Any) -> 
             assert name == "all" or find_operation(name)
 
 
+@pytest.mark.full
+def test_what_gpu_tests_change_in_the_program_reaches_the_ranks(tmp_path: Path) -> None:
+    """The programs of tests/gpu, on gloo: a bit that is flipped is found."""
+    text = (SCRIPT.parent.parent / "tests" / "gpu" / "test_gpu.py").read_text()
+    parts = [
+        re.search(f'^{name} = """(.*?)"""', text, re.S | re.M) for name in ("FORKABLE", "FLIPS")
+    ]
+    program = "".join(part[1] for part in parts if part).format(index=-1)
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}\nfrom commbench.cli.main import main\nmain()", "run",
+         "--sizes", "1K", "--op", "all_gather", "--iters", "1", "--no-plots"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 5, ended.stderr
+
+
 def test_all_steps_end_within_nine_minutes(gpu_check: Any) -> None:
     assert gpu_check.TOTAL_S < 540
     assert max(step.limit_s for step in gpu_check.STEPS) < gpu_check.TOTAL_S / 4
