@@ -58,8 +58,6 @@ class Fake(NamedTuple):
     """Of the device of rank 1."""
     registers: bool = True
     """Whether its backend registers memory."""
-    has_windows: bool = True
-    """Whether it registers symmetric windows."""
     memory_log: str = ""
     """Path of the files, one per rank, that tell what happened to memory but plain memory."""
     register_s: float = 0.0
@@ -144,7 +142,7 @@ class FakeMemory:
 
     def register(self) -> None:
         fake = self._device.fake
-        if not fake.registers or (self.kind == "windows" and not fake.has_windows):
+        if not fake.registers:
             raise RuntimeError(f"this backend registers no {self.kind}")
         time.sleep(fake.register_s * (1 + self._device.rank))
         if self.kind != "pool":  # every rank comes with as many bytes

@@ -164,13 +164,17 @@ def _find_too_large(
 ) -> dict[int, str]:
     """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
-    # Each kind of memory has an arena as large as its largest case.
-    kinds = len({(c.memory, OPERATIONS[c.operation].registers) for c in cases if c.status == READY})
+    # Each kind of memory has an arena as large as its largest case; what registers makes one more.
+    ready = [case for case in cases if case.status == READY]
+    kinds = len({case.memory for case in ready})
+    kinds += any(OPERATIONS[case.operation].registers for case in ready)
+    times = f" for {kinds} allocations (--memory default: 1)" if kinds > 1 else ""
     for case in cases:
         needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             pieces = f" for {case.pieces} pieces (--buffers hot: 1)" if case.pieces > 1 else ""
             reasons[case.index] = (
-                f"{format_memory(needed)} needed{pieces}, {format_memory(free)} free on {memory}"
+                f"{format_memory(needed)} needed{pieces}{times}, "
+                f"{format_memory(free)} free on {memory}"
             )
     return reasons

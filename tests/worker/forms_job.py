@@ -7,6 +7,7 @@ right, those that were wrong or failed, and those that the tables refuse.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -55,5 +57,20 @@ for case in cases:
     if case.call_form.start and not OPERATIONS[case.operation].is_on_host:
         found = verify(case, buffers, case.index + 1, started(case, buffers), Cpu())
         said["wrong" if found.wrong else "started"].append(case.name)
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("this backend has no such call")
+
+
+coalesced, direct = (
+    next(c for c in cases if (c.operation, c.form) == ("all_reduce", form))
+    for form in ("coalesced", "direct")
+)
+with contextlib.suppress(RuntimeError):
+    CALL_FORMS[coalesced.form].run(refuse, dist, arena.buffers(coalesced))
+buffers = arena.buffers(direct)
+found = verify(direct, buffers, 1, make_call(direct, buffers), Cpu())
+said["wrong" if found.wrong else "right"].append("after a refusal")
 (folder / f"{ranks}-{rank}.json").write_text(json.dumps(said))
 dist.destroy_process_group()

@@ -60,6 +60,10 @@ def test_a_form_that_is_started_and_waited_for_later_is_right_too(said: list[Sai
             make_async_call(composed, buffers)
 
 
+def test_a_refusal_inside_the_coalescing_manager_leaves_nothing_behind(said: list[Said]) -> None:
+    assert all("after a refusal" in of_rank["right"] for of_rank in said)
+
+
 def test_gloo_refuses_what_it_cannot_coalesce(said: list[Said]) -> None:
     coalesced = {name.split()[0] for name in said[0]["right"] if " coalesced " in name}
     assert coalesced == {"all_reduce", "all_gather", "reduce_scatter"}
