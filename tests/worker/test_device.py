@@ -125,7 +125,7 @@ def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
 
 def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
     options = ("--sizes", "1K", "--iters", "8", "--launch", "both", "--timing", "pipelined")
-    ended = program(program_text(Fake(enqueue_s=1e-3)), *ON_FAKE, NO_LOG, *options)
+    ended = program(program_text(Fake(enqueue_s=0.3e-3)), *ON_FAKE, NO_LOG, *options)
     assert ended.code == 0, ended.err
     eager, graph = ended.rows()
     assert [row["buffers"] for row in (eager, graph)] == ["rotating", "rotating"]
@@ -306,7 +306,6 @@ def test_what_nccl_selects_for_a_size_is_learned_in_calls_that_are_not_timed(
     assert found == [("TREE", "LL"), ("RING", "LL128"), ("", ""), ("", "")]
     assert [row["nccl_channels"] for row in ended.rows()] == ["1", "8", "", ""]
     assert "RING LL128" in ended.out
-    assert {len(case["case"]) > 0 for case in ended.cases()} == {True}
     assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 4
     variables = ended.journal()[0]["environment"]["variables"]
     assert not any(name.startswith("NCCL_DEBUG") for name in variables)
