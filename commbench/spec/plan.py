@@ -258,10 +258,10 @@ class Plan:
         """Every case: for each operation the product of its values in all DIMENSIONS, in their
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
-        blocks = common_blocks(self.layout, self.world_size)
         fields = [dimension.field for dimension in DIMENSIONS]
         joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
         for operation, plan in self._parts():
+            blocks = common_blocks(plan.layout, self.world_size)
             for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 for names in joint:
@@ -319,7 +319,10 @@ class Plan:
         for name in self.operations:
             yield OPERATIONS[name], self
         if any(name in REGISTERED for name in self.memory):
-            largest = replace(self, sizes=(max(self.sizes),)) if self.sizes else self
+            largest = replace(
+                self, sizes=tuple(sorted(self.sizes)[-1:]), mesh="", mesh_order="", over=(),
+                groups="", group_size=None, group_stride=None, concurrency=TOGETHER,
+            )  # fmt: skip
             for operation in OPERATIONS.values():
                 if operation.registers and operation.name not in self.operations:
                     yield operation, largest

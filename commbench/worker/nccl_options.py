@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ from commbench.spec.nccl_options import NCCL_OPTIONS, read_value, require_nccl
 from commbench.spec.plan import Plan
 
 
-def make_nccl_options(plan: Plan, process_group: Any = None) -> Any:
-    """The Options of a plan; None where it has none.
+def make_nccl_options(
+    plan: Plan, timeout: timedelta | None = None, process_group: Any = None
+) -> Any:
+    """The Options of a plan, with the timeout of the group, for torch warns of another one; None
+    where the plan has none.
 
     `process_group` is torch.distributed.ProcessGroupNCCL. Raises UsageError for another backend,
     UnavailableError for an option that this torch does not offer.
@@ -38,4 +42,6 @@ def make_nccl_options(plan: Plan, process_group: Any = None) -> Any:
                 "that it was built with",
             )
         setattr(target, name, read_value(name, value))
+    if timeout is not None:
+        options._timeout = timeout
     return options
