@@ -130,5 +130,5 @@ def test_a_mesh_starts_as_many_ranks_as_it_has(tmp_path: Path) -> None:
 
 def test_a_rank_in_two_groups_needs_memory_for_both(tmp_path: Path) -> None:
     planned = run_commbench(tmp_path, "run", "--groups", "0-2;2,3;4", "--sizes", "4K", "--dry-run")
-    assert "  0-2;2,3;4: 3 groups of 1, 2 and 3 ranks, all at once (0-2; 2,3; 4)" in planned.out
+    assert "  0-2;2,3;4: 3 groups of 1, 2, 3 ranks, all at once (0-2; 2,3; 4)" in planned.out
     assert "a rank needs at most 8 KiB for buffers" in planned.out
