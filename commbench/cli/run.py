@@ -85,7 +85,7 @@ def print_plan(options: RunOptions) -> None:
     from commbench import api
     from commbench.host.cgroup import read_free_bytes
     from commbench.report.plan_table import HostMemory, plan_text
-    from commbench.spec.plan import require_ready_case
+    from commbench.spec.refusals import require_ready_case
 
     planned = api.plan_options(options)
     print_result(fill(planned.summary))

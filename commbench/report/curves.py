@@ -7,7 +7,15 @@ from math import isnan, nan
 from typing import Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.output.plot_style import COLOURS, DASHES, MARKERS, Style, nth_style, plain
+from commbench.output.plot_style import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    MOST_BANDS,
+    Style,
+    nth_style,
+    plain,
+)
 from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
 from commbench.spec.dimensions import IN_TITLE, Dimension
@@ -106,6 +114,12 @@ class Curves(NamedTuple):
             same = [each for each in self.curves if each.operation == curve.operation]
             look |= {"marker": "", "linestyle": (0, (6, 2, *(1, 2) * same.index(curve)))}
         return look
+
+    def may_have_bands(self, drawn: Sequence[Curve]) -> bool:
+        """Whether the bands of curves in one panel can be told apart: they are few, and each has a
+        colour of its own."""
+        colours = {self.style(curve).colour for curve in drawn}
+        return len(drawn) <= MOST_BANDS and len(colours) == len(drawn)
 
     @property
     def is_colour_free(self) -> bool:
@@ -231,7 +245,7 @@ def _join_parts(texts: Sequence[str]) -> str:
 def _title_parts(run: Run) -> tuple[str, ...]:
     """Hosts and device, ranks, CPU mode, and a warning; the latter two may be empty."""
     plan, ranks = run.header.plan, run.header.ranks
-    device = ranks[0].device if ranks else plan.device
+    device = ranks[0].device if ranks else ", ".join(run.header.devices[:2]) or plan.device
     if plan.device == "cpu":
         device = run.header.environment.get("processor") or device
     shared = "ranks share a GPU: not performance" if run.header.gpu_shared else ""
@@ -317,3 +331,8 @@ def covers(later: Curve, curve: Curve) -> bool:
     times = {p.size: p.time for p in later.timed}
     hidden = [abs(times.get(p.size, 0.0) - p.time) < COINCIDENT * p.time for p in curve.timed]
     return 2 * sum(hidden) > len(hidden)
+
+
+def is_covered(drawn: Sequence[Curve], place: int) -> bool:
+    """Whether the curve at that place is hidden by one that is drawn later."""
+    return any(covers(later, drawn[place]) for later in drawn[place + 1 :])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from commbench.analysis.row_names import name_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
-from commbench.report.shape_text import describe_load
+from commbench.report.shape_text import describe_shape
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
+from commbench.spec.groups import ALONE, BOTH, TOGETHER, format_group
 from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
@@ -47,13 +49,14 @@ def plan_text(
     of_memory: dict[str, int] = {}
     for own in ready:
         of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
-    largest = sum(of_memory.values())
+    largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
     parts = (
         _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
-        *_imbalances(cases),
+        groups_text(plan),
+        *_shapes(cases),
         fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers."),
         _host_text(plan, cases, host) if host else "",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
@@ -79,12 +82,48 @@ def _host_text(plan: Plan, cases: Sequence[Case], host: HostMemory) -> str:
     return "\n".join(fill(f"{text}.", rest="  ") for text in texts)
 
 
-def _imbalances(cases: Sequence[Case]) -> Iterator[str]:
-    """A line for each kind with unequal blocks."""
-    largest = {case.title: case for case in cases if case.status == READY and case.imbalance}
-    lines = [f"{title}: {describe_load(case.load)}" for title, case in largest.items() if case.load]
+def _shapes(cases: Sequence[Case]) -> Iterator[str]:
+    """A line for each kind of case that is not one call of all ranks."""
+    largest = {case.title: case for case in cases if case.status == READY}
+    found = {title: " ".join(describe_shape(case)) for title, case in largest.items()}
+    lines = [f"{title}: {text}" for title, text in found.items() if text]
     if lines:
         yield "\n".join(fill(line, "", "  ") for line in lines)
+
+
+MOST_GROUPS = 4
+"""Groups of a dimension that are named."""
+
+
+def groups_text(plan: Plan) -> str:
+    """How many groups of how many ranks each dimension has, and which of them call at once; empty
+    for all ranks as one group."""
+    how = {
+        TOGETHER: "all at once", ALONE: "one at a time", BOTH: "all at once, then one at a time",
+    }[plan.concurrency]  # fmt: skip
+    lines = []
+    for name, groups in plan.group_sets:
+        if name:
+            sizes = sorted({len(group) for group in groups})
+            ranks = list_some(list(map(str, sizes)), 4) + (" rank" if sizes == [1] else " ranks")
+            named = [format_group(group) for group in groups[:MOST_GROUPS]]
+            more = "; ..." if len(groups) > MOST_GROUPS else ""
+            number = format_count(len(groups), "group")
+            calls = how if len(groups) > 1 and sizes != [1] else ""
+            lines.append(
+                f"{name}: {number} of {ranks}{', ' if calls else ''}{calls} "
+                f"({'; '.join(named)}{more})"
+            )
+    texts = [fill(line, "  ", "    ") for line in lines]
+    return "\n".join([style("Groups:", BOLD), *texts]) if texts else ""
+
+
+def _most_groups_of_a_rank(plan: Plan) -> int:
+    """In how many groups of a dimension one rank is, at most: more than one where they overlap."""
+    counts = (
+        Counter(rank for group in found.groups for rank in group) for found in plan.group_sets
+    )
+    return max(max(count.values()) for count in counts)
 
 
 def _facts_text(plan: Plan) -> str:

@@ -19,7 +19,8 @@ from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
 from commbench.runner.resume import progress_text, remaining_tasks
 from commbench.spec.dimensions import HOT
-from commbench.spec.plan import Plan, require_ready_case
+from commbench.spec.plan import Plan
+from commbench.spec.refusals import require_ready_case
 from commbench.spec.timing_modes import DEFAULT_TIMING
 from commbench.validation import LONGEST_TEXT
 
