@@ -126,7 +126,7 @@ def count_crossed(
     low, high = (at[1] + (above + each) * dots / 72 for each in (-1, TEXT + 1))
     crossed = 0
     for line in lines:
-        ends = axes.transData.transform(line) if line else []
+        ends: Any = axes.transData.transform(line) if line else []
         for (x, y), (next_x, next_y) in pairwise(ends):
             for part in range(8):
                 across, up = (x + part / 8 * (next_x - x), y + part / 8 * (next_y - y))

@@ -336,3 +336,19 @@ def covers(later: Curve, curve: Curve) -> bool:
 def is_covered(drawn: Sequence[Curve], place: int) -> bool:
     """Whether the curve at that place is hidden by one that is drawn later."""
     return any(covers(later, drawn[place]) for later in drawn[place + 1 :])
+
+
+def explain_thick_lines(panels: Sequence[Sequence[Curve]]) -> list[str]:
+    """What a thick line means, where a panel has one."""
+    has_any = any(is_covered(drawn, place) for drawn in panels for place in range(len(drawn)))
+    return ["A thick line lies under another curve"] if has_any else []
+
+
+def bands_beyond(drawn: Sequence[Curve], high: float) -> str:
+    """At which sizes a band reaches beyond the bandwidth `high`, where the axis ends; empty where
+    none does."""
+    cut = [point.size for curve in drawn for point in curve.timed if point.busbw_high > high]
+    if not cut:
+        return ""
+    ends = dict.fromkeys(map(format_bytes, (min(cut), max(cut))))
+    return f". A band leaves the axis ({' to '.join(ends)})"

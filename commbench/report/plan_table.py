@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
@@ -17,7 +17,7 @@ from commbench.spec.groups import ALONE, BOTH, TOGETHER, format_group
 from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.units import format_bytes, format_count, format_memory, format_sizes
+from commbench.units import format_about, format_bytes, format_count, format_memory, format_sizes
 
 MOST_ROWS = 60
 """A plan with more cases is printed with a row for each kind of case."""
@@ -69,7 +69,7 @@ def _host_text(plan: Plan, cases: Sequence[Case], host: HostMemory) -> str:
     kinds = count_allocations(cases)
     needed = [kinds * plan.needed_bytes(case, host.ranks) for case in cases if case.status == READY]
     ranks = format_count(len(host.ranks), "rank")
-    texts = [f"On this host: {ranks}, {format_memory(max(needed, default=0))} for all buffers"]
+    texts = [f"On this host: {ranks}, {format_about(max(needed, default=0))} for all buffers"]
     if host.free_bytes is not None:
         texts[0] += f"; {format_memory(host.free_bytes)} free"
         too_large = find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
@@ -130,12 +130,23 @@ def _facts_text(plan: Plan) -> str:
     """The fields of the plan that are set, but the sizes: a line for each."""
     unused = {d.plan_field for d in DIMENSIONS} - used_plan_fields(plan)
     facts = {
-        name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
+        name.removesuffix("_s").replace("_", " "): _fact_text(name, value)
         for name, value in plan.as_json().items()
         if name not in ("sizes", "matrix", *unused) and value not in (None, "", [])
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
+
+
+def _fact_text(name: str, value: Any) -> str:
+    """The value of a field of a plan: `0.2 s`, `5 %`, `yes`."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "precision":
+        return f"{100 * value:g} %"
+    return f"{value:g} s" if name.endswith("_s") else str(value)
 
 
 def not_measured_text(lines: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from commbench.report.dot_plot import dot_figure
 from commbench.results.files import is_folder, unused_path, write_new
 from commbench.results.schema import Run
 from commbench.spec.links import Peak, parse_peak
-from commbench.units import GB, format_bytes, format_GBps
+from commbench.units import GB, format_GBps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,16 +119,13 @@ def _picture(
         curves = curves._replace(curves=tuple(c for c in curves.curves if c.peak))
     panels, columns = _panels(curves, kinds)
     has_bands = all(curves.may_have_bands(panel.curves) for panel in panels)
-    has_covered = any(
-        curve_text.is_covered(panel.curves, n) for panel in panels for n in range(len(panel.curves))
-    )
     left_out = len(found.others) - len(others)
     lines = _peak_lines(curves, runs, peak) if BUSBW in (k.quantity for k in kinds) else []
     title = _title(kinds, curves.operations)
     notes = [
         *curve_text.make_subtitles(runs, curves.common),
         _statistic(runs, has_bands),
-        *(["A thick line lies under another curve"] if has_covered else []),
+        *curve_text.explain_thick_lines([panel.curves for panel in panels]),
         *([f"{left_out} more runs or variants are not drawn"] if left_out else []),
     ]
     with plot_style.styled():
@@ -353,12 +350,7 @@ def _heading(panel: Panel, lines: Sequence[PeakLine], high: float, has_bands: bo
     else:
         text = panel.kind.label
     if has_bands and panel.kind.quantity == BUSBW:
-        cut = [
-            point.size for c in panel.curves for point in c.timed if point.busbw_high / GB > high
-        ]
-        if cut:
-            ends = " to ".join(dict.fromkeys(map(format_bytes, (min(cut), max(cut)))))
-            text += f". A band leaves the axis ({ends})"
+        text += curve_text.bands_beyond(panel.curves, high * GB)
     beyond = [line.text for line in lines if line.busbw / GB >= high]
     if beyond and panel.kind.quantity == BUSBW and not panel.title:
         are = "is" if len(beyond) == 1 else "are"

@@ -79,8 +79,8 @@ _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 def require_ready_case(plan: Plan) -> None:
     """Raise UnavailableError when every case is known to be impossible here, UsageError when no
-    other machine could measure them: where a dtype has no such reduce operation, where sizes are too
-    small, where blocking calls never end, and where a pair has ranks that do not exist."""
+    other machine could measure them: where a dtype has no such reduce operation, where sizes are
+    too small, where blocking calls never end, and where a pair has ranks that do not exist."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return

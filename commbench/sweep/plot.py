@@ -270,7 +270,7 @@ def _map_picture(
                 for label in each.get_xticklabels():
                     label.set(horizontalalignment="right", rotation_mode="anchor")
             plot_axes.set_heading(each, maps[place].heading)
-    return Picture(name, title, " ".join(texts), figure)
+    return Picture(name, title, text, figure)
 
 
 def _paint_map(axes: Axes, one: Map, highest: float, width: float) -> None:
