@@ -15,6 +15,7 @@ from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
 from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
+from commbench.spec.workloads import parse_overlap
 from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
 
@@ -166,6 +167,11 @@ def parse_tensor_list(given: str | int | Sequence[str | int]) -> tuple[str, ...]
     """Numbers of tensors, and splits, from a text, a number, or several of them."""
     items = [given] if isinstance(given, (str, int)) else given
     return tuple(dict.fromkeys(map(parse_tensors, parse_texts([*map(str, items)]))))
+
+
+def parse_overlap_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Computations from texts that may hold commas; in order, once each."""
+    return tuple(dict.fromkeys(map(parse_overlap, parse_texts(given))))
 
 
 def parse_pair_list(given: str | Sequence[str]) -> tuple[str, ...]:

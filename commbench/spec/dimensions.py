@@ -34,6 +34,8 @@ from commbench.spec.timing_modes import (
     expand_timing,
 )
 
+from commbench.spec.workloads import PARTS, expand_overlap
+
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation
     from commbench.spec.plan import Plan
@@ -120,6 +122,15 @@ def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for forms in found for form in forms))
 
 
+def _overlaps(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    return ("",) if operation.registers else expand_overlap(plan.overlap, plan.device)
+
+
+def _parts(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    overlaps = _overlaps(plan, operation)
+    return (("",) if "" in overlaps else ()) + (PARTS if any(overlaps) else ())
+
+
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
@@ -191,6 +202,13 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "memory", "memory", "--memory",
         values=_memories, choices=MEMORY_CHOICES,
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
+    ),
+    Dimension(
+        "overlap", "overlap", "--overlap", values=_overlaps,
+        title=lambda overlap: f"with {overlap}" if overlap else "", is_qualifier=True,
+    ),
+    Dimension(
+        "part", "overlap", "--overlap", values=_parts, is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

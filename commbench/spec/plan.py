@@ -18,6 +18,7 @@ from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import (
     ALL_FORMS,
     CALL_FORMS,
+    DIRECT,
     ONE_TENSOR,
     choose_forms,
     parse_tensors,
@@ -37,7 +38,8 @@ from commbench.spec.pairs import (
 )
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
-from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
+from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH, ISOLATED
+from commbench.spec.workloads import NO_OVERLAP, parse_overlap
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
@@ -134,6 +136,10 @@ class Plan:
     """Which ranks are pairs (spec.pairs.find_peer)."""
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
+    overlap: tuple[str, ...] = (NO_OVERLAP,)
+    """The computations beside a communication, as --overlap takes them (spec.workloads)."""
+    overlap_ratio: float | None = None
+    """How long a computation takes, over the communication; None: as long."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -146,6 +152,7 @@ class Plan:
         if any(parse_pairs(text) != text for text in self.pairs):
             raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
         self._require_forms()
+        self._require_overlap()
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_few_cases()
@@ -171,6 +178,17 @@ class Plan:
                     if one
                     else "write for example --tensors 16",
                 )
+
+    def _require_overlap(self) -> None:
+        for text in self.overlap:
+            if text != parse_overlap(text):
+                raise value_error("overlap", f"{text!r} is not in its normal form", "write matmul")
+        if self.overlap_ratio is not None and not 0.01 <= self.overlap_ratio <= 100:
+            raise value_error(
+                "overlap_ratio",
+                f"{self.overlap_ratio:.6g} is not between 0.01 and 100",
+                "write --overlap-ratio 1",
+            )
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
@@ -232,7 +250,7 @@ class Plan:
                 dimensions = dict(zip(fields, values, strict=True))
                 case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
                 forms = choose_forms(self.forms, operation, case.tensors)
-                if case.form not in forms:
+                if case.form not in forms or bool(case.overlap) != bool(case.part):
                     continue
                 case = round_size(case, self.rounding, forms)
                 if reason := _why_unsupported(case, self.backend, self.device):
@@ -289,6 +307,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{backend_name} has no {operation.name}"
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why
+    if case.overlap and (why := _why_no_overlap(case, operation)):
+        return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
@@ -303,6 +323,17 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{reduce_op.name} is not defined for {dtype.name}"
     if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
         return f"{backend.name} has no {reduce_op.name}"
+    return ""
+
+
+def _why_no_overlap(case: Case, operation: Operation) -> str:
+    """Why nothing can be computed beside a case; empty where it can."""
+    if operation.prepare or operation.is_on_host or operation.memory:
+        return f"{operation.name} is no call with async_op=True, beside which one can compute"
+    if case.form != DIRECT or case.tensors != ONE_TENSOR:
+        return "an overlap is measured with the direct call of one tensor"
+    if case.timing != ISOLATED or case.launch_mode != EAGER:
+        return "an overlap is measured with --timing isolated and --launch eager"
     return ""
 
 

@@ -19,6 +19,7 @@ from commbench.worker.buffers import Arena, Buffers, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import Call, by_turns, make_iterations, time_batch
+from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 from commbench.worker.timers import HostTimer, Timer
@@ -170,7 +171,7 @@ class CaseProgress:
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
-        is_checked = plan.check and OPERATIONS[case.operation].has_result
+        is_checked = plan.check and case.has_result
         self._checks_again = is_checked and plan.device != "cpu"
         """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
         what goes wrong under load shows only then."""
@@ -246,6 +247,7 @@ class _CaseRunner:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
         self._state = state
         self._counters = CpuCounters()
+        self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checked_s: dict[int, float] = {}
         """How long the checked call of each case took on the slowest rank."""
@@ -259,6 +261,10 @@ class _CaseRunner:
     def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
+        if case.part and not self._overlaps.is_calibrated(case):
+            set_phase(self._state, rank_state.MEASURING, command.case)
+            fill_inputs(case, pieces[0], seed_offset(self._plan, case))
+            self._overlaps.calibrate(case, pieces[0])
         run = self._check if command.what == CHECK else self._time
         result = run(command, case, pieces)
         self._arena.mark_used(case)
@@ -267,6 +273,8 @@ class _CaseRunner:
     def _iterations(self, case: Case, pieces: list[Buffers], calls: int = 1) -> list[Call]:
         """The functions that run so many calls of a case (make_iterations); a graph is captured
         once."""
+        if case.part:
+            return [self._overlaps.make_call(case, buffers) for buffers in pieces]
         key = case.index, calls
         if key not in self._graphs:
             made = [make_call(case, buffers) for buffers in pieces]
@@ -341,6 +349,7 @@ class _CaseRunner:
                 timer.align()
                 call()
         iteration = self._next_turns(case, pieces, command.calls, command.iterations)
+        self._overlaps.prepare()
         samples = time_batch(
             timer,
             self._counters,
@@ -353,7 +362,15 @@ class _CaseRunner:
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
-        return reduce_batch(samples, self._comm, command.calls * case.parts, base_ns)
+        batch = reduce_batch(samples, self._comm, command.calls * case.parts, base_ns)
+        if case.part:
+            communication_s, computation_s = self._overlaps.slowest_ends_s(case)
+            batch = batch._replace(
+                communication_s=communication_s,
+                computation_s=computation_s,
+                work=self._overlaps.work(case).text,
+            )
+        return batch
 
     def _timer_of(self, case: Case) -> Timer:
         """The timer of the device, or of the host for an operation that runs there."""
