@@ -208,15 +208,14 @@ def _set_environment(request: dict[str, Any]) -> None:
 
 
 def _run(program: str | None, module: str) -> None:
-    """Run a module as `python -m MODULE` does; or the text of a program as `python -c` does, which
-    imports commbench anew to change it."""
+    """Run a module as `python -m MODULE` does; or the text of a program as `python -c` does. All
+    modules of commbench are imported before, so a program that changes a function changes it in
+    every module that uses it."""
     if program is None:
         if module != "commbench":
             sys.modules.pop(module, None)
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
-    for name in [name for name in sys.modules if name.partition(".")[0] == "commbench"]:
-        del sys.modules[name]
     sys.modules["__main__"] = main = ModuleType("__main__")
     exec(compile(program, "<string>", "exec"), main.__dict__)
 

@@ -149,7 +149,7 @@ def test_the_keywords_are_the_options() -> None:
     run = inspect.signature(commbench.run).parameters
     assert [name for name in RUN_OPTIONS if name not in run] == [
         "nnodes", "node_rank", "master_addr", "master_port", "format", "dry_run", "verbose",
-        "minbytes", "maxbytes", "stepfactor", "stepbytes", "check_count",
+        "minbytes", "maxbytes", "stepfactor", "stepbytes", "check_count", "local_register",
     ]  # fmt: skip
     measure = inspect.signature(commbench.measure).parameters
     assert {"op", "sizes", "iters", "group", "output", "label"} < set(measure)

@@ -35,6 +35,29 @@ def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
     return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO, is_needed)
 
 
+def _groups_at_once(row: ResultRow) -> int:
+    """How many groups call at once; 1 for all ranks as one group."""
+    return len(row.header.plan.groups_of(row.measurement.case))
+
+
+def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> list[Column]:
+    """A figure of the row's Overlap, and the ends of its interval."""
+
+    def find(row: ResultRow, part: str) -> float | None:
+        return getattr(row.overlap and getattr(row.overlap, field), part, None)
+
+    names = {"value": "", "low": "_ci_low", "high": "_ci_high"}
+    return [
+        Column(f"{name}{end}{suffix}", lambda row, part=part: find(row, part), unit=unit)  # type: ignore[misc]
+        for part, end in names.items()
+    ]
+
+
+def _work(row: ResultRow) -> str:
+    """What an iteration computes; of several launches the last."""
+    return next((batch.work for batch in reversed(row.measurement.batches)), "")
+
+
 _DIMENSIONS = {
     dimension.field: Column(
         dimension.field,
@@ -102,6 +125,24 @@ COLUMNS: dict[str, Column] = {
         Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
         Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
         Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
+        Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
+        Column("groups", _groups_at_once, INTEGER),
+        Column("worst_group", lambda row: row.worst_group, TEXT),
+        Column("interference", lambda row: row.group_interference.get(row.worst_group)),
+        Column("sent_max_over_mean", lambda row: row.load and row.load.sent),
+        Column("received_max_over_mean", lambda row: row.load and row.load.received),
+        Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
+        Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
+        Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
+        *_of_overlap("hidden_share", "hidden"),
+        *_of_overlap("computation_slowdown", "computation_slowdown"),
+        *_of_overlap("communication_slowdown", "communication_slowdown"),
+        *_of_overlap("overlap_gain", "gain"),
+        *_of_overlap("computation_end", "computation_s", "_us", MICRO),
+        *_of_overlap("communication_end", "communication_s", "_us", MICRO),
+        Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden),
+        Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden),
+        Column("work", _work, TEXT),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

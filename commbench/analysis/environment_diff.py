@@ -23,7 +23,10 @@ NEEDED_FACTS = (*MUST_MATCH, "backend")
 
 _UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus", SELECTIONS)
 """Facts of an environment that are compared otherwise, or differ between any two runs."""
-_HOW = ("iterations", "warmup", "precision", "budget_s", "order", "launches", "check")
+_HOW = (
+    "iterations", "warmup", "precision", "budget_s", "order", "launches", "check", "mesh",
+    "mesh_order", "groups", "group_size", "group_stride",
+)  # fmt: skip
 """Fields of a plan that say how the run measured."""
 _STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"

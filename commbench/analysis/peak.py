@@ -42,6 +42,10 @@ def find_peak_fraction(row: ResultRow, peak: Peak) -> PeakFraction | None:
         return None
     case = row.measurement.case
     operation = OPERATIONS[case.operation]
+    if operation.block_counts:
+        factor = case.busbw_factor or 0.0
+        rate = factor * row.algbw
+        return PeakFraction(BUS_BOUND, factor, rate, rate / peak.bytes_per_second, 1.0)
     return peak_fraction(operation, case.ranks, row.header.num_nodes, row.algbw, peak)
 
 
@@ -73,4 +77,9 @@ def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
         return "ranks shared a GPU, so its time does not measure performance"
     if peak.is_per_node and row.header.num_nodes == 1:
         return "all ranks are on one node, so nothing crosses the network between nodes"
+    operation = OPERATIONS[row.measurement.case.operation]
+    if peak.is_per_node and operation.is_paired:
+        return "it is not known which pairs are on two nodes"
+    if peak.is_per_node and operation.block_counts:
+        return "unequal blocks have no bound per node"
     return ""

@@ -8,16 +8,19 @@ doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
+from commbench.analysis.overlap import Overlap, find_overlap
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.case import Load
+from commbench.spec.groups import ALONE, TOGETHER, format_group
 from commbench.spec.pairs import count_pairs
+from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,21 @@ class ResultRow:
             return None
         return self.time.median / self.reference.time.median
 
+    alone_s: Mapping[str, float] = field(default_factory=dict)
+    """For a case whose groups call together, the time of each group that was also measured alone,
+    by its ranks."""
+
+    parts: tuple[ResultRow, ResultRow] | None = None
+    """For a communication and a computation at once, the rows of each alone, in this order."""
+
+    @cached_property
+    def overlap(self) -> Overlap | None:
+        """How well the computation hides the communication; None where that was not measured."""
+        communication, computation = (row.time for row in self.parts or (self, self))
+        if not (self.parts and self.time and communication and computation):
+            return None
+        return find_overlap(communication, computation, self.time, self.measurement.batches)
+
     @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes/s: S over the median time."""
@@ -50,17 +68,14 @@ class ResultRow:
 
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in bytes/s if the call took `seconds`."""
-        factor = OPERATIONS[self.measurement.case.operation].busbw_factor
+        factor = self.measurement.case.busbw_factor
         algbw = self.algbw_at(seconds)
-        if algbw is None or factor is None:
-            return None
-        return algbw * factor(self.measurement.case.ranks)
+        return None if algbw is None or factor is None else algbw * factor
 
     def algbw_at(self, seconds: float | None) -> float | None:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
-        has_bandwidth = OPERATIONS[case.operation].busbw_formula
-        return case.size_bytes / seconds if seconds and has_bandwidth else None
+        return case.size_bytes / seconds if seconds and case.has_bandwidth else None
 
     @property
     def messages_per_s(self) -> float | None:
@@ -76,6 +91,23 @@ class ResultRow:
         """Bytes per second that these messages carry."""
         rate = self.messages_per_s
         return rate and rate * self.measurement.case.size_bytes
+
+    @property
+    def load(self) -> Load | None:
+        """How unequally its ranks are loaded; None for equal blocks, and where nothing is known of
+        the blocks."""
+        return self.measurement.case.load
+
+    @property
+    def logical_bandwidth(self) -> float | None:
+        """Bytes per second of the rank that sends or receives most, the block that it keeps
+        included."""
+        return self.algbw and self.load and self.algbw * self.load.largest
+
+    @property
+    def wire_bandwidth(self) -> float | None:
+        """Bytes per second that the link of the most loaded rank carried, in one direction."""
+        return self.algbw and self.load and self.algbw * self.load.worst_link
 
     @cached_property
     def ordered_s(self) -> list[float]:
@@ -94,6 +126,38 @@ class ResultRow:
         return find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
+    def group_s(self) -> dict[str, float]:
+        """The time of each group that was measured, by its ranks: the median over the batches of
+        the median of its slowest rank. Empty for all ranks as one group."""
+        case, batches = self.measurement.case, self.measurement.batches
+        if not case.group or not batches:
+            return {}
+        groups = self.header.plan.groups_of(case)
+        medians = [
+            batch.group_medians_s or (median(sorted(batch.samples_s)),) * len(groups)
+            for batch in batches
+        ]
+        by_group = zip(*medians, strict=True)
+        return {
+            format_group(group): median(sorted(found))
+            for group, found in zip(groups, by_group, strict=True)
+        }
+
+    @cached_property
+    def worst_group(self) -> str:
+        """The ranks of the slowest group; empty for all ranks as one group."""
+        return max(self.group_s, key=self.group_s.__getitem__, default="")
+
+    @cached_property
+    def group_interference(self) -> dict[str, float]:
+        """For each group, its time when all groups call together over that when it calls alone."""
+        return {
+            ranks: self.group_s[ranks] / alone
+            for ranks, alone in self.alone_s.items()
+            if alone and ranks in self.group_s
+        }
+
+    @cached_property
     def slowest_rank(self) -> int | None:
         """The rank that was furthest behind the first one, when it entered or left the call. Where
         clocks of hosts are not shared, the rank whose own times are the longest. None for one rank,
@@ -102,7 +166,9 @@ class ResultRow:
         behind = mean_by_rank(batches, "rank_behind_s")
         if not behind and self.header.plan.device == "cpu":
             behind = mean_by_rank(batches, "rank_medians_s")
-        return behind.index(max(behind)) if len(behind) > 1 else None
+        if len(behind) < 2:
+            return None
+        return self.header.plan.ranks_of(self.measurement.case)[behind.index(max(behind))]
 
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
@@ -124,7 +190,13 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
     """The rows of a run, in the order they were measured."""
-    return link_references([make_row(run.header, found) for found in run.measurements])
+    return relate_rows([make_row(run.header, found) for found in run.measurements])
+
+
+def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows of a run, with what each takes from others: the direct call of the same bytes, the
+    times of its groups alone, and the parts of an overlap."""
+    return link_parts(join_alone(link_references(rows)))
 
 
 def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
@@ -143,6 +215,54 @@ def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
         else replace(row, reference=references.get(row.measurement.case.key("form")))
         for row in rows
     )
+
+
+def join_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows; those of groups that call together with the times of the same groups alone."""
+    alone: dict[tuple[object, ...], dict[str, float]] = {}
+    for row in rows:
+        case = row.measurement.case
+        if case.concurrency == ALONE:
+            alone.setdefault(case.key("concurrency", "group_ranks"), {}).update(row.group_s)
+    return tuple(
+        replace(row, alone_s=alone[key])
+        if row.measurement.case.concurrency == TOGETHER
+        and (key := row.measurement.case.key("concurrency", "group_ranks")) in alone
+        else row
+        for row in rows
+    )
+
+
+def link_parts(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows; those of a communication and a computation at once with the rows of each alone."""
+    parts = {row.measurement.case.key(): row for row in rows if row.measurement.case.part}
+
+    def alone(row: ResultRow, part: str) -> ResultRow | None:
+        return parts.get(row.measurement.case._replace(part=part).key())
+
+    return tuple(
+        replace(row, parts=(one, other))
+        if row.measurement.case.part == AT_ONCE
+        and (one := alone(row, COMMUNICATION))
+        and (other := alone(row, COMPUTATION))
+        else row
+        for row in rows
+    )
+
+
+def worst_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows; of the groups of a dimension that were measured alone only the slowest."""
+    worst: dict[tuple[object, ...], ResultRow] = {}
+    for row in rows:
+        key = row.measurement.case.key("group_ranks")
+        before = worst.get(key)
+        if not before or _time_of(row) > _time_of(before):
+            worst[key] = row
+    return tuple(worst.values())
+
+
+def _time_of(row: ResultRow) -> float:
+    return row.time.median if row.time else -1.0
 
 
 def _samples_by_launch(measurement: Measurement) -> list[list[float]]:

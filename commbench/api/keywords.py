@@ -27,9 +27,12 @@ class MeasureKeywords(TypedDict, total=False):
     check: bool
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
+    overlap: str | Sequence[str]
+    overlap_ratio: float | None
     p2p_call: str
     pairs: str | Sequence[str]
     window: int
+    imbalance: str | Sequence[str]
     iters: int | None
     warmup: int | None
     precision: float | str
@@ -45,6 +48,13 @@ class MeasureKeywords(TypedDict, total=False):
 class RunKeywords(MeasureKeywords, total=False):
     """The options of a run that `run` takes as keywords."""
 
+    mesh: str
+    over: str | Sequence[str] | None
+    mesh_order: str
+    groups: str
+    group_size: int | None
+    group_stride: int | None
+    concurrency: str
     launches: int
     backend: str | None
     nccl_option: str | Sequence[str]
@@ -72,11 +82,21 @@ class SweepKeywords(TypedDict, total=False):
     memory: str | Sequence[str]
     buffers: str | None
     check: bool
+    mesh: str
+    over: str | Sequence[str] | None
+    mesh_order: str
+    groups: str
+    group_size: int | None
+    group_stride: int | None
+    concurrency: str
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
+    overlap: str | Sequence[str]
+    overlap_ratio: float | None
     p2p_call: str
     pairs: str | Sequence[str]
     window: int
+    imbalance: str | Sequence[str]
     iters: int | None
     warmup: int | None
     precision: float | str

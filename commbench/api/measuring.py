@@ -111,6 +111,7 @@ class _ShortSignature(inspect.Signature):
 
 
 _TYPES = {
+    "over": "str | Sequence[str] | None",
     "form": "str | Sequence[str] | None",
     "sizes": "str | int | Sequence[int]",
     "tensors": "str | int | Sequence[str | int]",

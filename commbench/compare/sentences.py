@@ -114,10 +114,11 @@ def _end_words(ratio: float) -> tuple[str, str]:
 
 
 def far_end(ratio: MedianCI) -> float:
-    """The largest difference that the interval of a ratio allows: 0.04 for 4 %."""
-    if ratio.low is None or ratio.high is None:
+    """The largest difference that the interval of a ratio allows, with the digits of interval_text:
+    0.04 for 4 %."""
+    if not ratio.low or ratio.high is None or ratio.high == inf:
         return inf
-    return max(ratio.high, 1 / ratio.low if ratio.low > 0 else inf) - 1
+    return round(max(ratio.high, 1 / ratio.low) - 1, _decimals(ratio))
 
 
 def format_part(part: float) -> str:

@@ -197,14 +197,14 @@ def explanations(found: Comparison) -> list[str]:
 
 
 def unlisted_text(rows: Sequence[ComparedRow], every: Sequence[ComparedRow]) -> str:
-    """That these rows of `every` row are not listed: their sizes, and the range of their ratios."""
+    """Which rows of `every` row are not listed: their sizes, and the range of their ratios."""
     undecided = sum(row.verdict == UNDECIDED for row in rows)
     words = "the same" if not undecided else "undecided"
     words = "undecided or the same" if 0 < undecided < len(rows) else words
     ratios = [row.ratio for row in rows if row.ratio]
     ends = f"B/A from {min(ratios):.2f} to {max(ratios):.2f}"
     where = _where((row.a for row in rows), (row.a for row in every))
-    return f"Rows that are {words} are not listed ({where}; {ends}): --verbose lists them."
+    return f"Rows that are {words} are not listed ({where}; {ends})"
 
 
 def _where(rows: Iterable[Any], every: Iterable[Any]) -> str:

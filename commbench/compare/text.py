@@ -72,11 +72,12 @@ def _choose_rows(found: Comparison, is_verbose: bool) -> tuple[Sequence[Compared
         rest = f"{more} are not shown: --format csv has all." if more > 0 else ""
         return found.rows[:MOST_ROWS_OF_ALL], rest
     rows, others = _split_rows(found)
-    texts = [summary.unlisted_text(others, found.rows)] if others else []
+    option = "--verbose lists" if len(found.rows) <= MOST_ROWS_OF_ALL else "--format csv has"
+    texts = [f"{summary.unlisted_text(others, found.rows)}: {option} them."] if others else []
     if len(rows) > MOST_ROWS:
         chosen = {id(row) for row in sorted(rows, key=_importance)[:MOST_ROWS]}
         rows = [row for row in rows if id(row) in chosen]
-        texts.append(f"The {MOST_ROWS} rows that differ most are listed: --verbose lists all.")
+        texts.append(f"The {MOST_ROWS} rows that differ most are listed: {option} all.")
     return rows, " ".join(texts)
 
 

@@ -149,6 +149,9 @@ def run_contents(loaded: LoadedRun) -> Contents:
     results += [Folded(f"The {len(kinds)} tables with every size", tables)] if many else tables
     if lines := run_notes.compare_timing_modes(rows):
         results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
+    for title, forms in run_notes.compare_forms(rows).items():
+        name = f"{title}: time over that of {forms.reference}"
+        results.append(Table(name, ("size", forms.reference, *forms.forms), forms.rows))
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if notes := run.header.environment.get("notes"):
         sections.append(Section("Notes about the imported file", [Items(notes)]))

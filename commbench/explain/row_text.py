@@ -14,6 +14,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.output.paragraphs import Paragraph, exact, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import CUT_OFF
 from commbench.spec.call_forms import DIRECT, choose_forms, size_step
+from commbench.spec.case import Load
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
@@ -54,7 +55,8 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
     parts.append(Paragraph("time", [*_time(row)]))
     if row.time:
         parts += _bandwidths(row, operation)
-        parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
+        if not operation.registers:
+            parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
         parts.append(Paragraph("peak", [*_peak(row, peak)]))
     if row.nccl_selection[0]:
         algorithm, protocol, channels = row.nccl_selection
@@ -65,13 +67,18 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
 
 def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
     case, ranks = row.measurement.case, row.measurement.case.ranks
+    if operation.registers:
+        yield f"S = {exact(case.size_bytes)} bytes, which each rank allocates and registers."
+        return
     yield (
         f"S = {exact(case.size_bytes)} bytes. This is the larger of what one rank sends and what "
         "it receives in a call, as in nccl-tests."
     )
     noun = "element" if case.count == 1 else "elements"
     elements = f"{exact(case.count)} {noun} of {case.dtype} (count)"
-    if operation.blocks:
+    if operation.block_counts:
+        yield f"It consists of n = {ranks} blocks of {elements} on average ({case.imbalance})."
+    elif operation.blocks:
         block = f"S/n = {exact(case.size_bytes)}/{ranks} = {exact(case.block_bytes)} bytes"
         yield f"It consists of n = {ranks} blocks, one per rank. A block has {block}: {elements}."
     else:
@@ -82,6 +89,9 @@ def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
         yield f"The form of the call is {case.form}: {case.call_form.summary}."
         if row.form_ratio:
             yield f"It takes {row.form_ratio:.3g} times as long as one direct call of S bytes."
+    if operation.block_counts:
+        yield "All ranks together send n x S; S is what a rank sends or receives on average."
+        return
     sent, received = _BUFFERS[operation.send], _BUFFERS[operation.receive]
     place = " Both are the same memory (in place)." if case.placement == IN_PLACE else ""
     yield f"The send buffer of a rank {sent}. Its receive buffer {received}.{place}"
@@ -140,13 +150,13 @@ def _interval(row: ResultRow) -> str:
 
 
 def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
-    factor_of, case = operation.busbw_factor, row.measurement.case
+    case = row.measurement.case
+    factor = case.busbw_factor
     algbw, busbw = row.algbw, row.busbw
-    if factor_of is None or algbw is None or busbw is None or row.time is None:
+    if factor is None or algbw is None or busbw is None or row.time is None:
         why = "" if operation.has_data else "The operation moves no data. "
         yield Paragraph("busbw", [f"{why}It has a time, but no bandwidth."])
         return
-    factor = factor_of(case.ranks)
     formula = operation.busbw_formula
     filled = formula.replace("n", str(case.ranks))
     product = f"{gbps(algbw)} x {factor:.5g} = {gbps(busbw)} GB/s"
@@ -167,15 +177,31 @@ def _bandwidths(row: ResultRow, operation: Operation) -> Iterator[Paragraph]:
 def _why_busbw(row: ResultRow) -> str:
     operation = OPERATIONS[row.measurement.case.operation]
     ranks = row.measurement.case.ranks
-    if ranks == 1 or operation.busbw_factor is None:
+    factor = row.measurement.case.busbw_factor
+    if ranks == 1 or factor is None:
         return "With one rank no data crosses a link, so there is nothing to compare."
-    factor, size = operation.busbw_factor(ranks), row.measurement.case.size_bytes
+    size = row.measurement.case.size_bytes
+    if row.load:
+        return _why_unequal_busbw(row, row.load)
     times = "" if operation.busbw_formula == "1" else f"{operation.busbw_formula} x "
     return (
         f"With any algorithm, {times}S = {exact(factor * size)} bytes must cross the link of some "
         f"rank in one direction{_unless_reduced(operation, factor)}. So that link carried at least "
         "busbw. Compare busbw, not algbw, with the speed of a link, and between different numbers "
         "of ranks."
+    )
+
+
+def _why_unequal_busbw(row: ResultRow, load: Load) -> str:
+    size = row.measurement.case.size_bytes
+    which = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
+    return (
+        f"The blocks that {which} has to send or to receive, without the one that it keeps, are "
+        f"{exact(round(load.worst_link * size))} bytes = {load.worst_link:.5g} x S. They must "
+        "cross its link in one direction, so that link carried at least busbw (wire_GBps). With "
+        f"the block that a rank keeps, the most is {load.largest:.5g} x S, and logical_GBps is "
+        f"{gbps(row.logical_bandwidth or 0.0)}. The most sent is {load.sent:.5g} times the mean, "
+        f"the most received {load.received:.5g} times."
     )
 
 

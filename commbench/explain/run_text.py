@@ -139,10 +139,10 @@ def _compact(row: ResultRow, peak: Peak | None) -> str:
     took = (
         f"t = {seconds(time.median)}{interval}, {case.timing}, {count_iterations(time.iterations)}"
     )
-    if row.algbw is None or row.busbw is None or operation.busbw_factor is None:
+    if row.algbw is None or row.busbw is None or case.busbw_factor is None:
         return f"{case.title}: {operation.summary}. {took}. There is no bandwidth."
     size = f"S = {format_bytes(case.size_bytes)}"
-    formula, factor = operation.busbw_formula, operation.busbw_factor(ranks)
+    formula, factor = operation.busbw_formula, case.busbw_factor
     product = f"algbw x {formula} = {gbps(row.algbw)} x {factor:.5g} = {gbps(row.busbw)} GB/s"
     busbw = "algbw" if formula == "1" else f"{product} (n = {ranks})"
     return (

@@ -9,6 +9,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.importers import cells
 from commbench.importers.hints import ImportHints
 from commbench.importers.text_source import Line, SourceText
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.dimensions import HOT
 from commbench.spec.timing_modes import EAGER
 
@@ -54,6 +55,8 @@ class ImportedRow(NamedTuple):
     """Algorithm and bus bandwidth as printed, in bytes/s."""
     launch_mode: str = EAGER
     """`eager` or `graph`: how calls reached the device."""
+    memory: str = DEFAULT_MEMORY
+    """The kind of memory of the buffers (spec.allocators)."""
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from commbench.importers.base import ImportedFile, ImportedRow, unique
 from commbench.results import schema
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
@@ -60,6 +61,7 @@ def _plan(file: ImportedFile) -> Plan:
         timing=file.timing,
         launch_mode=modes[0] if len(modes) == 1 else BOTH,
         buffers=file.buffers,
+        memory=unique(row.memory for row in file.rows) or (DEFAULT_MEMORY,),
         check=any(row.wrong is not None for row in file.rows),
     )
 

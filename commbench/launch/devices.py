@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from commbench.errors import UnavailableError
+from commbench.errors import UnavailableError, UsageError
 from commbench.host.gpus import read_gpus
 from commbench.spec.backends import BACKENDS
 
@@ -22,6 +23,13 @@ class Capabilities:
     """Number of devices by type that this process sees; the CPU counts as one."""
     host_gpus: int = 0
     """GPUs of the host, also those that this process does not see."""
+    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The device types of backends that were registered with torch."""
+
+    def devices_of(self, backend: str) -> tuple[str, ...]:
+        """The device types that a backend serves and that are here, its default first."""
+        served = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
+        return tuple(d for d in self.registered.get(backend, served) if d in self.devices)
 
     @property
     def backends_text(self) -> str:
@@ -56,7 +64,31 @@ def detect_capabilities() -> Capabilities:
         return Capabilities(backends=(), devices=devices)
     found = [name for name in BACKENDS if dist.is_backend_available(name)]
     found += [n for n in dist.Backend.backend_list if n not in (*found, *BACKENDS, "undefined")]
-    return Capabilities(backends=tuple(found), devices=devices, host_gpus=len(read_gpus(usable=())))
+    capability = dist.Backend.backend_capability
+    return Capabilities(
+        backends=tuple(found),
+        devices=devices,
+        host_gpus=len(read_gpus(usable=())),
+        registered={n: tuple(capability[n]) for n in {*found} & {*capability} - {*BACKENDS}},
+    )
+
+
+def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> str | None:
+    """The device type on which backends can be compared; None where their default is the same, or
+    where one of them or its devices are not here. Raises UsageError where they have none in
+    common."""
+    if any(backend not in capabilities.backends for backend in backends):
+        return None
+    served = [capabilities.devices_of(backend) for backend in backends]
+    if not all(served) or len({devices[0] for devices in served}) < 2:
+        return None
+    common = [device for device in served[0] if all(device in devices for devices in served)]
+    if not common:
+        raise UsageError(
+            f"the backends {', '.join(backends)} serve no device in common",
+            "; ".join(f"{b} serves {', '.join(d)}" for b, d in zip(backends, served, strict=True)),
+        )
+    return common[0]
 
 
 def choose_target(
@@ -106,9 +138,10 @@ def _choose_device(
     """The device and why. `own_ranks` is the number of ranks that another launcher has started on
     this host, None where they are started here."""
     if backend:
-        devices = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
-        served = [device for device in devices if device in capabilities.devices]
+        served = capabilities.devices_of(backend)
         if not served:
+            known = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
+            devices = capabilities.registered.get(backend, known)
             raise UnavailableError(
                 f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
                 "use --backend gloo, which runs on the CPU",

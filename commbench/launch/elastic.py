@@ -177,7 +177,7 @@ def _prepare_fork(task: LaunchTask) -> None:
     import commbench.worker.rank  # noqa: F401
     from commbench.worker.verification_data import prepare
 
-    prepare((case for case in task.cases() if case.status == READY), task.plan.world_size)
+    prepare(case for case in task.cases() if case.status == READY)
     gc.collect()
     gc.freeze()
 

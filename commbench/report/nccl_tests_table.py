@@ -178,8 +178,10 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     """How these numbers differ from nccl-tests' own."""
     plan, measurement = header.plan, _shown(pairs[0])[0].measurement
     case, reported = measurement.case, measurement.reported
+    kind = case.title_without("operation", "dtype", "reduce_op", "placement", "root", "timing")
     texts = [
-        f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}",
+        f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}"
+        + (f", {kind}" if kind else ""),
         f"time: {reported.statistic if reported else describe_timing(case.timing).nccl_tests}",
     ]
     for column, name in enumerate(("out-of-place", "in-place")):

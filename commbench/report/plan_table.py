@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
+from commbench.report.shape_text import describe_load
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
@@ -35,10 +36,19 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
         _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
+        *_imbalances(cases),
         f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _imbalances(cases: Sequence[Case]) -> Iterator[str]:
+    """A line for each kind with unequal blocks."""
+    largest = {case.title: case for case in cases if case.status == READY and case.imbalance}
+    lines = [f"{title}: {describe_load(case.load)}" for title, case in largest.items() if case.load]
+    if lines:
+        yield "\n".join(fill(line, "", "  ") for line in lines)
 
 
 def _facts_text(plan: Plan) -> str:
@@ -47,7 +57,7 @@ def _facts_text(plan: Plan) -> str:
     facts = {
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
         for name, value in plan.as_json().items()
-        if name not in ("sizes", *unused) and value not in (None, "", [])
+        if name not in ("sizes", "matrix", *unused) and value not in (None, "", [])
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
@@ -96,6 +106,8 @@ def _sizes(cases: Sequence[Case]) -> str:
 def _needed_bytes(case: Case) -> list[int]:
     """Bytes of buffers on the root and on another rank."""
     ranks = {case.root or 0, case.ranks - 1, 0}
+    if case.imbalance:
+        ranks = set(range(case.ranks))
     return [case.needed_bytes(rank) for rank in ranks]
 
 
@@ -104,6 +116,8 @@ def _most_bytes(cases: Sequence[Case]) -> int:
 
 
 def _others_bytes(cases: Sequence[Case]) -> str:
+    if cases[0].root is None:
+        return ""
     least = max(min(_needed_bytes(case)) for case in cases)
     return format_bytes(least) if least < _most_bytes(cases) else ""
 
@@ -143,7 +157,8 @@ def operations_text() -> str:
         f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
         "torch.distributed. "
         "A form (--form, --tensors) has the result of the operation by other calls; K is the "
-        "number of tensors."
+        "number of tensors. Unequal blocks are those of --imbalance: S is the mean over the ranks, "
+        "and busbw is what crossed the link of the rank with most to send or to receive."
     )
     return "\n".join(
         (

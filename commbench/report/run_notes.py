@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import hypot
 from pathlib import Path
 from shlex import quote
@@ -17,6 +18,7 @@ from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import LinkProbe, Run, RunHeader
+from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import (
     format_bytes,
@@ -33,23 +35,34 @@ if TYPE_CHECKING:
     from commbench.spec.links import Peak
 
 _TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
+LONGEST_TITLE = 38
+"""Characters of a title in the table of TIMING_HEADINGS, so that it fits 80 columns."""
 TIMING_HEADINGS = (" / ".join(f"time {name}" for name in _TIMINGS), "size", *_TIMINGS, "ratio")
 
 
 def timing_modes_text(rows: Sequence[ResultRow]) -> str:
     """A table of times in two timing modes and their ratio; empty where no case has both."""
     lines = compare_timing_modes(rows)
+    if any(len(line[0]) > LONGEST_TITLE for line in lines):
+        cases = [row.measurement.case for row in rows if row.time]
+        ways = Counter(case.key("timing") for case in cases)
+        cases = [case for case in cases if ways[case.key("timing")] > 1]
+        alike = (d.field for d in IN_TITLE if len({getattr(c, d.field) for c in cases}) == 1)
+        lines = compare_timing_modes(rows, {*alike} - {"operation"})
     return "\n".join(table(TIMING_HEADINGS, lines, left=TIMING_HEADINGS[0])) if lines else ""
 
 
-def compare_timing_modes(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
-    """The cells under TIMING_HEADINGS for each case that was timed in both modes."""
+def compare_timing_modes(
+    rows: Sequence[ResultRow], without: Collection[str] = ()
+) -> list[tuple[str, ...]]:
+    """The cells under TIMING_HEADINGS for each case that was timed in both modes. Titles are
+    `without` these dimensions."""
     first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
     times: dict[tuple[str, int], dict[str, Summary]] = {}
     for row in rows:
         if row.time:
             case = row.measurement.case
-            found = times.setdefault((case.title_without("timing"), case.size_bytes), {})
+            found = times.setdefault((case.title_without("timing", *without), case.size_bytes), {})
             found[case.timing] = row.time
     lines: list[tuple[str, ...]] = []
     for (title, size), found in times.items():

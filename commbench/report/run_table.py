@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from commbench.analysis.curve import CurveSummary, summarise_curve
 from commbench.analysis.peak import find_peak_fraction
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.output.paragraphs import fill, wrapped
 from commbench.output.table import (
     BOLD,
@@ -20,6 +20,7 @@ from commbench.output.table import (
     table,
 )
 from commbench.report import run_notes
+from commbench.report.overlap_table import overlap_text, without_overlaps
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
@@ -49,8 +50,8 @@ def run_text(
     With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
-    rows = make_rows(run)
-    timed = timed_kinds(rows)
+    rows = worst_alone(make_rows(run))
+    timed = timed_kinds(rows if most_warnings is None else without_overlaps(rows))
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
@@ -64,6 +65,7 @@ def run_text(
         _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
         run_notes.forms_text(rows),
+        overlap_text(rows),
         run_notes.warnings_text(rows, most=most_warnings, name=run_notes.typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
@@ -75,11 +77,12 @@ def run_text(
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    """The rows that were timed, by the title of their case."""
+    """The rows that were timed, by the title of their case; of groups that were measured alone, one
+    kind for all of a dimension."""
     kinds: dict[str, list[ResultRow]] = {}
     for row in rows:
         if row.time:
-            kinds.setdefault(row.measurement.case.title, []).append(row)
+            kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
     return kinds
 
 
@@ -97,7 +100,7 @@ def describe_run(run: Run) -> str:
 
 
 def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
-    lines = fitting_table(table_columns(peak), rows)
+    lines = fitting_table(table_columns(peak, rows), rows)
     head = len(lines) - len(rows)
     body = [
         style(line, RED) if row.measurement.status != OK else line
@@ -108,12 +111,24 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary, *notes])
 
 
-def table_columns(peak: Peak | None) -> list[TableColumn]:
-    """The columns of the table of a run; with a peak, one for the fraction of it."""
-    if not peak:
-        return [*COLUMNS]
-    of_peak = TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6)
-    return [*COLUMNS[:-1], of_peak, COLUMNS[-1]]
+def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[TableColumn]:
+    """The columns of the table of a run; with a peak, one for the fraction of it, and for rows of
+    groups two about the slowest group."""
+    more = []
+    if any(len(row.header.plan.groups_of(row.measurement.case)) > 1 for row in rows) or any(
+        row.measurement.case.group_ranks for row in rows
+    ):
+        more.append(TableColumn("slowest\ngroup", lambda row: row.worst_group, 8))
+    if any(row.group_interference for row in rows):
+        more.append(TableColumn("inter-\nference", _interference, 8, is_decimal=True))
+    if peak:
+        more.append(TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6))
+    return [*COLUMNS[:-1], *more, COLUMNS[-1]]
+
+
+def _interference(row: ResultRow) -> str:
+    found = row.group_interference.get(row.worst_group)
+    return "" if found is None else f"{found:.2f}"
 
 
 def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commbench.analysis.rows import ResultRow
+from commbench.spec.case import Load
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
 from commbench.units import format_bytes, format_count, format_GBps
@@ -21,6 +22,9 @@ def shape_lines(rows: Sequence[ResultRow]) -> Iterator[str]:
         idle = case.ranks - 2 * pairs
         without = f"; {format_count(idle, 'rank')} without a pair" if idle else ""
         yield f"{format_count(pairs, 'pair')} at once ({case.pairs}){without}."
+    if load := rows[-1].load:
+        yield describe_load(load)
+        yield from _busiest(rows)
     if operation.has_window:
         yield from _rates(rows)
 
@@ -36,6 +40,25 @@ def _rates(rows: Sequence[ResultRow]) -> Iterator[str]:
         f"All pairs together: {most.messages_per_s:,.0f} messages/s ({_size(most)}), "
         f"{format_GBps(widest.aggregate_bandwidth or 0.0)} GB/s ({_size(widest)})."
     )
+
+
+def describe_load(load: Load) -> str:
+    """How unequally the ranks are loaded, in a sentence."""
+    worst = "all ranks alike" if load.worst_rank is None else f"worst rank {load.worst_rank}"
+    return (
+        f"Max/mean sent {load.sent:.2f}, received {load.received:.2f}; {worst}: "
+        f"{load.worst_link:.2f} x S on the wire."
+    )
+
+
+def _busiest(rows: Sequence[ResultRow]) -> Iterator[str]:
+    timed = [row for row in rows if row.wire_bandwidth and row.logical_bandwidth]
+    if timed:
+        best = max(timed, key=lambda row: row.wire_bandwidth or 0.0)
+        yield (
+            f"Its bandwidth: logical {format_GBps(best.logical_bandwidth)} GB/s, wire "
+            f"{format_GBps(best.wire_bandwidth)} GB/s ({_size(best)})."
+        )
 
 
 def _size(row: ResultRow) -> str:

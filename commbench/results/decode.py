@@ -5,12 +5,14 @@ from __future__ import annotations
 from math import inf
 from typing import Any, TypeVar
 
+from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
+from commbench.spec.splits import parse_imbalance
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_within_limits
 
@@ -31,7 +33,7 @@ _LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
     schema.RunHeader: {"num_nodes": (1, LARGEST_SIZE), "launch": _COUNT},
     schema.LinkProbe: dict.fromkeys(("size_bytes", "sender", "receiver"), _COUNT)
     | {"seconds": _DURATION},
-    Case: dict.fromkeys((*_INTEGERS, "count", "ranks"), _COUNT),
+    Case: dict.fromkeys((*_INTEGERS, "count", "ranks", "matrix"), _COUNT),
     schema.ReportedTiming: {"iterations": _COUNT},
     schema.Measurement: {"wrong": _NUMBER},
     schema.Batch: dict.fromkeys(
@@ -69,11 +71,22 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
         raise ValueError(f"operation {brief(case.operation)} is unknown")
     if case.dtype and case.dtype not in DTYPES:
         raise ValueError(f"dtype {brief(case.dtype)} is unknown")
+    _require_known_shape(case)
     if values.get("first_wrong"):
         values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
     if values.get("reported"):
         values["reported"] = _build(schema.ReportedTiming, values["reported"])
     return _build(schema.Measurement, values)
+
+
+def _require_known_shape(case: Case) -> None:
+    """Raise ValueError for an imbalance from which no blocks can be computed."""
+    if not case.imbalance:
+        return
+    try:
+        parse_imbalance(case.imbalance)
+    except UsageError as error:
+        raise ValueError(error.message) from None
 
 
 def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:

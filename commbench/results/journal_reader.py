@@ -149,10 +149,13 @@ class JournalReader:
         if not 0 <= index < len(self._cases):
             raise ValueError(f"the plan has no case {brief(index)}")
         assert self.header is not None
-        ranks = self.header.plan.world_size
+        plan, case = self.header.plan, self._cases[index]
+        ranks = len(plan.ranks_of(case)) if case.group else plan.world_size
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
             if len(getattr(batch, name)) not in (0, ranks):
                 raise ValueError(f"{name} is not of {ranks} ranks")
+        if len(batch.group_medians_s) not in (0, len(plan.groups_of(case))):
+            raise ValueError(f"group_medians_s is not of {len(plan.groups_of(case))} groups")
         self._batches.setdefault(index, []).append(batch)
 
     def _take_measurement(self, measurement: Measurement) -> None:

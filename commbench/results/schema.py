@@ -170,6 +170,9 @@ class Batch(NamedTuple):
     rank_behind_s: tuple[float, ...] = ()
     """For each rank the median of how far it was behind the first rank, when entering or leaving
     the call, whichever was more. Empty where clocks are not shared."""
+    group_medians_s: tuple[float, ...] = ()
+    """For each of several groups that called together, the median over iterations of its slowest
+    rank's time, per call. The fields of ranks have those in a group, in ascending order."""
     last_in: tuple[int, ...] = ()
     """For each rank the number of iterations in which it was the last to enter."""
     entry_skew_s: float | None = None

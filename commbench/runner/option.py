@@ -15,6 +15,7 @@ from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
 from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
+from commbench.spec.splits import parse_imbalance
 from commbench.spec.workloads import parse_overlap
 from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
@@ -163,6 +164,11 @@ def parse_texts(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.strip().lower() for item in text.split(",")))
 
 
+def parse_imbalance_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Kinds of imbalance, from texts that may hold commas; in order, once each."""
+    return tuple(dict.fromkeys(map(parse_imbalance, parse_texts(given))))
+
+
 def parse_tensor_list(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
     """Numbers of tensors, and splits, from a text, a number, or several of them."""
     items = [given] if isinstance(given, (str, int)) else given
@@ -247,7 +253,13 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
     paired = ", ".join(operation.name for operation in OPERATIONS.values() if operation.is_paired)
     made = ", ".join(operation.name for operation in OPERATIONS.values() if operation.p2p_calls)
     windows = ", ".join(operation.name for operation in OPERATIONS.values() if operation.has_window)
+    unequal = ", ".join(o.name for o in OPERATIONS.values() if o.block_counts)
     rules = {
+        "imbalance": (
+            not any(o.block_counts for o in operations),
+            with_op,
+            f"{unequal} have unequal blocks",
+        ),
         "p2p_call": (
             not any(o.p2p_calls for o in operations),
             with_op,

@@ -72,7 +72,7 @@ def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
         for option in RUN_OPTIONS.values()
         if option.is_fixed
     }
-    return replace(options, **recorded)
+    return replace(options, **recorded, matrix=header.plan.matrix)
 
 
 def complete(progress: RunProgress) -> Run:

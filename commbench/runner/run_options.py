@@ -40,6 +40,7 @@ from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options
 from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
+from commbench.spec.splits import read_matrices
 from commbench.spec.timing_modes import TIMING_HELP
 from commbench.spec.workloads import NO_OVERLAP
 from commbench.units import parse_sizes
@@ -69,8 +70,8 @@ class RunOptions(ShapeOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, all collectives (all), or all of point to "
-        "point (p2p). `commbench ops` lists them.",
+        "OP", "Operation: one, several with commas, all collectives (all), all of point to point "
+        "(p2p), or all with unequal blocks (uneven). `commbench ops` lists them.",
         default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
         cli_type=list[str] | None, passed_on=ALWAYS,
     )  # fmt: skip
@@ -256,6 +257,8 @@ class RunOptions(ShapeOptions):
             "api": "leave it out: nothing is printed",
         },
     )  # fmt: skip
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The Python names of the options that were given."""
 
@@ -280,12 +283,14 @@ class RunOptions(ShapeOptions):
                 "give it on each node: --master-addr HOST",
             )
         # The plan checks its own fields; what depends on the host is checked later.
-        self.plan("gloo", "cpu", world_size=max(self.root + 1, 2))
+        ranks = max(self.root + 1, 2) if self.layout.is_empty else self.layout.possible_ranks()
+        self.plan("gloo", "cpu", world_size=ranks)
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
+        values["matrix"] = self.matrix
         is_cpu = device == "cpu"
         # Threads of the backend must find a core while the rank computes, as in a user's program.
         is_quiet = is_cpu and self.overlap == (NO_OVERLAP,)
@@ -367,6 +372,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
                 option.require_allowed(*users)
     names = frozenset(values)
     values = apply_flags(values)
+    if "imbalance" in values:
+        values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
     options = RunOptions(**values, given=names)
     if options.resume is None:  # a resumed run may be of a version that allowed it
         changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}

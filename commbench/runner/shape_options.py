@@ -7,21 +7,62 @@ from functools import partial
 
 from commbench.runner.option import (
     declare_option,
+    parse_imbalance_list,
     parse_overlap_list,
     parse_pair_list,
     parse_tensor_list,
     parse_texts,
 )
 from commbench.spec.call_forms import CALL_FORMS
+from commbench.spec.groups import Layout
+from commbench.spec.splits import KINDS_HELP
 
-SHAPE_GROUPS = ("Forms of a call", "Overlap", "Point to point")
+SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks")
 """The headings of these options in the help."""
-_forms, _overlap, _point_to_point = (partial(declare_option, group) for group in SHAPE_GROUPS)
+_groups, _forms, _overlap, _point_to_point, _uneven = (
+    partial(declare_option, group) for group in SHAPE_GROUPS
+)
+
+_OWN_GROUP = {"measure": "leave it out: call measure(group=...) on the ranks of each group"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeOptions:
     """Some of the RunOptions."""
+
+    mesh: str = _groups(
+        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. The last one "
+        "varies fastest. -1 takes the rest. Without --nproc-per-node, as many ranks are started.",
+        plan="mesh", default_text="none", refused_by=_OWN_GROUP,
+    )  # fmt: skip
+    over: tuple[str, ...] = _groups(
+        "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
+        "all ranks.", plan="over", parse=parse_texts, cli_type=list[str] | None,
+        default_text="every dimension of the mesh", refused_by=_OWN_GROUP,
+    )  # fmt: skip
+    mesh_order: str = _groups(
+        "ORDER", "Order of the mesh's dimensions, the fastest first, as Megatron writes it: "
+        "tp-cp-ep-dp-pp. Or a preset: megatron, torchtitan, scaletorch.", plan="mesh_order",
+        default_text="as given, the last one fastest", is_varied=True, refused_by=_OWN_GROUP,
+    )  # fmt: skip
+    groups: str = _groups(
+        "GROUPS", 'Groups of ranks instead of a mesh: "0-3;4-7", "0-6:2;1-7:2". Or a rule of '
+        'nccl-tests\' NCCL_TESTS_SPLIT: "MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups",
+        default_text="none", refused_by=_OWN_GROUP,
+    )  # fmt: skip
+    group_size: int | None = _groups(
+        "N", "Groups of N ranks instead of a mesh.", plan="group_size", default_text="none",
+        refused_by=_OWN_GROUP,
+    )  # fmt: skip
+    group_stride: int | None = _groups(
+        "S", "From one rank of such a group to the next.", plan="group_stride", default_text="1",
+        refused_by=_OWN_GROUP,
+    )  # fmt: skip
+    concurrency: str = _groups(
+        "HOW", "together: all groups of a dimension call at once, as in training; alone: one group "
+        "at a time; both: also shows how much they slow each other.", plan="concurrency",
+        refused_by=_OWN_GROUP,
+    )  # fmt: skip
 
     tensors: tuple[str, ...] = _forms(
         "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
@@ -59,3 +100,15 @@ class ShapeOptions:
     window: int = _point_to_point(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
     )  # fmt: skip
+    imbalance: tuple[str, ...] = _uneven(
+        "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "
+        "file:MATRIX.csv: in the ratio of these numbers, a line per sender. A seed may follow: "
+        "zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
+        parse=parse_imbalance_list, cli_type=list[str] | None, is_varied=True,
+    )  # fmt: skip
+
+    @property
+    def layout(self) -> Layout:
+        """What is given about groups of ranks."""
+        values = (getattr(self, name) for name in Layout._fields)
+        return Layout(*values)

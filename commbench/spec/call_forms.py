@@ -270,6 +270,8 @@ def why_form_unsupported(form_name: str, operation: Operation, backend: str, dev
         if not form.operations:
             return f"{operation.name} has no form {form.name}{others}"
         return f"{form.name} is a form of {' and '.join(form.operations)} only{others}"
+    if form.is_coalesced and operation.is_batch:
+        return f"{operation.name} is a batch of calls already, and batches do not nest"
     if form.is_coalesced and device == "cpu" and not operation.is_coalesced:
         names = ", ".join(name for name, o in OPERATIONS.items() if o.is_coalesced)
         return f"{backend} on a CPU coalesces only {names}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -17,7 +19,9 @@ from commbench.spec.call_forms import (
 )
 from commbench.spec.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.operation import BlockCounts
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
+from commbench.spec.splits import make_splits, why_no_splits
 from commbench.spec.timing_modes import EAGER
 from commbench.spec.workloads import COMPUTATION, overlap_bytes
 from commbench.units import format_bytes
@@ -38,6 +42,10 @@ UNSUPPORTED = "unsupported"
 SKIPPED = "skipped"
 FINISHED = "finished"
 """Status of a case that an interrupted launch had finished before it was resumed."""
+
+
+UNEQUAL_TRIAL_COUNT = 64
+"""The elements of an unequal block on average in the smallest case of its kind."""
 
 
 class Case(NamedTuple):
@@ -80,6 +88,10 @@ class Case(NamedTuple):
     """Which ranks are pairs (spec.pairs); empty for an operation without pairs."""
     window: int | None = None
     """Messages of a window; None for an operation without one."""
+    imbalance: str = ""
+    """How blocks differ (spec.splits); empty for an operation whose blocks are equal."""
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row; empty for another."""
     tensors: str = ONE_TENSOR
     """How many tensors S is cut into, or how: `16`, `ddp:25M` (spec.call_forms)."""
     form: str = DIRECT
@@ -91,6 +103,15 @@ class Case(NamedTuple):
     none."""
     part: str = ""
     """What it runs of an overlap (spec.workloads.PARTS); empty without one."""
+
+    group: str = ""
+    """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
+    Size, count and root are those of each group, and `ranks` that of the largest."""
+    concurrency: str = ""
+    """`together`: all groups of the dimension call at once; `alone`: one of them; empty for all
+    ranks as one group."""
+    group_ranks: str = ""
+    """The group that calls alone, as `--groups` takes it: `4-7`; otherwise empty."""
 
     @property
     def has_bandwidth(self) -> bool:
@@ -136,9 +157,12 @@ class Case(NamedTuple):
     @property
     def smallest(self) -> Case:
         """The smallest case of its kind: one element in each block of each tensor, or as many as
-        the operation takes at least."""
+        the operation takes at least; in blocks that differ, a few."""
         if not self.dtype:
             return self
+        if OPERATIONS[self.operation].block_counts:
+            count = min(self.count, UNEQUAL_TRIAL_COUNT)
+            return self._replace(count=count, size_bytes=count * self.granule_bytes)
         count = self.num_tensors * self.elements_at_once
         if self.call_form.is_divided and self.blocks == 1:
             count *= self.ranks
@@ -168,6 +192,31 @@ class Case(NamedTuple):
         the window where it is one message, else 1."""
         return OPERATIONS[self.operation].parts(self.window or 1)
 
+    def block_counts(self, rank: int) -> BlockCounts:
+        """The elements of each block that a rank sends, and of each that it receives."""
+        operation = OPERATIONS[self.operation]
+        if operation.block_counts:
+            splits = make_splits(self.imbalance, self.ranks, self.count, self.matrix)
+            return operation.block_counts(splits, rank)
+        sent, received = (size // max(1, self.block_bytes) for size in self.buffer_bytes(rank))
+        return (self.count,) * sent, (self.count,) * received
+
+    @property
+    def load(self) -> Load | None:
+        """How unequally its ranks are loaded; None for equal blocks and without a size."""
+        has_blocks = OPERATIONS[self.operation].block_counts and self.imbalance and self.count
+        if not has_blocks or why_no_splits(self.imbalance, self.ranks, self.matrix):
+            return None
+        return _find_load(self)
+
+    @property
+    def busbw_factor(self) -> float | None:
+        """Bus bandwidth over algorithm bandwidth; None for an operation without bandwidth."""
+        operation = OPERATIONS[self.operation]
+        if operation.block_counts:
+            return self.load and self.load.worst_link
+        return operation.busbw_factor and operation.busbw_factor(self.ranks)
+
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""
         if not without:
@@ -193,8 +242,18 @@ class Case(NamedTuple):
         """What is measured, with the size: `all_reduce float32 sum in_place 1 MiB`."""
         return f"{self.title} {format_bytes(self.size_bytes)}" if self.dtype else self.title
 
+    def in_group(self, ranks: int) -> Case:
+        """The case as a group of so many ranks runs it: with the same size, in larger blocks where
+        it has fewer."""
+        if ranks == self.ranks or not OPERATIONS[self.operation].blocks:
+            return self._replace(ranks=ranks)
+        count = self.count * self.ranks // ranks
+        size_bytes = count * ranks * DTYPES[self.dtype].size_bytes
+        return self._replace(ranks=ranks, count=count, size_bytes=size_bytes)
+
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
-        """Bytes of the send and receive buffer of `rank`; in place, one lies within the other."""
+        """Bytes of the send and receive buffer of `rank`, numbered within the group; in place, one
+        lies within the other."""
         bytes_of = {
             Extent.NOTHING: 0,
             Extent.BLOCK: self.block_bytes,
@@ -202,11 +261,15 @@ class Case(NamedTuple):
             Extent.AT_ROOT: self.size_bytes if rank == self.root else 0,
         }
         operation = OPERATIONS[self.operation]
+        if operation.block_counts:
+            element = DTYPES[self.dtype].size_bytes
+            sent, received = self.block_counts(rank)
+            return sum(sent) * element, sum(received) * element
         return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
-        """Bytes that `rank` needs for this case: of buffers, in all its pieces, and of the tensors
-        of the computation beside it."""
+        """Bytes that `rank`, numbered within the group, needs for this case: of buffers, in all its
+        pieces, and of the tensors of the computation beside it."""
         return self.pieces * self.piece_bytes(rank) + overlap_bytes(self.overlap)
 
     def piece_bytes(self, rank: int) -> int:
@@ -235,3 +298,51 @@ class Case(NamedTuple):
 
 def _align(size_bytes: int) -> int:
     return -(-size_bytes // TENSOR_ALIGNMENT) * TENSOR_ALIGNMENT
+
+
+class Load(NamedTuple):
+    """How unequally the ranks of a case with unequal blocks are loaded."""
+
+    sent: float
+    """What the rank that sends most sends, over the mean of all ranks."""
+    received: float
+    """What the rank that receives most receives, over the mean of all ranks."""
+    worst_rank: int | None
+    """The rank whose link must carry most; None where all carry the same."""
+    worst_link: float
+    """What that link must carry in one direction, over S: without the block that a rank keeps."""
+    largest: float
+    """What the rank with most to send or to receive has, its own block included, over S."""
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether some rank sends or receives more than another."""
+        return max(self.sent, self.received) > 1
+
+
+@lru_cache(maxsize=256)
+def _find_load(case: Case) -> Load:
+    """The load of the ranks of a case with unequal blocks."""
+    counts = [case.block_counts(rank) for rank in range(case.ranks)]
+    totals = [[sum(own) for own in direction] for direction in zip(*counts, strict=True)]
+    links = [
+        max(_crossing(own, rank, case.ranks) for own in counts[rank]) for rank in range(case.ranks)
+    ]
+    size, worst = case.count * case.ranks, max(links)
+    means = [sum(direction) / case.ranks for direction in totals]
+    sent, received = (max(t) / mean if mean else 1.0 for t, mean in zip(totals, means, strict=True))
+    return Load(
+        sent=sent,
+        received=received,
+        worst_rank=links.index(worst) if len(set(links)) > 1 else None,
+        worst_link=worst / size,
+        largest=max(map(max, totals)) / size,
+    )
+
+
+def _crossing(blocks: Sequence[int], rank: int, ranks: int) -> int:
+    """The elements of the blocks that must cross the link of a rank: all but the one that it keeps;
+    a single block has to cross it."""
+    if ranks == 1:
+        return 0
+    return sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
 from commbench.spec.pairs import (
     ALL_P2P_CALLS,
@@ -33,7 +34,6 @@ from commbench.spec.timing_modes import (
     expand_launch,
     expand_timing,
 )
-
 from commbench.spec.workloads import PARTS, expand_overlap
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ HOT, ROTATING = "hot", "rotating"
 BUFFER_MODES = (HOT, ROTATING)
 """Which memory the calls of a case use: all the same buffers, or each call the next of several, so
 that its data are in no cache (Case.pieces)."""
+
+
+GROUP_FIELDS = ("group", "concurrency", "group_ranks")
 
 
 class Dimension(NamedTuple):
@@ -59,6 +62,9 @@ class Dimension(NamedTuple):
     values: Callable[[Plan, Operation], tuple[Any, ...]]
     """The values that the cases of one operation have, in order. An operation to which the
     dimension does not apply has one: empty text, or None for a number."""
+    joint: tuple[str, ...] = ()
+    """Fields whose values each of its values has, in this order, because they depend on each other;
+    the dimensions of the other fields then have one value, which does not count."""
     choices: tuple[str, ...] = ()
     """What the field of Plan may hold; empty where that is no choice among names."""
     title: Callable[[Any], str] | None = str
@@ -67,6 +73,11 @@ class Dimension(NamedTuple):
     """Whether it is at the end of the title, after the names."""
     is_integer: bool = False
     """Whether its values are whole numbers; otherwise they are text."""
+
+    @property
+    def is_of_group(self) -> bool:
+        """Whether it says which groups of ranks call."""
+        return self.field in GROUP_FIELDS
 
     @property
     def word(self) -> str:
@@ -84,6 +95,10 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if plan.placement == NATURAL or not any(operation.placements):
         return operation.placements[:1]
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+
+
+def _given_with_group(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+    return ("",)
 
 
 def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -114,7 +129,8 @@ def _window_title(window: int | None) -> str:
 
 
 def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    return (ONE_TENSOR,) if operation.registers or not operation.has_data else plan.tensors
+    is_single = operation.registers or operation.prepare or not operation.has_data
+    return (ONE_TENSOR,) if is_single else plan.tensors
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -204,6 +220,21 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
     ),
     Dimension(
+        "group", "over", "--over",
+        values=lambda plan, _: plan.group_choices(), joint=GROUP_FIELDS,
+        title=lambda name: f"over {name}" if name else "", is_qualifier=True,
+    ),
+    Dimension(
+        "concurrency", "concurrency", "--concurrency", values=_given_with_group,
+        choices=CONCURRENCY_CHOICES, is_qualifier=True,
+    ),
+    Dimension("group_ranks", "groups", "--groups", values=_given_with_group, is_qualifier=True),
+    Dimension(
+        "imbalance", "imbalance", "--imbalance",
+        values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
+        is_qualifier=True,
+    ),
+    Dimension(
         "overlap", "overlap", "--overlap", values=_overlaps,
         title=lambda overlap: f"with {overlap}" if overlap else "", is_qualifier=True,
     ),
@@ -229,7 +260,12 @@ def used_plan_fields(plan: Plan) -> set[str]:
         dimension.plan_field
         for dimension in DIMENSIONS
         if Case._field_defaults.get(dimension.field, True)
-        or any(any(dimension.values(plan, OPERATIONS[name])) for name in plan.operations)
+        or (dimension.is_of_group and not plan.layout.is_empty)
+        or any(
+            any(dimension.values(plan, OPERATIONS[name]))
+            for name in plan.operations
+            if not dimension.is_of_group
+        )
     }
 
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.spec.pairs import Peer
+from commbench.spec.splits import Splits
 
 IN_PLACE = "in_place"
 OUT_OF_PLACE = "out_of_place"
@@ -71,6 +72,9 @@ class BlockPosition(NamedTuple):
     """The other rank of this rank's pair."""
 
 
+BlockCounts: TypeAlias = tuple[Sequence[int], Sequence[int]]
+
+
 class Works(NamedTuple):
     """Several of torch's Works that are waited for together."""
 
@@ -116,6 +120,8 @@ class Operation(NamedTuple):
     is_coalesced: bool = False
     """torch's coalescing manager hands several of them to the backend as one call. Other operations
     are coalesced only by a backend that groups calls itself, such as NCCL."""
+    is_batch: bool = False
+    """It is a batch of calls already, and batches do not nest."""
     compositions: tuple[tuple[str, ...], ...] = ()
     """Operations that have its result together, one after another, in the same memory."""
     is_transfers: bool = False
@@ -150,6 +156,11 @@ class Operation(NamedTuple):
     """What t is the time of: a call, or an equal part of it (`parts`)."""
     parts: Callable[[int], int] = lambda _: 1
     """How many such parts a call has, for a window of so many messages."""
+    block_counts: Callable[[Splits, int], BlockCounts] | None = None
+    """For blocks that differ: the elements of each block that a rank sends, and of each that it
+    receives. None where all blocks are equal."""
+    equal_only: tuple[str, ...] = ()
+    """Backends that have it with equal blocks only."""
     prepare: Callable[[Any, Any], Any] | None = None
     """`prepare(torch.distributed, buffers)` makes a function that does the same as `call`; what
     never changes is made once."""

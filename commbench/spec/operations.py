@@ -1,5 +1,5 @@
 """The table of operations. Adding an operation is adding one entry here, or to the tables that this
-one includes: spec.point_to_point.
+one includes: spec.point_to_point, spec.uneven.
 
 An entry says everything about its operation, and nothing else in the program tests its name.
 """
@@ -25,6 +25,7 @@ from commbench.spec.operation import (
     Works,
 )
 from commbench.spec.point_to_point import POINT_TO_POINT
+from commbench.spec.uneven import UNEVEN
 
 __all__ = [
     "ALL_PLACEMENTS", "IN_PLACE", "NATURAL", "OPERATIONS", "OUT_OF_PLACE", "PLACEMENTS",
@@ -143,7 +144,7 @@ COLLECTIVES: dict[str, Operation] = {
             torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
             call=_ring_shift,
             expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
-            busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
+            is_batch=True, busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
         ),
         Operation(
             name="barrier", summary="no rank returns before all have called it",
@@ -158,13 +159,14 @@ COLLECTIVES: dict[str, Operation] = {
 
 
 OPERATIONS: dict[str, Operation] = (
-    COLLECTIVES | POINT_TO_POINT | HOST_CALLS | SYMM_MEM | REGISTRATION
+    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
 )
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {
     "all": tuple(COLLECTIVES),
     "p2p": tuple(POINT_TO_POINT),
+    "uneven": tuple(UNEVEN),
     "symm_mem": tuple(SYMM_MEM),
 }
 """Names for several operations. `all` has no operation with options or memory of its own."""

@@ -49,6 +49,8 @@ def find_peer(pairs: str, rank: int, ranks: int) -> Peer | None:
         return Peer((rank + half) % (2 * half), is_first=rank < half)
     if found := _PAIR.fullmatch(pairs):
         first, second = map(int, found.groups())
+        if max(first, second) >= ranks:  # of groups of different sizes a smaller one
+            return None
         return {first: Peer(second, True), second: Peer(first, False)}.get(rank)
     return None
 

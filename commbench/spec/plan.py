@@ -6,7 +6,7 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf, prod
@@ -24,9 +24,18 @@ from commbench.spec.call_forms import (
     parse_tensors,
     why_form_unsupported,
 )
-from commbench.spec.case import READY, UNSUPPORTED, Case
+from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.dtypes import DTYPES
+from commbench.spec.groups import (
+    TOGETHER,
+    GroupSet,
+    Layout,
+    common_blocks,
+    group_choices,
+    group_sets,
+    groups_by_key,
+)
 from commbench.spec.operations import NATURAL, OPERATIONS, Operation
 from commbench.spec.pairs import (
     DEFAULT_P2P_CALL,
@@ -38,6 +47,7 @@ from commbench.spec.pairs import (
 )
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
+from commbench.spec.splits import FILE, UNIFORM, parse_imbalance, why_no_splits
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH, ISOLATED
 from commbench.spec.workloads import NO_OVERLAP, parse_overlap
 from commbench.units import LARGEST_SIZE
@@ -68,6 +78,8 @@ _LIMITS = {
     "iterations": (1, MOST_ITERATIONS),
     "warmup": (0, MOST_ITERATIONS),
     "root": (0, inf),
+    "group_size": (1, MOST_RANKS),
+    "group_stride": (1, MOST_RANKS),
     "window": (1, MOST_WINDOW),
     "seed": (0, LARGEST_INTEGER),
 }
@@ -127,6 +139,20 @@ class Plan:
     run is given up (worker.watchdog.hang_analysis)."""
     seed: int = 0
     """Seed of the order of cases and of the test data."""
+    mesh: str = ""
+    """Dimensions of a mesh of all ranks, the outermost first unless `mesh_order` says otherwise."""
+    mesh_order: str = ""
+    """The order of the mesh's dimensions, the fastest first, or a preset (spec.groups)."""
+    over: tuple[str, ...] = ()
+    """The dimensions of the mesh whose groups are measured; empty for all of them."""
+    groups: str = ""
+    """Groups as a list of ranks, or as a rule of nccl-tests."""
+    group_size: int | None = None
+    """Groups of so many ranks, `group_stride` apart; None where others choose the groups."""
+    group_stride: int | None = None
+    """None is 1."""
+    concurrency: str = TOGETHER
+    """Whether the groups of a dimension call together, each alone, or both are measured."""
     rounding: str = EXACT
     """How the block of a rank is rounded down: `exact`, to elements; `nccl-tests`, to 16 bytes."""
     p2p_call: str = DEFAULT_P2P_CALL
@@ -140,6 +166,10 @@ class Plan:
     """The computations beside a communication, as --overlap takes them (spec.workloads)."""
     overlap_ratio: float | None = None
     """How long a computation takes, over the communication; None: as long."""
+    imbalance: tuple[str, ...] = (UNIFORM,)
+    """How the blocks of operations with unequal blocks differ (spec.splits)."""
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -151,12 +181,16 @@ class Plan:
         require_known("order", (self.order,), list(ORDERS))
         if any(parse_pairs(text) != text for text in self.pairs):
             raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
+        if any(parse_imbalance(text) != text for text in self.imbalance):
+            raise UsageError(
+                f"imbalance {','.join(self.imbalance)!r:.60} is not in its normal form"
+            )
         self._require_forms()
         self._require_overlap()
         self._require_numbers_in_range()
         self._require_possible_times()
-        self._require_few_cases()
         self._require_place()
+        self._require_few_cases()
         if self.peak:
             from commbench.spec.links import parse_peak
 
@@ -200,11 +234,13 @@ class Plan:
 
     def _require_place(self) -> None:
         """The root is a rank, and the backend serves the device."""
-        if self.root >= self.world_size:
+        fewest = min(len(group) for found in self.group_sets for group in found.groups)
+        if self.root >= fewest and self.root:
+            where = "" if self.layout.is_empty else " in the smallest group"
             raise value_error(
                 "root",
-                f"{self.root} is not a rank of {self.world_size}",
-                f"ranks go from 0 to {self.world_size - 1}",
+                f"{self.root} is not a rank of {fewest}{where}",
+                f"ranks go from 0 to {fewest - 1}",
             )
         known = BACKENDS.get(self.backend)
         if known and self.device not in known.devices:
@@ -244,19 +280,63 @@ class Plan:
         """Every case: for each operation the product of its values in all DIMENSIONS, in their
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
+        blocks = common_blocks(self.layout, self.world_size)
         fields = [dimension.field for dimension in DIMENSIONS]
+        joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
         for operation, plan in self._parts():
             for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
-                case = Case(index=len(cases), **dimensions, count=0, ranks=self.world_size)
+                for names in joint:
+                    dimensions |= zip(names, dimensions[names[0]], strict=True)
+                case = Case(index=len(cases), **dimensions, count=0)
+                if case.imbalance.startswith(FILE):
+                    case = case._replace(matrix=self.matrix)
                 forms = choose_forms(self.forms, operation, case.tensors)
                 if case.form not in forms or bool(case.overlap) != bool(case.part):
                     continue
-                case = round_size(case, self.rounding, forms)
-                if reason := _why_unsupported(case, self.backend, self.device):
+                case = case._replace(ranks=max(map(len, self.groups_of(case))))
+                case = round_size(case, self.rounding, forms, blocks[case.group])
+                if case.group and case.ranks == 1:
+                    case = case._replace(status=SKIPPED, reason=_ONE_RANK)
+                elif reason := _why_unsupported(case, self.backend, self.device):
                     case = case._replace(status=UNSUPPORTED, reason=reason)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
+
+    @property
+    def layout(self) -> Layout:
+        """What it says about groups."""
+        return Layout(
+            self.mesh, self.mesh_order, self.over, self.groups, self.group_size, self.group_stride
+        )
+
+    @property
+    def group_sets(self) -> tuple[GroupSet, ...]:
+        """The groups that are measured, by dimension."""
+        return group_sets(self.layout, self.world_size)
+
+    def group_choices(self) -> tuple[tuple[str, str, str], ...]:
+        """Dimension, concurrency and ranks of the groups of each case."""
+        return group_choices(self.group_sets, self.concurrency)
+
+    def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
+        """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
+        found = groups_by_key(self.layout, self.world_size)
+        # A case of another tool's run, or of an older plan, has groups that the plan does not name.
+        return found.get((case.group, case.group_ranks)) or (tuple(range(self.world_size)),)
+
+    def ranks_of(self, case: Case) -> tuple[int, ...]:
+        """The ranks that take part in a case, in ascending order."""
+        groups = self.groups_of(case)
+        return groups[0] if len(groups) == 1 else tuple(sorted({r for g in groups for r in g}))
+
+    def needed_bytes(self, case: Case, ranks: Collection[int]) -> int:
+        """Bytes of buffers that these ranks need together for a case."""
+        needed, wanted = 0, frozenset(ranks)
+        for group in self.groups_of(case):
+            own = case.in_group(len(group))
+            needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)
+        return needed
 
     def _parts(self) -> Iterator[tuple[Operation, Plan]]:
         """Each operation, and the plan that has its values."""
@@ -301,10 +381,16 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
     if case.p2p_call == SEND and operation.deadlock:
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
+    if case.group and case.memory != DEFAULT_MEMORY:
+        return f"memory of the kind {case.memory} is that of all ranks, not of groups"
     if reason := why_no_pairs(case.pairs, case.ranks):
         return reason
     if operation.backends and backend_name not in operation.backends:
         return f"{backend_name} has no {operation.name}"
+    if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
+        return reason
+    if backend_name in operation.equal_only and case.load and case.load.is_unequal:
+        return f"{backend_name} has {operation.name} with equal blocks only"
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why
     if case.overlap and (why := _why_no_overlap(case, operation)):
@@ -337,6 +423,7 @@ def _why_no_overlap(case: Case, operation: Operation) -> str:
     return ""
 
 
+_ONE_RANK = "a group of one rank has no other to talk to"
 _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 

@@ -19,8 +19,8 @@ from commbench.units import format_size, parse_size
 NO_OVERLAP = "none"
 """The choice of --overlap that measures a communication without a computation beside it."""
 
-COMMUNICATION, COMPUTATION, TOGETHER = "communication", "computation", "both"
-PARTS = (COMMUNICATION, COMPUTATION, TOGETHER)
+COMMUNICATION, COMPUTATION, AT_ONCE = "communication", "computation", "both"
+PARTS = (COMMUNICATION, COMPUTATION, AT_ONCE)
 """What a case of an overlap runs: its communication alone, its computation alone, or both at once;
 each is a case of its own."""
 

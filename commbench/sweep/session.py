@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from commbench.errors import (
     CommbenchError,
@@ -26,6 +26,9 @@ from commbench.sweep.ranking import varied_fields
 from commbench.sweep.result import SweepResult, make_result, require_correct, write_csv
 from commbench.sweep.settings import MOST_ROUNDS, Setting, require_read
 from commbench.units import format_count
+
+if TYPE_CHECKING:
+    from commbench.launch.devices import Capabilities
 
 TUNER = "nccl-tuner"
 
@@ -131,7 +134,8 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
 
     capabilities = detect_capabilities()
     arguments, environments, backends = [], [], []
-    for setting, run in zip(options.settings, options.runs, strict=True):
+    runs = _on_one_device(options.runs, capabilities)
+    for setting, run in zip(options.settings, runs, strict=True):
         target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
         if not options.force:
             require_read(options.settings, target.backend)
@@ -164,6 +168,20 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         tolerance=options.tolerance,
         backends=tuple(backends),
     )
+
+
+def _on_one_device(
+    runs: Sequence[RunOptions], capabilities: Capabilities
+) -> tuple[RunOptions, ...]:
+    """The runs; where their backends have different default devices, all on one that they have in
+    common: NCCL and gloo both on GPUs."""
+    from commbench.launch.devices import find_common_device
+
+    backends = tuple(dict.fromkeys(run.backend for run in runs if run.backend))
+    if any(run.device for run in runs):
+        return tuple(runs)
+    device = find_common_device(capabilities, backends)
+    return tuple(replace(run, device=device) for run in runs)
 
 
 def _require_one_case(setting: Setting, plan: Plan) -> None:

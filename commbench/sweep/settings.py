@@ -117,7 +117,7 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
                 f"--{option} {text!r} has an empty value", "'-' leaves a variable unset"
             )
         known = found.setdefault(name, [])
-        known += [value for value in several if value not in known]
+        known += [value for value in dict.fromkeys(several) if value not in known]
     return {name: tuple(values) for name, values in found.items()}
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from itertools import accumulate
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ from commbench.spec.operations import IN_PLACE, OPERATIONS, BlockPosition, Exten
 from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.worker.communicator import Communicator
+from commbench.worker.groups import GroupView
 from commbench.worker.memory import Memory
 from commbench.worker.objects import Objects
 
@@ -54,6 +56,8 @@ class Buffers:
     """torch.ops.symm_mem."""
     register: Callable[[], object]
     """Allocates and registers as much memory as `send` has, of the same kind."""
+    group_number: int = 0
+    """The number of the group among those of its dimension: each has its own test data."""
     peer: Peer | None = None
     """The other rank of this rank's pair; None for a rank without one."""
     p2p_call: str = ""
@@ -85,6 +89,10 @@ class Buffers:
         return self.global_ranks[self.root]
 
 
+GroupBuffers: TypeAlias = list[tuple[Case, Buffers]]
+"""A case as each of a rank's groups runs it, with its buffers; empty for a rank in none."""
+
+
 class Arena:
     """One allocation of each kind on the rank's device, used for one case after another.
 
@@ -92,14 +100,15 @@ class Arena:
     way: after a CommbenchError too, but after no other.
     """
 
-    def __init__(self, comm: Communicator, cases: tuple[Case, ...]) -> None:
-        self._comm = comm
+    def __init__(self, comm: Communicator, cases: tuple[Case, ...], is_trial: bool = False) -> None:
+        """`is_trial`: of each case only the smallest of its kind is run."""
+        self._comm, self._is_trial = comm, is_trial
         self._memories: dict[str, Memory] = {}
         self._spare: Memory | None = None
         self._dtypes: dict[str, str] = {}
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         for case in cases:
-            size = case.pieces * self._piece_bytes(case)
+            size = case.pieces * sum(self._group_bytes(case))
             needed[case.memory] = max(needed.get(case.memory, 0), size)
         try:
             for kind, size in needed.items():
@@ -149,89 +158,110 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtypes[case.memory] = case.dtype or self._dtypes.get(case.memory, "")
 
-    def pieces(self, case: Case) -> list[Buffers]:
+    def pieces(self, case: Case) -> list[GroupBuffers]:
         """The buffers of a case in each of its pieces of memory, which share no byte."""
-        return [self.buffers(case, piece) for piece in range(case.pieces)]
+        return [self.of_groups(case, piece) for piece in range(case.pieces)]
+
+    def of_groups(self, case: Case, piece: int = 0) -> GroupBuffers:
+        """The buffers of a case in one piece of memory, with what the last case left there, for
+        each of the groups that this rank is in."""
+        sizes = self._group_bytes(case)
+        starts = accumulate(sizes, initial=piece * sum(sizes))
+        return [
+            (own := self._in_group(case, view), self._of_group(own, view, start))
+            for view, start in zip(self._comm.views(case), starts, strict=False)
+        ]
 
     def buffers(self, case: Case, piece: int = 0) -> Buffers:
-        """The buffers of a case in one piece of memory, with what the last case left there."""
-        form, begin = case.call_form, piece * self._piece_bytes(case)
+        """The buffers of a case in one piece of memory, on a rank that is in one of its groups."""
+        ((_, buffers),) = self.of_groups(case, piece)
+        return buffers
+
+    def _in_group(self, case: Case, view: GroupView) -> Case:
+        own = case.in_group(len(view.ranks))
+        return own.smallest if self._is_trial else own
+
+    def _group_bytes(self, case: Case) -> list[int]:
+        """For each of this rank's groups, the bytes of one piece of a case."""
+        views = self._comm.views(case)
+        return [self._piece_bytes(self._in_group(case, view), view.rank) for view in views]
+
+    def _of_group(self, case: Case, view: GroupView, begin: int) -> Buffers:
+        form = case.call_form
         if _has_several(case):
-            return self._several(case, begin)
-        buffers = self._buffers(case, begin)
+            return self._several(case, view, begin)
+        buffers = self._buffers(case, view, begin)
         if form.steps:
             buffers = replace(buffers, steps=_steps(form.steps, buffers))
         return buffers
 
-    def _buffers(self, case: Case, begin: int, alignment: int = ALIGNMENT) -> Buffers:
+    def _buffers(
+        self, case: Case, view: GroupView, begin: int, alignment: int = ALIGNMENT
+    ) -> Buffers:
         """The buffers of one tensor, in the memory from byte `begin`."""
-        comm = self._comm
-        index = comm.device.torch_device.index
-        send_bytes, receive_bytes = case.buffer_bytes(comm.rank)
-        send_start, receive_start = self._starts(case, send_bytes, receive_bytes, alignment)
+        rank, ranks = view.rank, len(view.ranks)
+        index = self._comm.device.torch_device.index
+        send_bytes, receive_bytes = case.buffer_bytes(rank)
+        send_counts, receive_counts = case.block_counts(rank)
+        send_start, receive_start = self._starts(case, rank, send_bytes, receive_bytes, alignment)
         send = self._view(case, begin + send_start, send_bytes)
         receive = self._view(case, begin + receive_start, receive_bytes)
-        receive_blocks = _blocks(case, receive)
+        receive_blocks = _blocks(receive, receive_counts)
         moves_objects = OPERATIONS[case.operation].moves_objects
         return Buffers(
             send=send,
             receive=receive,
-            send_blocks=_blocks(case, send),
+            send_blocks=_blocks(send, send_counts),
             receive_blocks=receive_blocks,
             objects=Objects(send, receive_blocks or ()) if moves_objects else None,
             reduce_op=_reduce_op(case.reduce_op),
             reduce_name=case.reduce_op,
             root=case.root or 0,
-            rank=comm.rank,
-            ranks=comm.ranks,
-            group=comm.group,
-            global_ranks=comm.global_ranks,
+            rank=rank,
+            ranks=ranks,
+            group=view.group,
+            global_ranks=view.global_ranks,
             device_ids=None if index is None else [index],
+            group_number=view.number,
             symm_mem=torch.ops.symm_mem,
             register=partial(self._register_spare, case),
-            peer=find_peer(case.pairs, comm.rank, comm.ranks),
+            peer=find_peer(case.pairs, rank, ranks),
             p2p_call=case.p2p_call,
             window=case.window or 1,
         )
 
-    def _several(self, case: Case, begin: int) -> Buffers:
+    def _several(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """The buffers of several tensors, one after another, and behind them those of the flat one
         if the form has one."""
         parts, end = [], begin
         for part in case.tensor_cases:
-            parts.append(self._buffers(part, end, TENSOR_ALIGNMENT))
-            send, receive = part.buffer_bytes(self._layout_rank(case))
+            parts.append(self._buffers(part, view, end, TENSOR_ALIGNMENT))
+            send, receive = part.buffer_bytes(_layout_rank(case, view.rank))
             kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)
             end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
         buffers = replace(parts[-1], several=tuple(parts))
         if not case.call_form.has_flat:
             return buffers
         whole = case._replace(tensors=ONE_TENSOR, form=DIRECT)
-        flat = self._buffers(whole, _align(end, ALIGNMENT))
+        flat = self._buffers(whole, view, _align(end, ALIGNMENT))
         copy_in, copy_out = _make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
 
-    def _layout_rank(self, case: Case) -> int:
-        """The rank whose buffers say where those of this rank begin. In symmetric memory they begin
-        at the same place on all ranks: where the root's do, which has the largest."""
-        root = case.root if ALLOCATORS[case.memory].is_symmetric else None
-        return self._comm.rank if root is None else root
-
-    def _piece_bytes(self, case: Case) -> int:
+    def _piece_bytes(self, case: Case, rank: int) -> int:
         """Bytes from one piece of a case to the next: each of its buffers begins on a page, or each
         tensor at a multiple of TENSOR_ALIGNMENT."""
-        rank = self._layout_rank(case)
+        rank = _layout_rank(case, rank)
         if _has_several(case):
             return _align(case.piece_bytes(rank) + ALIGNMENT, ALIGNMENT)
         send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(rank))
         return max(send, receive) if case.placement == IN_PLACE else send + receive
 
     def _starts(
-        self, case: Case, send_bytes: int, receive_bytes: int, alignment: int
+        self, case: Case, rank: int, send_bytes: int, receive_bytes: int, alignment: int
     ) -> tuple[int, int]:
         if case.placement != IN_PLACE:
             return 0, _align(send_bytes, alignment)
-        own_block = self._comm.rank * case.block_bytes
+        own_block = rank * case.block_bytes
         if 0 < send_bytes < receive_bytes:
             return own_block, 0
         if 0 < receive_bytes < send_bytes:
@@ -246,7 +276,7 @@ class Arena:
 def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
     """The function that runs the operation of a case once, in the case's form."""
     operation, form = OPERATIONS[case.operation], case.call_form
-    if operation.prepare:
+    if form.is_reference and operation.prepare:
         prepared: Callable[[], object] = operation.prepare(dist, buffers)
         return prepared
     if form.is_reference:
@@ -323,6 +353,13 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
         torch._foreach_copy_(targets, sources)
 
 
+def _layout_rank(case: Case, rank: int) -> int:
+    """The rank whose buffers say where those of `rank` begin. In symmetric memory they begin at the
+    same place on all ranks: where the root's do, which has the largest."""
+    root = case.root if ALLOCATORS[case.memory].is_symmetric else None
+    return rank if root is None else root
+
+
 def _has_several(case: Case) -> bool:
     """Whether the case has several tensors with memory of their own."""
     return bool(case.call_form.has_tensors and case.dtype and case.num_tensors > 1)
@@ -332,8 +369,8 @@ def _align(size_bytes: int, alignment: int) -> int:
     return -(-size_bytes // alignment) * alignment
 
 
-def _blocks(case: Case, buffer: torch.Tensor) -> list[torch.Tensor] | None:
-    return list(buffer.split(case.count)) if buffer.numel() else None
+def _blocks(buffer: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor] | None:
+    return list(buffer.split(list(counts))) if counts else None
 
 
 def _reduce_op(name: str) -> Any:

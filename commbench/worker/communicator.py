@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -27,9 +27,11 @@ from commbench.errors import (
     to_wire,
 )
 from commbench.host.environment import boot_id
+from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
+from commbench.worker.groups import GroupView, GroupViews, make_groups
 from commbench.worker.nccl_log import NcclLog, start_log
 from commbench.worker.nccl_options import make_nccl_options
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
@@ -39,7 +41,8 @@ from commbench.worker.watchdog.watchdog import Watchdog
 
 PART_BYTES = 4096
 _TAG = 1
-"""Of the messages that go up the tree."""
+_GROUP_TAG = 2
+"""Of the messages that go up the tree of all ranks, and up that of a group."""
 LAZY = "TORCH_GLOO_LAZY_INIT"
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
@@ -70,6 +73,21 @@ class Communicator:
         """Where NCCL logs how it makes the communicator, on rank 0."""
         self._control = control
         self._parent, self._children = _binomial_tree(rank, ranks)
+        self.group_views: GroupViews = {}
+        """Of each dimension of groups, and of each group alone, those that this rank is in."""
+
+    def views(self, case: Case) -> tuple[GroupView, ...]:
+        """The groups of a case that this rank is in: one, none, or several that overlap."""
+        if not case.group:
+            return (GroupView(self.group, self.rank, range(self.ranks), self.global_ranks),)
+        return self.group_views.get((case.group, case.group_ranks), ())
+
+    def own_groups(self) -> list[Any]:
+        """The process groups that were made and that this rank is in."""
+        found = {
+            id(view.group): view.group for views in self.group_views.values() for view in views
+        }
+        return [group for group in found.values() if group is not self.group]
 
     def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """The tensor of rank `source`, on every rank."""
@@ -103,6 +121,18 @@ class Communicator:
             torch.maximum(result, part, out=result)
         if self._parent is not None:
             self._control.send([result], self._parent, _TAG).wait()
+        return result
+
+    def reduce_max_in(self, view: GroupView, tensor: torch.Tensor) -> torch.Tensor:
+        """The maximum of each element over the ranks of a group, on its first rank; a part of it on
+        the others. The ranks that are in several groups call this in the same order."""
+        parent, children = _binomial_tree(view.rank, len(view.ranks))
+        result, part = tensor.clone(), torch.empty_like(tensor)
+        for child, _ in children:
+            self._control.recv([part], view.ranks[child], _GROUP_TAG).wait()
+            torch.maximum(result, part, out=result)
+        if parent is not None:
+            self._control.send([result], view.ranks[parent], _GROUP_TAG).wait()
         return result
 
     def all_reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -180,14 +210,16 @@ def communicator(
         path = rank_context.init_method.removeprefix("file:")
         rendezvous = {"store": dist.FileStore(path, rank_context.world_size)}
     try:
-        dist.init_process_group(
-            plan.backend,
-            rank=rank_context.rank,
-            world_size=rank_context.world_size,
-            timeout=timeout,
-            pg_options=make_nccl_options(plan),
-            **rendezvous,
-        )
+        # Where groups are measured, ranks connect when they first talk.
+        with lazy_gloo() if not plan.layout.is_empty else nullcontext():
+            dist.init_process_group(
+                plan.backend,
+                rank=rank_context.rank,
+                world_size=rank_context.world_size,
+                timeout=timeout,
+                pg_options=make_nccl_options(plan),
+                **rendezvous,
+            )
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
             f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
@@ -202,6 +234,8 @@ def communicator(
         if comm.gpu_shared:
             _share_gpus(rank_context)
         comm.nccl_log = log
+        with lazy_gloo():
+            comm.group_views = make_groups(plan, comm.rank, comm.group, timeout)
         _connect_or_report(comm, plan, rank_context, watchdog)
         if log:
             log.restore_variables()
@@ -317,14 +351,16 @@ def _share_gpus(rank_context: RankContext) -> None:
 
 
 def connect(comm: Communicator) -> None:
-    """Run the first operation of the measured group. NCCL makes its communicator in it, so that
-    what prevents one shows here and not as an operation that the backend refuses.
+    """Run the first operation of the group of all ranks, and on a device of each measured group.
+    NCCL makes a communicator in it, so that what prevents one shows here and not as an operation
+    that the backend refuses.
 
     Raises whatever torch raises.
     """
     token = torch.zeros(1, device=comm.device.torch_device)
-    comm.device.in_stream(lambda: dist.all_reduce(token, group=comm.group))()
-    comm.device.synchronize()
+    for group in [comm.group, *(comm.own_groups() if comm.device.is_async else [])]:
+        comm.device.in_stream(lambda group=group: dist.all_reduce(token, group=group))()  # type: ignore[misc]
+        comm.device.synchronize()
 
 
 def _abort(device: Device) -> None:

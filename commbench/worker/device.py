@@ -118,7 +118,7 @@ class Cpu:
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call
 
-    def beside(self, call: Callable[[], object]) -> None:  # noqa: ARG002
+    def beside(self, call: Callable[[], object]) -> None:
         raise NotImplementedError("a CPU has no streams")
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002

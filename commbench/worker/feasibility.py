@@ -13,7 +13,9 @@ from commbench.errors import RankError, reason_of
 from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.groups import TOGETHER
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
 from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
@@ -37,13 +39,15 @@ def mark_unsupported(
     titles: dict[str, Case] = {}
     for case in cases:
         if case.status == READY:
-            titles.setdefault(case.title, case)
-    reasons = {}
+            titles.setdefault(_kind(case), case)
+    reasons, has_accepted = {}, []
     for title, case in titles.items():
         state[ITERATION] += 1
-        reasons[title] = _try_once(case, comm)
+        trial = case._replace(concurrency=case.concurrency and TOGETHER, group_ranks="")
+        reasons[title] = _try_once(trial, comm)
+        has_accepted.append(not reasons[title] and bool(comm.views(trial)))
     has_refused = [bool(reason) for reason in reasons.values()]
-    first = comm.first_rank([*has_refused, *(not refused for refused in has_refused)])
+    first = comm.first_rank([*has_refused, *has_accepted])
     refusing, accepting = first[: len(reasons)], first[len(reasons) :]
     for title, refused, accepted in zip(reasons, refusing, accepting, strict=True):
         if refused is None:
@@ -55,28 +59,32 @@ def mark_unsupported(
                 "find out what differs on that rank: device, driver, versions",
             )
     return tuple(
-        case._replace(status=UNSUPPORTED, reason=reasons[case.title])
-        if case.status == READY and reasons[case.title]
+        case._replace(status=UNSUPPORTED, reason=reasons[_kind(case)])
+        if case.status == READY and reasons[_kind(case)]
         else case
         for case in cases
     )
 
 
+def _kind(case: Case) -> str:
+    """What is tried once, by all groups of a dimension together."""
+    return case.title_without("concurrency", "group_ranks")
+
+
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
-    trial = case.smallest
     try:
-        with Arena(comm, (trial,)) as arena:
+        with Arena(comm, (case,), is_trial=True) as arena:
             arena.register()
-            call = make_call(trial, arena.buffers(trial))
-            make_iterations(comm.device, trial, [call], 1)[0]()
+            for own, buffers in arena.of_groups(case):
+                make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
             comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__
     return ""
 
 
-def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
+def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
     """The cases; those for which some rank's device or host has too little memory are marked
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
     device = comm.device
@@ -95,7 +103,7 @@ def skip_oversized(cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, .
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
                 name = parts[ranks[0]]["name"]
-                reasons.update(_find_too_large(cases, name, ranks, min(known)))
+                reasons.update(_find_too_large(plan, cases, name, ranks, min(known)))
         return list(reasons)
 
     skipped = frozenset(comm.agree(own, decide))
@@ -148,16 +156,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _find_too_large(
-    cases: Sequence[Case], memory: str, ranks: Sequence[int], free: int
+    plan: Plan, cases: Sequence[Case], memory: str, ranks: Sequence[int], free: int
 ) -> dict[int, str]:
     """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
     # Each kind of memory has an arena as large as its largest case.
     kinds = len({(c.memory, OPERATIONS[c.operation].registers) for c in cases if c.status == READY})
     for case in cases:
-        needed = kinds * sum(map(case.needed_bytes, ranks)) if case.status == READY else 0
+        needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
+            pieces = f" for {case.pieces} pieces (--buffers hot: 1)" if case.pieces > 1 else ""
             reasons[case.index] = (
-                f"{format_memory(needed)} needed, {format_memory(free)} free on {memory}"
+                f"{format_memory(needed)} needed{pieces}, {format_memory(free)} free on {memory}"
             )
     return reasons

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from commbench.host.cpu_counters import CpuCounters
+from commbench.host.cpu_counters import FIELDS, CpuCounters
 from commbench.host.nvml import GpuState
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
@@ -39,6 +39,13 @@ class LocalSamples(NamedTuple):
     of iterations that came late to the device (timers.HostTimes); None on a CPU."""
     state: GpuState | None = None
     """Of the device, when the last iteration had been queued; None where that is unknown."""
+
+
+def no_samples(iterations: int, is_async: bool) -> LocalSamples:
+    """What a rank has of a batch that it takes no part in."""
+    zeros = torch.zeros(iterations, dtype=torch.int64)
+    counters = torch.zeros(len(FIELDS), dtype=torch.int64)
+    return LocalSamples(zeros, zeros, counters, zeros.new_zeros(2) if is_async else None)
 
 
 def timed_loop(

@@ -13,14 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from commbench.results.schema import Batch
 from commbench.spec.case import Case
-from commbench.spec.workloads import COMMUNICATION, COMPUTATION, TOGETHER, WORKLOADS, Unit
-from commbench.worker.buffers import Buffers, make_async_call
+from commbench.spec.operation import Works
+from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION, WORKLOADS, Unit
+from commbench.worker.buffers import GroupBuffers, make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
 from commbench.worker.measure import Call, timed_loop
@@ -63,9 +64,10 @@ class Ends(Protocol):
     def prepare(self) -> None:
         """Forget the calls so far."""
 
-    def collect(self) -> tuple[list[int], list[int]]:
-        """For each call since `prepare`, when the communication ended and when the computation
-        did, in ns from the beginning of the call; 0 where that is unknown."""
+    def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        """For each of the last calls since `prepare`, so many, when the communication ended and
+        when the computation did, in ns from the beginning of the call; 0 where that is unknown.
+        Empty where there were none."""
 
 
 class HostEnds:
@@ -93,18 +95,22 @@ class HostEnds:
             mark[1] = time.perf_counter_ns()
 
         try:
-            work.get_future().add_done_callback(note)
-        except (RuntimeError, AttributeError):
+            works = getattr(work, "works", (work,))
+            mark[1] = 0 if works else mark[0]
+            for each in works:
+                each.get_future().add_done_callback(note)
+        except (RuntimeError, AttributeError, NotImplementedError):
             self._has_futures = False  # this backend's works have none
 
     def prepare(self) -> None:
         self._marks = []
 
-    def collect(self) -> tuple[list[int], list[int]]:
+    def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        marks = self._marks[-calls:]
         deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
-        while not all(mark[1] for mark in self._marks) and time.perf_counter() < deadline:
+        while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
             time.sleep(1e-3)
-        ends = [[mark[end] and mark[end] - mark[0] for mark in self._marks] for end in (1, 2)]
+        ends = [[mark[end] and mark[end] - mark[0] for mark in marks] for end in (1, 2)]
         return ends[0], ends[1]
 
 
@@ -139,8 +145,8 @@ class DeviceEnds:
     def prepare(self) -> None:
         self._calls = 0
 
-    def collect(self) -> tuple[list[int], list[int]]:
-        called = self._events[: self._calls]
+    def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        called = self._events[: self._calls][-calls:]
         for _, communicated, computed in called:
             communicated.synchronize()
             computed.synchronize()
@@ -162,33 +168,31 @@ class Overlaps:
         self._units: dict[str, tuple[Unit, str]] = {}
         self._works: dict[tuple[Any, ...], Work] = {}
 
-    def work(self, case: Case) -> Work:
-        """The computation of a case that was calibrated."""
-        return self._works[case.key("part")]
-
     def is_calibrated(self, case: Case) -> bool:
         """Whether the computation of a case has its length."""
         return case.key("part") in self._works
 
-    def calibrate(self, case: Case, buffers: Buffers) -> None:
+    def calibrate(self, case: Case, parts: GroupBuffers, takes_part: bool) -> None:
         """Make the computation of a case as long as its communication times the ratio. All ranks
-        take part and come to the same number of units: the slowest rank counts."""
-        communicate = self._alone(make_async_call(case, buffers))
-        wanted_s = self._slowest_s(communicate) * self._ratio
+        call it and come to the same number of units, by the slowest rank. A rank that does not take
+        part in the case runs nothing."""
+        communicate = self._alone(_make_start(parts))
+        wanted_s = self._slowest_s(communicate, takes_part) * self._ratio
         unit, name = self._unit(case.overlap)
         units = 1
         for _ in range(CALIBRATIONS):
-            found_s = self._slowest_s(self._comm.device.in_stream(_repeat(unit, units)))
+            compute = self._comm.device.in_stream(_repeat(unit, units))
+            found_s = self._slowest_s(compute, takes_part)
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
         self._works[case.key("part")] = Work(_repeat(unit, units), units, name)
 
-    def make_call(self, case: Case, buffers: Buffers) -> Call:
-        """The function that runs a part of an overlap once."""
-        start, run = make_async_call(case, buffers), self.work(case).run
+    def make_call(self, case: Case, parts: GroupBuffers) -> Call:
+        """The function that runs a part of an overlap once, in each of the rank's groups."""
+        start, run = _make_start(parts), self._works[case.key("part")].run
         calls: dict[str, Call] = {
             COMMUNICATION: self._alone(start),
             COMPUTATION: self._comm.device.in_stream(run),
-            TOGETHER: partial(self._ends.call, start, run),
+            AT_ONCE: partial(self._ends.call, start, run),
         }
         return calls[case.part]
 
@@ -196,15 +200,21 @@ class Overlaps:
         """Forget when earlier calls ended."""
         self._ends.prepare()
 
-    def slowest_ends_s(self, case: Case) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """For each call since `prepare` the seconds to the end of the communication, and of the
-        computation, of the slowest rank; on rank 0. Empty where they are unknown, and for a case
-        that does not run both. All ranks take part."""
-        if case.part != TOGETHER:
-            return (), ()
-        ends = self._comm.reduce_max(torch.tensor(self._ends.collect())).tolist()
+    def add_ends(self, batch: Batch, case: Case) -> Batch:
+        """The batch of a case with the name of its computation, and for a case that runs both with
+        the ends of each, of the slowest rank; on rank 0. All ranks call it."""
+        batch = batch._replace(work=self._works[case.key("part")].text)
+        if case.part != AT_ONCE:
+            return batch
+        calls = len(batch.samples_s)
+        own = torch.zeros((2, calls), dtype=torch.int64)
+        if any(found := self._ends.collect(calls)):
+            own = torch.tensor(found)
+        ends = self._comm.reduce_max(own).tolist()
         communicated, computed = (tuple(round(ns * 1e-9, 10) for ns in found) for found in ends)
-        return (communicated if all(communicated) else ()), computed
+        return batch._replace(
+            communication_s=communicated if all(communicated) else (), computation_s=computed
+        )
 
     def _alone(self, start: Start) -> Call:
         return self._comm.device.in_stream(lambda: start().wait())
@@ -218,17 +228,27 @@ class Overlaps:
             )
         return self._units[overlap]
 
-    def _slowest_s(self, call: Call) -> float:
-        """The median time of a call on the slowest rank, alike on all ranks."""
-        first_s = median(self._times(call, UNTIMED))
+    def _slowest_s(self, call: Call, takes_part: bool) -> float:
+        """About the time of a call on the slowest rank, alike on all ranks: the lower quartile,
+        which other work on the host changes less than the median."""
+        first_s = self._times(call, UNTIMED, takes_part)[1]
         number = min(MOST, max(FEWEST, int(CALIBRATION_S / max(first_s, 1e-9))))
-        return median(self._times(call, number))
+        return self._times(call, number, takes_part)[number // 4]
 
-    def _times(self, call: Call, number: int) -> list[float]:
-        start, stop = self._timer.prepare(number)
-        timed_loop(call, self._timer.align, start, stop, number, self._state)
-        slowest = self._comm.all_reduce_max(torch.tensor(self._timer.collect()[0]))
-        return [ns * 1e-9 for ns in slowest.tolist()]
+    def _times(self, call: Call, number: int, takes_part: bool) -> list[float]:
+        """The sorted seconds of so many calls, of the slowest rank each."""
+        own = torch.zeros(number, dtype=torch.int64)
+        if takes_part:
+            start, stop = self._timer.prepare(number)
+            timed_loop(call, self._timer.align, start, stop, number, self._state)
+            own = torch.tensor(self._timer.collect()[0])
+        return sorted(ns * 1e-9 for ns in self._comm.all_reduce_max(own).tolist())
+
+
+def _make_start(parts: GroupBuffers) -> Start:
+    """Starts the communication in each of a rank's groups; what is returned waits for all."""
+    starts = [make_async_call(*part) for part in parts]
+    return starts[0] if len(starts) == 1 else lambda: Works([start() for start in starts])
 
 
 def _repeat(unit: Unit, number: int) -> Call:

@@ -28,7 +28,7 @@ from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.context import LaunchTask, RankContext
-from commbench.worker.coordinator import ResultSink, Scheduler, run_cases
+from commbench.worker.coordinator import run_cases
 from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
 from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
@@ -36,6 +36,7 @@ from commbench.worker.measure import aligner_durations, loop_overhead_s
 from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import slowest_durations_s
+from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.timers import make_timer
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
@@ -239,7 +240,7 @@ def measure_cases(
 
     Raises UnavailableError where nothing can be measured.
     """
-    cases = skip_oversized(mark_unsupported(task.cases(), comm, state), comm)
+    cases = skip_oversized(task.plan, mark_unsupported(task.cases(), comm, state), comm)
     arena, cases = allocate_arena(cases, comm)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)

@@ -7,6 +7,8 @@ two medians. docs/measuring.md has the figures.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from commbench.host.cpu_counters import FIELDS, UNKNOWN
 from commbench.host.nvml import THROTTLE_REASONS, GpuState
 from commbench.results.schema import Batch
 from commbench.worker.communicator import Communicator
+from commbench.worker.groups import GroupView
 from commbench.worker.measure import LocalSamples
 
 
@@ -26,38 +29,88 @@ def slowest_durations_s(
 
 
 def reduce_batch(
-    samples: LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None
+    samples: LocalSamples,
+    comm: Communicator,
+    calls: int = 1,
+    base_ns: int | None = None,
+    views: Sequence[GroupView] = (),
+    groups: Sequence[Sequence[int]] = (),
 ) -> Batch:
-    """What is recorded of a batch, on rank 0; all ranks of the group have to take part.
+    """What is recorded of a batch, on rank 0; all ranks have to take part.
 
     `base_ns` is a time before all starts, the same on every rank; None where ranks do not share a
-    clock, and the entries and exits of different ranks cannot be compared.
+    clock, and the entries and exits of different ranks cannot be compared. `groups` are the groups
+    of ranks that were measured, and `views` those of them that this rank is in; without groups, all
+    ranks were measured.
     """
+    is_member = bool(views) or not groups
     if base_ns is None:
-        slowest, counted, skew = _reduce_durations(samples, comm, calls)
-        medians = comm.gather(torch.stack([_median(samples.durations)]))
+        slowest, counted, skew = _reduce_durations(samples, comm, calls, is_member)
+        numbers = [_median(samples.durations)]
     else:
-        slowest, counted, behind, skew = _reduce_on_one_clock(samples, comm, calls, base_ns)
-        medians = comm.gather(torch.stack([_median(samples.durations), _median(behind)]))
-        skew["rank_behind_s"] = _seconds(medians[:, 1])
+        slowest, counted, behind, skew = _reduce_on_one_clock(
+            samples, comm, calls, base_ns, is_member
+        )
+        numbers = [_median(samples.durations), _median(behind)]
+    led = _led_medians(samples.durations, comm, views, groups) if len(groups) > 1 else []
+    gathered = comm.gather(torch.stack([*numbers, *led]))
+    if len(gathered) and groups:
+        skew["group_medians_s"] = _group_medians_s(gathered[:, len(numbers) :], groups, calls)
+        members = sorted({rank for group in groups for rank in group})
+        gathered = gathered[members]
+        if "last_in" in skew:
+            skew["last_in"] = tuple(skew["last_in"][rank] for rank in members)
+    if base_ns is not None:
+        skew["rank_behind_s"] = _seconds(gathered[:, 1])
     return Batch(
         samples_s=_seconds(slowest, calls),
         calls=calls,
-        rank_medians_s=_seconds(medians[:, 0], calls),
+        rank_medians_s=_seconds(gathered[:, 0], calls),
         **_counters(counted.tolist()),
         **skew,
     )
 
 
+def _led_medians(
+    durations: torch.Tensor,
+    comm: Communicator,
+    views: Sequence[GroupView],
+    groups: Sequence[Sequence[int]],
+) -> list[torch.Tensor]:
+    """For each group whose first rank this is, the median over iterations of its slowest rank's
+    time; then zeros, so that every rank has equally many."""
+    found = []
+    for view in views:
+        slowest = comm.reduce_max_in(view, durations)
+        if view.rank == 0:
+            found.append(_median(slowest))
+    most = max(Counter(group[0] for group in groups).values())
+    return found + [torch.zeros((), dtype=torch.float64)] * (most - len(found))
+
+
+def _group_medians_s(
+    led: torch.Tensor, groups: Sequence[Sequence[int]], calls: int
+) -> tuple[float, ...]:
+    """The median of each group, from those that each rank has of the groups it leads."""
+    if not led.shape[1]:
+        return ()
+    before: Counter[int] = Counter()
+    found = []
+    for first, *_ in groups:
+        found.append(led[first, before[first]])
+        before[first] += 1
+    return _seconds(torch.stack(found), calls)
+
+
 def _reduce_durations(
-    samples: LocalSamples, comm: Communicator, calls: int
+    samples: LocalSamples, comm: Communicator, calls: int, is_member: bool
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """The slowest durations, the largest counters, and what can be said of all ranks without a
     common clock."""
     durations = samples.durations
     enqueue = samples.enqueue if samples.enqueue is not None else durations[:0]
     parts = [durations, -durations, samples.counters, enqueue, _pack_state(samples.state)]
-    slowest, fastest, counted, enqueue, state = comm.reduce_max(torch.cat(parts)).split(
+    slowest, fastest, counted, enqueue, state = comm.reduce_max(_joined(parts, is_member)).split(
         list(map(len, parts))
     )
     facts: dict[str, Any] = {"fastest_rank_s": _seconds(_median(-fastest), calls)[0]}
@@ -68,7 +121,7 @@ def _reduce_durations(
 
 
 def _reduce_on_one_clock(
-    samples: LocalSamples, comm: Communicator, calls: int, base_ns: int
+    samples: LocalSamples, comm: Communicator, calls: int, base_ns: int, is_member: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
     """The slowest durations, the largest counters, how far this rank was behind the first one in
     each iteration, and the skew of all ranks. One reduction: a minimum is the negative maximum of
@@ -78,9 +131,8 @@ def _reduce_on_one_clock(
     bits = (comm.ranks - 1).bit_length()
     # Of ranks that enter at once the lowest counts.
     entries = (starts << bits) + (comm.ranks - 1 - comm.rank)
-    reduced = comm.all_reduce_max(
-        torch.cat([durations, -starts, -ends, ends, entries, samples.counters])
-    )
+    parts = [durations, -starts, -ends, ends, entries, samples.counters]
+    reduced = comm.all_reduce_max(_joined(parts, is_member))
     slowest, first_start, first_end, last_end, last_entry, counted = reduced.split(
         [len(durations)] * 5 + [len(FIELDS)]
     )
@@ -92,6 +144,13 @@ def _reduce_on_one_clock(
         "entry_skew_s": _seconds(_median(last_start + first_start))[0],
         "operation_s": _seconds(_median(last_end - last_start), calls)[0],
     }  # fmt: skip
+
+
+def _joined(parts: Sequence[torch.Tensor], is_member: bool) -> torch.Tensor:
+    """One tensor of these; of a rank that was not measured, one that leaves the maxima as they
+    are."""
+    joined = torch.cat(list(parts))
+    return joined if is_member else torch.full_like(joined, _NOTHING)
 
 
 _NOTHING = -(1 << 62)

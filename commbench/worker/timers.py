@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -42,8 +42,12 @@ class Timer(Protocol):
     aligner: Callable[[], object]
     """The operation that aligns the ranks, by itself."""
 
+    def align_over(self, group: Any) -> None:
+        """From now on, align the ranks of this process group."""
+
     def align(self) -> object:
-        """Let all ranks begin the next call at the same time."""
+        """Let all ranks of that group, at first of the default one, begin the next call at the same
+        time."""
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         """Allocate what a batch of that many iterations writes; the functions that stamp start and
@@ -67,6 +71,9 @@ class HostTimer:
 
     def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
         self.align = self.aligner = align or partial(dist.barrier, group=comm.group)
+
+    def align_over(self, group: Any) -> None:
+        self.align = self.aligner = partial(dist.barrier, group=group)
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         starts = self._starts = array("q", bytes(8 * iterations))
@@ -116,12 +123,15 @@ class DeviceEventTimer:
     def __init__(self, comm: Communicator) -> None:
         self._device = comm.device
         token = torch.zeros(1, device=comm.device.torch_device)
-        group = comm.group
-        self.aligner = comm.device.in_stream(lambda: dist.all_reduce(token, group=group))
+        self._group = comm.group
+        self.aligner = comm.device.in_stream(lambda: dist.all_reduce(token, group=self._group))
         self._events: list[tuple[Event, Event]] = []
         self._running: deque[Event] = deque()
         """The stop events of the iterations that the device may not have finished."""
         self._spin_s = LEAST_SPIN_S
+
+    def align_over(self, group: Any) -> None:
+        self._group = group
 
     def align(self) -> None:
         if len(self._running) > RUN_AHEAD:

@@ -88,10 +88,11 @@ class _ReducedRows:
         )
 
 
-def prepare(cases: Iterable[Case], ranks: int) -> None:
+def prepare(cases: Iterable[Case]) -> None:
     """Compute the rows that these cases need before ranks are forked, so that all ranks share
     them."""
-    for dtype, reduce_op in {(case.dtype, case.reduce_op) for case in cases if case.dtype}:
+    kinds = {(case.dtype, case.reduce_op, case.ranks) for case in cases if case.dtype}
+    for dtype, reduce_op, ranks in kinds:
         if reduce_op:
             _reduced_rows(dtype, reduce_op, ranks)
         else:

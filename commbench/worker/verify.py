@@ -20,6 +20,8 @@ CHUNK_PERIODS = 64
 """Elements are compared in chunks of 64 periods (130,496 elements): they and what comparing them
 needs stay in a core's cache, and below 16 MiB for every dtype."""
 
+SHIFT_GROUP = 1009
+"""Elements by which the test data of a group are shifted against those of the one before."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -61,7 +63,7 @@ def combine(results: Sequence[VerifyResult]) -> VerifyResult:
     return VerifyResult(
         sum(result.wrong for result in results),
         next((result.first for result in results if result.first), None),
-        sum(result.seconds for result in results) / len(results),
+        sum(result.seconds for result in results) / max(1, len(results)),
     )
 
 
@@ -76,6 +78,8 @@ def _make_data(
 ) -> list[tuple[Buffers, VerificationData]]:
     """The buffers of each tensor of the case, and its data: each tensor has others."""
     rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
+    # What one group sends to another by mistake must be seen.
+    seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_number) % PERIOD
     return [
         (part, VerificationData(case, rank, ranks, seed_offset + SHIFT_TENSOR * number, device))
         for number, part in enumerate(buffers.tensors)

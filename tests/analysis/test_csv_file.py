@@ -22,17 +22,19 @@ HEAD = (
     "busbw_ci_low_GBps,busbw_ci_high_GBps,entry_skew_us,slowest_rank,wrong,status,gpu_shared,"
     "calls,batches,launches,launch_min_us,launch_max_us,operation_us,stalled_share,queued_share,"
     "switches_per_iteration,warnings,time_p5_us,time_p5_ci_low_us,time_p5_ci_high_us,launch_mode,"
-    "buffers,p2p_call,pairs,window,tensors,form,memory,messages_per_s,aggregate_GBps,"
-    "num_tensors,form_ratio,nccl_algorithm,nccl_protocol,nccl_channels\n"
+    "buffers,p2p_call,pairs,window,tensors,form,memory,group,concurrency,group_ranks,imbalance,"
+    "messages_per_s,aggregate_GBps,num_tensors,form_ratio,nccl_algorithm,nccl_protocol,"
+    "nccl_channels,group_size,groups,worst_group,interference,"
+    "sent_max_over_mean,received_max_over_mean,worst_rank,logical_GBps,wire_GBps\n"
 )
 FIRST = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,1000,250,6,fixed,"
     "3.5,1,6,1,3.5,,,6,0.2857143,0.2857143,0.1666667,1,0.125,1,0,ok,0,"
-    "1,2,1,3.5,3.5,3.25,0,0.25,0.3333333,imprecise,,,,eager,hot,,,,1,direct,default,,,1,,,,\n"
+    "1,2,1,3.5,3.5,3.25,0,0.25,0.3333333,imprecise,,,,eager,hot,,,,1,direct,default,,,,,,,1,,,,,2,1,,,,,,,\n"
 )
 SECOND = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,2,0,0,,"
-    ",,,,,,,,,,,,,,,skipped,0,,0,0,,,,,,,,,,,eager,hot,,,,1,direct,default,,,1,,,,\n"
+    ",,,,,,,,,,,,,,,skipped,0,,0,0,,,,,,,,,,,eager,hot,,,,1,direct,default,,,,,,,1,,,,,2,1,,,,,,,\n"
 )
 
 

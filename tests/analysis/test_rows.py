@@ -46,6 +46,9 @@ def row(
         ("ring_exchange", 0.524288, 0.786432, 0.917504),
         ("all_gather_object", 0.524288, 0.786432, 0.917504),
         ("broadcast_object_list", 1.048576, 1.048576, 1.048576),
+        ("all_to_all_v", 0.524288, 0.786432, 0.917504),
+        ("all_gather_v", 0.524288, 0.786432, 0.917504),
+        ("reduce_scatter_v", 0.524288, 0.786432, 0.917504),
     ],
 )
 def test_bandwidths_of_a_mebibyte_in_a_millisecond(
@@ -71,7 +74,7 @@ def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
     others = {*SYMM_MEM, *REGISTRATION}  # like all_reduce and all_gather; without bandwidth
     moving = {name for name, operation in OPERATIONS.items() if operation.has_data} - others
     assert moving | {"barrier", "monitored_barrier"} == set(OPERATIONS) - others
-    assert len(moving) == 16
+    assert len(moving) == 19
 
 
 # 1000000 B asked for. A block has floor(1000000 / element / n) elements.
@@ -97,7 +100,7 @@ def test_bandwidth_follows_from_the_rounded_size(
 def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
     columns = row_values(row("barrier", 8, 1024, (40e-6, 50e-6, 60e-6)))
     assert columns["time_us"] == 50
-    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 5
+    assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 7
 
 
 def test_one_rank_alone_has_algorithm_bandwidth_and_a_bus_bandwidth_of_zero() -> None:
@@ -260,6 +263,10 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "tensors": "1",
         "form": "direct",
         "memory": "default",
+        "group": "",
+        "concurrency": "",
+        "group_ranks": "",
+        "imbalance": "",
         "messages_per_s": None,
         "aggregate_GBps": None,
         "num_tensors": 1,
@@ -267,6 +274,15 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "nccl_algorithm": "",
         "nccl_protocol": "",
         "nccl_channels": "",
+        "group_size": 4,
+        "groups": 1,
+        "worst_group": "",
+        "interference": None,
+        "sent_max_over_mean": None,
+        "received_max_over_mean": None,
+        "worst_rank": None,
+        "logical_GBps": None,
+        "wire_GBps": None,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

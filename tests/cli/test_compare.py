@@ -23,7 +23,7 @@ A = ring, B = tree
 
 all_reduce 1K: tree takes 0.800 times as long as ring (0.796-0.804): faster.
 all_reduce 1M: tree takes 1.500 times as long as ring (1.493-1.507): slower.
-all_reduce 16K-256K: tree takes 1.02 times as long as ring (1.00-1.04): no difference above 5 %.
+all_reduce 16K-256K: tree takes 1.02 times as long as ring (1.00-1.04): no difference above 4 %.
 Noise hides differences below 3 % for all_reduce 16K-256K.
 
 4 rows in common: 1 slower, 1 faster, 2 the same. Up to 5 % counts as the same.
@@ -57,7 +57,7 @@ MARKDOWN = """\
 * **all_reduce 1K: tree takes 0.800 times as long as ring (0.796-0.804): faster.**
 * **all_reduce 1M: tree takes 1.500 times as long as ring (1.493-1.507): slower.**
 * **all_reduce 16K-256K: tree takes 1.02 times as long as ring (1.00-1.04): no difference above \
-5 %.**
+4 %.**
 
 Noise hides differences below 3 % for all_reduce 16K-256K. 4 rows in common: 1 slower, 1 faster, \
 2 the same. Up to 5 % counts as the same.

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from commands import Commbench
 
+from commbench.spec.operations import OPERATIONS
+
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 
@@ -280,11 +282,8 @@ REFUSED = {
     ),
     "all_redcue --ranks 8": (
         "'all_redcue' is neither an operation nor a run",
-        "did you mean all_reduce? known: all_reduce, all_gather, reduce_scatter, broadcast, "
-        "all_to_all, reduce, gather, scatter, send_recv, barrier, ping_pong, exchange, stream, "
-        "pipeline, ring_exchange, all_gather_object, broadcast_object_list, monitored_barrier, "
-        "one_shot_all_reduce, two_shot_all_reduce, multimem_all_reduce, multimem_all_gather, "
-        "register; a run is a folder, its run.jsonl, or a label under results/",
+        f"did you mean all_reduce? known: {', '.join(OPERATIONS)}; a run is a folder, its "
+        "run.jsonl, or a label under results/",
     ),
     "run --ranks 2": (
         "--ranks 2 describes a call of an operation, but all_reduce-barrier is a run",

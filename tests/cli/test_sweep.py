@@ -219,3 +219,50 @@ def test_what_makes_no_sweep_is_two_lines(
     first, second = ended.err.splitlines()
     assert first.startswith(f"error: {error}")
     assert second.startswith("hint: ")
+
+
+OTHER_BACKEND = """
+import torch.distributed as dist
+
+def make(store, rank, size, timeout):
+    return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+dist.Backend.register_backend("other", make, devices=["cpu"])
+"""
+"""Python runs it when it starts: a backend that is registered with torch."""
+
+
+@pytest.mark.full
+def test_backends_that_torch_has_are_measured_side_by_side(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(OTHER_BACKEND)
+    root = Path(__file__).parents[2]
+    ended = commbench(
+        "sweep", "--vary", "backend=gloo,other", "--sizes", "1K,64K", "--iters", "6", "--rounds",
+        "2", "--no-plots", "--output", "swept", is_fresh=True, PYTHONPATH=f"{tmp_path}:{root}",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    runs = {f"{path.parent.name}/{path.name}" for path in tmp_path.glob("swept/*/round-*")}
+    assert runs == {f"backend={name}/round-{n}" for name in ("gloo", "other") for n in (1, 2)}
+    # Each round has both, so that a drift affects both alike.
+    done = re.findall(r"(gloo|other), round (\d) of 2: done", ended.err)
+    assert {frozenset(name for name, n in done if n == number) for number in "12"} == {
+        frozenset(("gloo", "other"))
+    }
+    assert ended.out.startswith("Sweep of backend (gloo, other): 2 settings, 2 rounds")
+    assert "takes" in ended.out or "as fast" in ended.out
+
+
+@pytest.mark.parametrize("missing", ["nccl", "ucc", "nothing"])
+def test_a_backend_that_torch_lacks_is_refused_before_anything_is_measured(
+    commbench: Commbench, tmp_path: Path, missing: str
+) -> None:
+    import torch.distributed as dist
+
+    if missing != "nothing" and dist.is_backend_available(missing):
+        pytest.skip(f"this torch has {missing}")
+    ended = commbench("sweep", "--vary", f"backend=gloo,{missing}", "--output", "swept")
+    assert ended.code == 3
+    assert ended.err.startswith(f"error: this torch has no backend '{missing}'\nhint: it has: gloo")
+    assert not (tmp_path / "swept").exists()

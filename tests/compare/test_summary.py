@@ -32,6 +32,9 @@ def test_the_far_end_is_the_larger_difference_on_either_side() -> None:
     assert sentences.far_end(MedianCI(1.0, 0.98, 1.04)) == pytest.approx(0.04)
     assert sentences.far_end(MedianCI(1.0, 0.8, 1.04)) == pytest.approx(0.25)
     assert sentences.far_end(MedianCI(1.0, 0.0, 1.04)) == inf
+    # As the interval is printed, 0.97-1.04 and 1.001-1.008.
+    assert sentences.far_end(MedianCI(1.01, 0.966, 1.0401)) == 0.04
+    assert sentences.far_end(MedianCI(1.005, 1.0011, 1.0084)) == 0.008
     assert sentences.far_end(MedianCI(1.0, None, None)) == inf
 
 

@@ -34,6 +34,14 @@ def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> 
     assert "\n# b" not in text
 
 
+def test_a_report_has_what_nccl_selected_for_each_size(tmp_path: Path) -> None:
+    selected = {"AllReduce 1024": [["RING", "LL128", "8"]]}
+    folder = synthetic_run(tmp_path / "run", "mine", environment={"nccl_selections": selected})
+    text = commbench.report(folder, format="markdown")
+    assert [line for line in text.splitlines() if "RING LL128" in line and "1 KiB" in line]
+    assert "nccl_selections" not in text
+
+
 def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
     page, ticket = tmp_path / "a.html", tmp_path / "a.md"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commbench.errors import UnavailableError
-from commbench.launch.devices import Capabilities, Target, choose_target
+from commbench.errors import UnavailableError, UsageError
+from commbench.launch.devices import Capabilities, Target, choose_target, find_common_device
 
 
 def host(gpus: int, *backends: str, kind: str = "cuda") -> Capabilities:
@@ -127,3 +127,40 @@ def test_what_the_host_does_not_offer_is_refused_with_what_it_does(
     with pytest.raises(UnavailableError) as refused:
         choose_target(offer, backend, device, None)
     assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("backends", "device"),
+    [
+        (("gloo", "nccl"), "cuda"),
+        (("gloo", "mpi"), None),  # both are on the CPU by default
+        (("nccl2", "nccl"), None),
+        (("nccl2", "gloo"), "cuda"),
+        (("gloo", "elsewhere"), None),  # refused later, for it is not here
+        (("nccl",), None),
+    ],
+)
+def test_backends_are_compared_on_a_device_that_all_of_them_serve(
+    backends: tuple[str, ...], device: str | None
+) -> None:
+    offer = Capabilities(
+        backends=("gloo", "nccl", "mpi", "nccl2"), devices={"cpu": 1, "cuda": 8},
+        registered={"nccl2": ("cuda",)},
+    )  # fmt: skip
+    assert find_common_device(offer, backends) == device
+
+
+def test_backends_without_a_common_device_are_not_compared() -> None:
+    offer = Capabilities(backends=("nccl", "mpi"), devices={"cpu": 1, "cuda": 8})
+    with pytest.raises(UsageError) as refused:
+        find_common_device(offer, ("nccl", "mpi"))
+    assert refused.value.message == "the backends nccl, mpi serve no device in common"
+    assert refused.value.hint == "nccl serves cuda; mpi serves cpu"
+
+
+def test_a_backend_that_was_registered_is_measured_on_the_device_that_it_names() -> None:
+    offer = Capabilities(
+        backends=("gloo", "nccl2"), devices={"cpu": 1, "cuda": 8}, registered={"nccl2": ("cuda",)}
+    )
+    target = choose_target(offer, "nccl2", None, None)
+    assert (target.device, target.ranks_per_node) == ("cuda", 8)

@@ -112,6 +112,34 @@ def test_what_was_not_measured_is_listed_by_reason() -> None:
     )
 
 
+def test_forms_are_compared_with_one_direct_call_of_the_same_bytes() -> None:
+    asked = plan(
+        sizes=(1 << 10, 1 << 20), tensors=("4",), forms=("separate", "async"), iterations=9
+    )
+    found = [
+        m._replace(batches=(Batch(tuple(t * k for t in durations(m.case))),))
+        for m, k in zip(run_of(asked).measurements, (1, 1, 4, 4, 1.5, 1.5), strict=True)
+    ]
+    flat, separate, _, forms = tables(run_text(run_of(asked)._replace(measurements=tuple(found))))
+    assert "direct" not in flat
+    assert separate == (
+        "all_reduce float32 sum in_place 4 tensors separate\n"
+        "                                               algbw    busbw    over\n"
+        "   size   count     time   95 % interval  n     GB/s     GB/s  direct  wrong\n"
+        "  ──────────────────────────────────────────────────────────────────────────\n"
+        "  1 KiB     256   404 us    398 … 410 us  9  0.00253  0.00253    4.00      0\n"
+        "  1 MiB  262144  4.59 ms  4.53 … 4.66 ms  9  0.2282   0.2282     4.00      0\n"
+        "  Peak busbw 0.2282 GB/s (1 MiB), half of that at 352 KiB; latency 404 us\n  (1 KiB)"
+    )
+    assert forms == (
+        "all_reduce float32 sum in_place 4 tensors: time over that of flat\n"
+        "   size      flat  separate  async\n"
+        "  ────────────────────────────────\n"
+        "  1 KiB  101.0 us      4.00   1.50\n"
+        "  1 MiB  1.149 ms      4.00   1.50"
+    )
+
+
 EVERYTHING = {"operations": OPERATION_SETS["all"], "sizes": tuple(1 << n for n in range(10, 27))}
 
 

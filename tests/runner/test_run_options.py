@@ -61,7 +61,7 @@ def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(texts, "--op")
     assert refused.value.message == "--op has an empty item"
-    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, symm_mem"
+    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, uneven, symm_mem"
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:
@@ -257,6 +257,9 @@ some_options = st.builds(
         st.sampled_from(["halves", "neighbours", "0-1", "1-0"]), min_size=1, unique=True
     ).map(tuple),
     window=st.integers(1, 100),
+    imbalance=st.lists(
+        st.sampled_from(["uniform", "zipf:1.5:3", "w2"]), min_size=1, unique=True
+    ).map(tuple),
     peak=st.none() | st.just("25GB/s"),
     memory=some(MEMORY_CHOICES),
     check=st.booleans(),
@@ -284,6 +287,8 @@ def with_effect(asked: RunOptions) -> RunOptions:
         asked = replace(asked, pairs=default.pairs)
     if not any(operation.has_window for operation in operations):
         asked = replace(asked, window=default.window)
+    if not any(operation.block_counts for operation in operations):
+        asked = replace(asked, imbalance=default.imbalance)
     return asked
 
 

@@ -18,6 +18,7 @@ from commbench.spec.operations import OPERATIONS, BlockOrigin, BlockPosition, Ex
 from commbench.spec.pairs import Peer
 from commbench.spec.point_to_point import POINT_TO_POINT
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
+from commbench.spec.uneven import UNEVEN, WORST_LINK
 
 PACKAGE = Path(commbench.__file__).parent
 
@@ -48,6 +49,10 @@ CONVENTIONS = {
     "all_gather_object":     (Extent.BLOCK,   Extent.WHOLE, 0.5, 0.75, 0.875),
     "broadcast_object_list": (Extent.AT_ROOT, Extent.WHOLE, 1.0, 1.0,  1.0),
     "monitored_barrier":     (Extent.NOTHING, Extent.NOTHING, None, None, None),
+    # The factor depends on the blocks: tests/spec/test_splits.py.
+    "all_to_all_v":     (Extent.WHOLE, Extent.WHOLE,   None, None, None),
+    "all_gather_v":     (Extent.BLOCK, Extent.WHOLE,   None, None, None),
+    "reduce_scatter_v": (Extent.WHOLE, Extent.BLOCK,   None, None, None),
 }  # fmt: skip
 
 
@@ -65,7 +70,7 @@ def test_the_printed_formula_of_bus_bandwidth_is_the_one_that_is_computed() -> N
         formula = operation.busbw_formula.replace("2(", "2*(")
         for n in (1, 2, 3, 8, 100):
             if operation.busbw_factor is None:
-                assert formula == ""
+                assert formula == (WORST_LINK if operation.block_counts else "")
             else:
                 assert operation.busbw_factor(n) == pytest.approx(eval(formula, {"n": n}))
 
@@ -108,6 +113,13 @@ HELD_BY_3_RANKS = {
     "all_gather_object": [[(0, 0), (0, 1), (0, 2)]] * 3,
     "broadcast_object_list": [[(0, 1)], [(0, 1)], [(0, 1)]],
     "monitored_barrier": [[None], [None], [None]],
+    "all_to_all_v": [
+        [(0, 0), (0, 1), (0, 2)],
+        [(1, 0), (1, 1), (1, 2)],
+        [(2, 0), (2, 1), (2, 2)],
+    ],
+    "all_gather_v": [[(0, 0), (0, 1), (0, 2)]] * 3,
+    "reduce_scatter_v": [[(0, R)], [(1, R)], [(2, R)]],
     "ring_exchange": [[None, (0, 1), (0, 2)], [(0, 0), None, (0, 2)], [(0, 0), (0, 1), None]],
     "one_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
     "two_shot_all_reduce": [[(0, R)], [(0, R)], [(0, R)]],
@@ -151,7 +163,7 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "all_gather_object": ("out_of_place",),
         "broadcast_object_list": ("in_place",),
         "monitored_barrier": ("",),
-        **dict.fromkeys(POINT_TO_POINT, ("out_of_place",)),
+        **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
         "one_shot_all_reduce": ("out_of_place",),
         "two_shot_all_reduce": ("in_place",),
         "multimem_all_reduce": ("in_place",),
@@ -165,7 +177,9 @@ def test_every_entry_stands_under_its_own_name() -> None:
         assert [entry.name for entry in table.values()] == list(table)
 
 
-_TABLES = ("operations.py", "point_to_point.py", "host_calls.py", "memory_operations.py")
+_TABLES = (
+    "operations.py", "point_to_point.py", "uneven.py", "host_calls.py", "memory_operations.py",
+)  # fmt: skip
 
 
 def test_no_other_file_of_the_program_tests_the_name_of_an_operation() -> None:

@@ -42,6 +42,7 @@ def test_a_name_given_again_adds_values_and_a_whole_value_keeps_its_commas() -> 
     [
         (["A=1"], [], "there is only one setting: nothing to compare"),
         ([], [], "there is only one setting: nothing to compare"),
+        ([], ["backend=gloo,gloo"], "there is only one setting: nothing to compare"),
         (["A"], [], "--env 'A' is not NAME=VALUE,VALUE"),
         (["A="], [], "--env 'A=' is not NAME=VALUE,VALUE"),
         (["A=1,,2"], [], "--env 'A=1,,2' has an empty value"),

@@ -121,7 +121,7 @@ def test_pieces_of_a_case_share_no_byte_and_each_begins_on_a_page(size: int) -> 
             pieces = arena(rank, (case,)).pieces(case)
             assert len(pieces) == case.pieces == MOST_PIECES
             spans = []
-            for piece in pieces:
+            for ((_, piece),) in pieces:
                 tensors = [tensor for tensor in (piece.send, piece.receive) if tensor.numel()]
                 starts = [tensor.storage_offset() * 4 for tensor in tensors]
                 ends = [s + t.nbytes for s, t in zip(starts, tensors, strict=True)]

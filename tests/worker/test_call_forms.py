@@ -21,7 +21,7 @@ from commbench.worker.verify import verify
 Said = dict[str, list[str]]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.full), 3])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Said]:
     """What each of so many ranks says about every operation in every form."""
     folder, ranks = tmp_path_factory.mktemp("forms"), request.param
@@ -72,7 +72,7 @@ def buffers_of(case: Case, ranks: int) -> list[Buffers]:
 
 
 def test_a_form_that_does_nothing_is_found_out() -> None:
-    for case in (*every_form(2), *every_form(3)):
+    for case in every_form(3):
         everyone = buffers_of(case, case.ranks)
         wrong = [verify(case, buffers, 11, lambda: None, Cpu()).wrong for buffers in everyone]
         assert sum(wrong) > case.count / 2, case.name

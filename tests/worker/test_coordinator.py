@@ -10,16 +10,9 @@ from synthetic_rows import batches, plan
 from commbench.results.schema import Batch, Measurement, WrongElement
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
-from commbench.worker.coordinator import (
-    CHECK,
-    MEASURE,
-    WARM_UP,
-    CheckResult,
-    Command,
-    Scheduler,
-    combine_checks,
-)
+from commbench.worker.coordinator import combine_checks
 from commbench.worker.recorder import RunCollector
+from commbench.worker.scheduler import CHECK, MEASURE, WARM_UP, CheckResult, Command, Scheduler
 from commbench.worker.verify import VerifyResult
 
 CALL_S = 50e-3

@@ -19,6 +19,8 @@ from commbench.worker.watchdog.error_files import make_failure
 from commbench.worker.watchdog.rank_state import open_state
 
 ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots")
+HOT = ("--buffers", "hot")
+"""On a device calls rotate over pieces of memory by default, and each piece is checked."""
 NO_LOG = "--no-nccl-log"
 """Most tests need no log of NCCL, and no ranks that let it log."""
 SHM = (
@@ -32,7 +34,7 @@ SHM = (
 
 def run(program: Commbench, fake: Fake, *options: str, **variables: str) -> Ended:
     log = [] if fake.nccl_log or fake.nccl_tuning else [NO_LOG]
-    return program(program_text(fake), *ON_FAKE, *log, *options, **variables)
+    return program(program_text(fake), *ON_FAKE, *HOT, *log, *options, **variables)
 
 
 @pytest.mark.parametrize("spins", [True, False])
@@ -76,7 +78,7 @@ def test_a_device_that_cannot_spin_is_launch_bound_and_the_row_says_so(program: 
 
 def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commbench) -> None:
     fake = Fake(visible=1, free_bytes=3 << 20)
-    ended = run(program, fake, "--sizes", "2M", "--iters", "4", "--buffers", "hot")
+    ended = run(program, fake, "--sizes", "2M", "--iters", "4")
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert not header["gpu_shared"]
@@ -88,8 +90,7 @@ def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commb
 
 def test_ranks_on_the_same_gpu_share_it_and_its_memory(program: Commbench) -> None:
     fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20)
-    options = ("--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2", "--buffers", "hot")
-    ended = run(program, fake, *options)
+    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert header["gpu_shared"]
@@ -114,8 +115,8 @@ def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
     program: Commbench,
 ) -> None:
     # One size and one timing: its check makes the first call of that size.
-    fake, options = Fake(first_call_s=0.1, fill_s=0.1), ("--sizes", "1K", "--buffers", "hot")
-    ended = run(program, fake, *options, "--timing", "pipelined")
+    fake = Fake(first_call_s=0.1, fill_s=0.1)
+    ended = run(program, fake, "--sizes", "1K", "--timing", "pipelined")
     assert ended.code == 0, ended.err
     batch = ended.batches(0)[0]
     assert batch["warmup"] > 1
@@ -124,9 +125,10 @@ def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
 
 def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
     options = ("--sizes", "1K", "--iters", "8", "--launch", "both", "--timing", "pipelined")
-    ended = run(program, Fake(enqueue_s=1e-3), *options)
+    ended = program(program_text(Fake(enqueue_s=1e-3)), *ON_FAKE, NO_LOG, *options)
     assert ended.code == 0, ended.err
     eager, graph = ended.rows()
+    assert [row["buffers"] for row in (eager, graph)] == ["rotating", "rotating"]
     assert [row["launch_mode"] for row in (eager, graph)] == ["eager", "graph"]
     assert [row["wrong"] for row in (eager, graph)] == ["0", "0"]
     # The host queues 2 or more calls by themselves, but a graph with one launch.
@@ -296,7 +298,7 @@ def test_a_hang_is_seen_soon_whatever_is_queued_and_nccl_is_asked_about_it(
 ) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
     fake = Fake(hangs_after=30)
-    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "2", "--buffers", "hot")
+    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "2")
     began = time.monotonic()
     with RasServer(b"NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n") as ras:
         ended = run(program, fake, *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS)

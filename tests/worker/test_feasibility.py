@@ -6,7 +6,8 @@ import pytest
 import torch
 from commands import Commbench
 
-from commbench.worker.feasibility import is_out_of_memory
+from commbench.spec.plan import Plan
+from commbench.worker.feasibility import _find_too_large, is_out_of_memory
 
 
 def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(
@@ -76,3 +77,17 @@ def test_a_case_in_which_memory_runs_out_ends_alone(program: Commbench) -> None:
 )
 def test_errors_of_exhausted_memory_are_known(error: Exception, is_it: bool) -> None:
     assert is_out_of_memory(error) is is_it
+
+
+def test_pieces_of_memory_that_do_not_fit_are_counted_in_the_reason() -> None:
+    plan = Plan(
+        operations=("all_reduce",), sizes=(1 << 20, 1 << 24), buffers="both",
+        backend="gloo", device="cpu", world_size=2,
+    )  # fmt: skip
+    found = _find_too_large(plan, plan.cases(), "node1", [0, 1], 256 << 20)
+    names = {plan.cases()[index].name: reason for index, reason in found.items()}
+    assert names == {
+        "all_reduce float32 sum in_place rotating 16 MiB": (
+            "1.00 GiB needed for 32 pieces (--buffers hot: 1), 256 MiB free on node1"
+        )
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from commbench.importers.names import NCCL_TESTS
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
 from commbench.spec.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
@@ -23,6 +24,7 @@ _LEGACY_DEVICE = re.compile(
     r"#?\s*Device\s+(?P<rank>\d{1,9})\s*->\s*\d{1,9}\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
 )
 _GRAPH_OPTION = re.compile(r"\s(?:-G|--cudagraph)[ =]?(\d{1,9})\b")
+_REGISTER_OPTION = re.compile(r"\s(?:-R|--local_register)[ =]?(\d)\b")
 _NRANKS = re.compile(r"NCCL INFO .*\bn[rR]anks (\d{1,9})\b")
 _INTEGERS = {
     "threads": re.compile(r"# nThread (\d{1,9}) "),
@@ -86,16 +88,25 @@ class Preamble:
 
     def read_command(self, line: str) -> None:
         """Take the programs of a line that is not nccl-tests' own, such as a command line, and the
-        option -G, which older versions do not print again."""
+        options -R, which nccl-tests does not print, and -G, which older versions do not."""
         if not line.startswith("#") and (found := find_programs(line)):
             self.commands.update(found)
             if match := _GRAPH_OPTION.search(line):
                 self.integers.setdefault("graphs", int(match[1]))
+            if match := _REGISTER_OPTION.search(line):
+                self.integers.setdefault("registered", int(match[1]))
 
     @property
     def launch_mode(self) -> str:
         """`graph` with option -G; `eager` where the file does not say."""
         return GRAPH if self.integers.get("graphs") else EAGER
+
+    @property
+    def memory(self) -> str:
+        """The kind of memory that option -R means; the default where no command line has it."""
+        given = str(self.integers.get("registered", ""))
+        known = (name for name, entry in ALLOCATORS.items() if given and entry.nccl_tests == given)
+        return next(known, DEFAULT_MEMORY)
 
     def note_launch_mode(self, note: Callable[[str], None]) -> None:
         """Note where the launch mode comes from, unless the file says that it is the usual one."""

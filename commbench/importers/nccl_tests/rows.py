@@ -41,6 +41,7 @@ class TableRun(NamedTuple):
     ranks: int
     statistic: str
     launch_mode: str
+    memory: str
     iterations: int | None
     is_hinted: bool
     """Whether the operation or the ranks come from hints, because the file does not say them."""
@@ -58,6 +59,7 @@ def make_run(
         ranks=ranks,
         statistic=preamble.statistic,
         launch_mode=preamble.launch_mode,
+        memory=preamble.memory,
         iterations=preamble.integers.get("iterations"),
         is_hinted=None in (given, preamble.known_ranks),
         exponent=exponent,
@@ -109,6 +111,7 @@ class RowBuilder:
                 time_s=0.0,
                 statistic=run.statistic,
                 launch_mode=run.launch_mode,
+                memory=run.memory,
                 line=line,
                 iterations=run.iterations,
             )

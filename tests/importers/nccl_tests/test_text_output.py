@@ -253,3 +253,16 @@ def test_runs_of_several_world_sizes_are_chosen_from() -> None:
     assert "contains results of 2 and 4 ranks" in refused(UsageError, both)
     assert {r.busbw for r in read(both, ranks=4).rows} == {21.74e9, 21.85e9}
     assert any("measured on 2 ranks" in note for note in read(both, ranks=4).notes)
+
+
+@pytest.mark.parametrize(
+    ("option", "memory"),
+    [("", "default"), (" -R 0", "default"), (" -R1", "registered"),
+     (" --local_register=2", "symmetric"), (" -R 7", "default")],
+)  # fmt: skip
+def test_the_option_that_registers_buffers_means_the_kind_of_memory(
+    option: str, memory: str
+) -> None:
+    run = make_run(read(WHOLE.replace("perf -g 2", f"perf -g 2{option}")))
+    assert {m.case.memory for m in run.measurements} == {memory}
+    assert run.header.plan.memory == (memory,)

@@ -1,0 +1,60 @@
+"""Makes the process groups of a plan, and says which of them a rank is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeAlias
+
+import torch.distributed as dist
+
+from commbench.spec.groups import format_group
+from commbench.spec.plan import Plan
+from commbench.worker.nccl_options import make_nccl_options
+
+
+class GroupView(NamedTuple):
+    """A group that is measured, as one of its ranks sees it."""
+
+    group: Any
+    """The process group."""
+    rank: int
+    """The number of this rank within the group."""
+    ranks: Sequence[int]
+    """The numbers of its ranks among all ranks."""
+    global_ranks: Sequence[int]
+    """Their numbers in the default process group, as torch.distributed wants them."""
+    number: int = 0
+    """The number of the group among those of its dimension."""
+
+
+GroupViews: TypeAlias = dict[tuple[str, str], tuple[GroupView, ...]]
+"""By the dimension and the group that is alone, as in a Case, the groups that a rank is in."""
+
+
+def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> GroupViews:
+    """Make the process groups that the plan measures, and no others; the views of `rank`.
+
+    Every rank calls new_group for every group, in the same order, as torch's DeviceMesh does; ranks
+    outside of a group make nothing. A group of all ranks is the `default` one.
+    """
+    views: GroupViews = {}
+    for name, groups in plan.group_sets:
+        own = []
+        for number, ranks in enumerate(groups if name else ()):
+            if len(ranks) < 2:
+                continue
+            group = default
+            if len(ranks) < plan.world_size:
+                group = dist.new_group(
+                    ranks,
+                    timeout=timeout,
+                    pg_options=make_nccl_options(plan),
+                    group_desc=f"commbench_{name}",
+                )
+            if rank in ranks:
+                view = GroupView(group, ranks.index(rank), ranks, ranks, number)
+                own.append(view)
+                views[name, format_group(ranks)] = (view,)
+        views[name, ""] = tuple(own)
+    return views

@@ -1,0 +1,194 @@
+"""Decides on rank 0 what all ranks do next: check, warm up or time a batch of a case."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
+from commbench.spec.case import FINISHED, READY, Case
+from commbench.spec.plan import Plan
+from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
+
+END, CHECK, WARM_UP, MEASURE = range(4)
+
+
+class Command(NamedTuple):
+    """What every rank does next."""
+
+    what: int
+    case: int = 0
+    iterations: int = 0
+    calls: int = 1
+    """Per iteration."""
+    untimed: int = 0
+    """Calls before the first iteration."""
+    sent_ns: int = 0
+    """When rank 0 sent it, by its own clock."""
+
+
+class CheckResult(NamedTuple):
+    """What checking a case found over all ranks."""
+
+    failed: str = ""
+    """Why the case cannot go on: on which rank memory ran out."""
+    wrong: int | None = None
+    first: WrongElement | None = None
+    """The first wrong element of the lowest rank that has any."""
+    seconds: float = 0.0
+    """How long a call took on the slowest rank; 0 without a check."""
+
+
+class ResultSink(Protocol):
+    """What rank 0 hands its results to."""
+
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+        """Batches of a case from before this launch was resumed."""
+
+    def started(self, case: Case) -> None:
+        """A batch of a case starts."""
+
+    def batch_done(self, case: Case, batch: Batch) -> None:
+        """A batch of a case has ended."""
+
+    def advanced(self, done: float) -> None:
+        """So much of all cases is done, 0 to 1."""
+
+    def finished(self, measurement: Measurement) -> None:
+        """A case has ended; its batches were handed over before."""
+
+
+class Scheduler:
+    """Decides on rank 0 what all ranks do next, and hands the results on.
+
+    `next` gives a command, `record` takes its result: of CHECK a CheckResult, of WARM_UP the
+    slowest rank's durations in seconds, of MEASURE a Batch.
+    """
+
+    def __init__(self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int) -> None:
+        self._plan, self._sink, self._launch = plan, sink, launch
+        self._order = CaseOrder(plan.order, plan.seed + launch)
+        self._unfinished: dict[int, CaseProgress] = {}
+        for case in cases:
+            if case.status == READY:
+                self._unfinished[case.index] = CaseProgress(plan, case, sink.batches_before(case))
+            elif case.status != FINISHED:
+                sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
+        self._cases, self._done = len(self._unfinished), 0.0
+        """How many cases there are to measure, and how much of them is done."""
+        self._current: CaseProgress | None = None
+        """The case that is being measured until its batch has ended."""
+
+    def next(self) -> Command | None:
+        """The next command for all ranks; None: everything is done."""
+        while True:
+            if self._current is None:
+                index = self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
+                if index is None:
+                    return None
+                self._current = self._unfinished[index]
+                self._sink.started(self._current.case)
+            if command := self._current.next():
+                return command
+            del self._unfinished[self._current.case.index]
+            self._add_done(1.0 - self._current.progress)
+            self._sink.finished(self._current.measurement())
+            self._current = None
+
+    def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
+        """Take the result of the last command."""
+        current = self._current
+        assert current is not None
+        if isinstance(result, Batch):
+            result = result._replace(warmup=current.warmup, launch=self._launch)
+            self._sink.batch_done(current.case, result)
+        before = current.progress
+        current.record(result)
+        self._add_done(current.progress - before)
+        if isinstance(result, Batch) and current.next():
+            self._current = None  # other cases have their turn first
+
+    def _add_done(self, part: float) -> None:
+        self._done += part
+        self._sink.advanced(min(1.0, self._done / self._cases))
+
+
+class CaseProgress:
+    """How far one case has come on rank 0."""
+
+    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
+        self.case = case
+        self._warmup = 0
+        """Calls to warm up since the last batch."""
+        self._plan, self._before = plan, before
+        self._checked: CheckResult | None = None
+        self._schedule: SampleSchedule | None = None
+        self._request: SampleRequest | None = None
+        is_checked = plan.check and case.has_result
+        self._checks_again = is_checked and plan.device != "cpu"
+        """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
+        what goes wrong under load shows only then."""
+        if not is_checked:
+            self._record_check(CheckResult())
+
+    @property
+    def warmup(self) -> int:
+        """Untimed calls between the last batch and the one that was requested."""
+        return self._warmup + (self._request.untimed if self._request else 0)
+
+    @property
+    def progress(self) -> float:
+        """Which part of what the case needs has been measured, 0 to 1."""
+        return self._schedule.progress if self._schedule else 0.0
+
+    def next(self) -> Command | None:
+        """The next command for this case; None: nothing more."""
+        if self._checked is None:
+            return Command(CHECK, self.case.index)
+        if self._schedule is None:
+            return None
+        self._request = request = self._schedule.next()
+        if request is None:
+            return Command(CHECK, self.case.index) if self._checks_again else None
+        what = MEASURE if request.timed else WARM_UP
+        return Command(what, self.case.index, *request[:2], untimed=request.untimed)
+
+    def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
+        if isinstance(result, CheckResult):
+            self._record_check(result)
+            return
+        assert self._schedule is not None and self._request is not None
+        if isinstance(result, Batch):
+            self._warmup = 0
+            self._schedule.record(self._request, result.samples_s)
+        else:
+            self._warmup += len(result)
+            self._schedule.record(self._request, result)
+
+    def measurement(self) -> Measurement:
+        """What the case gave, without its batches."""
+        checked = self._checked or CheckResult()
+        if checked.failed:
+            return Measurement(case=self.case, status=FAILED, reason=checked.failed)
+        return Measurement(
+            case=self.case,
+            status=WRONG if checked.first else OK,
+            reason=_describe(checked.first) if checked.first else "",
+            stop_reason=self._schedule.stop_reason if self._schedule else "",
+            wrong=checked.wrong,
+            first_wrong=checked.first,
+        )
+
+    def _record_check(self, checked: CheckResult) -> None:
+        if self._schedule is not None:
+            self._checks_again = False
+            if not checked.failed and not checked.wrong:
+                return
+        self._checked = checked
+        if (
+            not checked.failed and self._schedule is None
+        ):  # without memory the case ends here; the others go on
+            self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._before)
+
+
+def _describe(first: WrongElement) -> str:
+    return f"rank {first.rank}, element {first.element}: expected {first.expected}, got {first.got}"

@@ -1,0 +1,119 @@
+"""Forms of a call in real runs: the table, results.csv, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from commands import Commbench, Ended, run_commbench
+from fake_device import Fake, program_text
+
+from commbench.results.journal_reader import read_run
+from commbench.runner.run_options import parse_options
+
+FORMS = ["flat", "separate", "async", "coalesced", "flat_copy"]
+
+
+@pytest.fixture(scope="module")
+def four_tensors(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run_commbench(
+        tmp_path_factory.mktemp("forms"), "run", "--op", "all_reduce", "--sizes", "4001",
+        "--tensors", "4", "--iters", "6", "--no-plots",
+    )  # fmt: skip
+
+
+def test_every_form_has_a_row_of_the_same_bytes_and_its_ratio_to_one_flat_call(
+    four_tensors: Ended,
+) -> None:
+    assert four_tensors.code == 0, four_tensors.err
+    rows = four_tensors.rows()
+    assert [row["form"] for row in rows] == FORMS
+    assert {(row["size_bytes"], row["tensors"], row["num_tensors"]) for row in rows} == {
+        ("4000", "4", "4")
+    }
+    assert {(row["status"], row["wrong"]) for row in rows} == {("ok", "0")}
+    # In whatever order the cases ended.
+    flat = float(rows[0]["time_us"])
+    assert rows[0]["form_ratio"] == ""
+    for row in rows[1:]:
+        assert float(row["form_ratio"]) == pytest.approx(float(row["time_us"]) / flat, rel=1e-5)
+
+
+def test_the_forms_are_shown_side_by_side(four_tensors: Ended) -> None:
+    table = four_tensors.out.split("all_reduce float32 sum in_place 4 tensors: ")[1]
+    head, columns, _, cells = table.splitlines()[:4]
+    assert head == "time over that of flat"
+    assert columns.split() == ["size", *FORMS]
+    assert cells.split()[:2] == ["4000", "B"]
+    assert len(cells.split()) == 3 + len(FORMS)  # a size and a time have their unit
+
+
+def test_a_journal_is_read_back_with_its_forms(four_tensors: Ended) -> None:
+    run = read_run(four_tensors.folder)
+    assert [m.case.form for m in run.measurements] == FORMS
+    assert run.header.plan.tensors == ("4",)
+
+
+@pytest.mark.parametrize(
+    ("given", "tensors", "forms"),
+    [
+        ({"tensors": 4}, ("4",), ()),
+        ({"tensors": [1, "ddp"], "form": ["separate"]}, ("1", "ddp:25M"), ("separate",)),
+        ({"tensors": "1,4,04", "form": "all"}, ("1", "4"), ("all",)),
+    ],
+)
+def test_the_same_is_asked_from_python(
+    given: dict[str, Any], tensors: tuple[str, ...], forms: tuple[str, ...]
+) -> None:
+    plan = parse_options(given, "api").plan("gloo", "cpu", 2)
+    assert (plan.tensors, plan.forms) == (tensors, forms)
+
+
+def test_objects_and_the_monitored_barrier_are_measured(commbench: Commbench) -> None:
+    ended = commbench(
+        "run", "--op", "all_gather_object,broadcast_object_list,monitored_barrier", "--sizes",
+        "4000", "--form", "pickled", "--iters", "4", "--root", "1", "--no-plots",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    found = [(row["operation"], row["form"], row["status"], row["wrong"]) for row in ended.rows()]
+    assert found == [
+        ("all_gather_object", "direct", "ok", "0"),
+        ("all_gather_object", "pickled", "ok", "0"),
+        ("broadcast_object_list", "direct", "ok", "0"),
+        ("broadcast_object_list", "pickled", "ok", "0"),
+        ("monitored_barrier", "direct", "ok", ""),
+        ("monitored_barrier", "pickled", "unsupported", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--reduce-op", "premul_sum"), 3, "nothing is left to measure: gloo has no premul_sum"),
+        (("--form", "coalesced"), 2, "--form coalesced takes several tensors"),
+        (("--via", "gather+broadcast", "--tensors", "2"), 2, "takes one tensor"),
+        (("--tensors", "0"), 2, "--tensors 0 is not between 1 and 10000"),
+        (("--split", "fsdp"), 2, "--tensors 'fsdp' is neither a number nor a split"),
+        (("--via", "reduce"), 2, "unknown form 'reduce'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_ranks_start(
+    commbench: Commbench, words: tuple[str, ...], code: int, message: str
+) -> None:
+    ended = commbench("run", "--dry-run" if code == 2 else "--no-plots", *words)
+    assert ended.code == code
+    assert message in ended.err.splitlines()[-2]
+
+
+def test_a_graph_captures_all_calls_of_a_form(program: Commbench) -> None:
+    ended = program(
+        program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--op",
+        "all_reduce", "--sizes", "4K",
+        "--tensors", "1,3", "--form", "async,flat_copy,reduce_scatter+all_gather", "--launch",
+        "graph", "--iters", "2", "--warmup", "0", "--no-plots",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert [(row["tensors"], row["form"], row["status"]) for row in ended.rows()] == [
+        ("1", "direct", "ok"), ("1", "async", "ok"), ("1", "reduce_scatter+all_gather", "ok"),
+        ("3", "flat", "ok"), ("3", "async", "ok"), ("3", "flat_copy", "ok"),
+    ]  # fmt: skip
