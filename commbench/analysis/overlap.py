@@ -6,9 +6,10 @@
     gain                          (a + b) / t
 
 a is the time of the communication alone, b that of the computation alone, t that of both at once;
-a' and b' are the times from the beginning of both to the end of each. All are medians over
-iterations of the slowest rank. min(a, b) is the most that can be hidden: this is the overlap of the
-IMB-NBC guide of Intel MPI Benchmarks. Others divide otherwise:
+a' is the time from the beginning of both to the end of the communication, and b' that of the
+computation beside it. All are medians over iterations of the slowest rank. min(a, b) is the most
+that can be hidden: this is the overlap of the IMB-NBC guide of Intel MPI Benchmarks. Others divide
+otherwise:
 
     IMB-NBC (its source)          (a + b - t) / max(a, b), from 0 to 1
     OSU Micro-Benchmarks          1 - (t - b) / a, at least 0
@@ -50,6 +51,7 @@ class Overlap(NamedTuple):
     """From the beginning of both to the end of the communication, in seconds; None where the
     backend does not tell when that was."""
     computation_s: Estimate
+    """Of the computation, while the communication goes on."""
     hidden: Estimate
     computation_slowdown: Estimate
     communication_slowdown: Estimate | None

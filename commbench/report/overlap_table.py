@@ -16,7 +16,7 @@ SMALL = 0.5
 MEANINGS = {
     "hidden": "The part of the shorter time, alone, that is saved when both run at once: "
     "(communication + computation - both) / min(communication, computation).",
-    "slower by": "How much later the computation, or the communication, ends than alone.",
+    "slower by": "How much longer the computation, or the communication, takes than alone.",
     "gain": "The time of one after the other over that of both at once.",
     "IMB, OSU": "Overlap by the formulas of the source of IMB-NBC and of OSU's benchmarks.",
 }

@@ -214,7 +214,8 @@ class Batch(NamedTuple):
     """Of an overlap: seconds from the beginning of each timed iteration to the end of its
     communication, of the slowest rank. Empty where the backend does not tell when that was."""
     computation_s: tuple[float, ...] = ()
-    """The same to the end of its computation."""
+    """Of an overlap: seconds that the computation of each timed iteration took, of the slowest
+    rank."""
     work: str = ""
     """What an iteration computes: `12 x matmul 128x128x128 float32`."""
 

@@ -65,9 +65,9 @@ class Ends(Protocol):
         """Forget the calls so far."""
 
     def collect(self, calls: int) -> tuple[list[int], list[int]]:
-        """For each of the last calls since `prepare`, so many, when the communication ended and
-        when the computation did, in ns from the beginning of the call; 0 where that is unknown.
-        Empty where there were none."""
+        """For each of the last calls since `prepare`, so many, the ns from its beginning to the end
+        of the communication, 0 where that is unknown, and those that the computation took. Empty
+        where there were none."""
 
 
 class HostEnds:
@@ -75,19 +75,20 @@ class HostEnds:
 
     def __init__(self) -> None:
         self._marks: list[list[int]] = []
-        """Of each call: when it began, and when communication and computation ended; 0: not
-        yet."""
+        """Of each call: when it began, when the communication ended, and when the computation began
+        and ended; 0: not yet."""
         self._has_futures = True
 
     def call(self, start: Start, compute: Call) -> None:
         now = time.perf_counter_ns
-        mark = [now(), 0, 0]
+        mark = [now(), 0, 0, 0]
         self._marks.append(mark)
         work = start()
         if self._has_futures:
             self._note_end(work, mark)
-        compute()
         mark[2] = now()
+        compute()
+        mark[3] = now()
         work.wait()
 
     def _note_end(self, work: Any, mark: list[int]) -> None:
@@ -110,8 +111,10 @@ class HostEnds:
         deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
         while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
             time.sleep(1e-3)
-        ends = [[mark[end] and mark[end] - mark[0] for mark in marks] for end in (1, 2)]
-        return ends[0], ends[1]
+        return (
+            [ended and ended - began for began, ended, _, _ in marks],
+            [ended - began for _, _, began, ended in marks],
+        )
 
 
 class DeviceEnds:
@@ -120,7 +123,8 @@ class DeviceEnds:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._events: list[tuple[Event, Event, Event]] = []
-        """Of each call: when it began, and when communication and computation ended."""
+        """Of each call: when it began, and when communication and computation ended. The device
+        begins to compute at once."""
         self._calls = 0
 
     def call(self, start: Start, compute: Call) -> None:
