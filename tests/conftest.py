@@ -14,10 +14,11 @@ os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in com
 SHARED = ("tests/test_ranks.py", "tests/worker/test_in_process.py", "tests/cli/test_sweep.py")
 """Files whose tests take long and share what they read: a worker gets all tests of the file."""
 SEPARATE = (
-    "tests/test_nodes.py", "tests/test_api.py", "tests/test_launch.py",
-    "tests/test_ground_truth.py", "tests/test_bad_input.py", "tests/test_write_faults.py",
-    "tests/cli/test_smoke.py", "tests/cli/test_doctor.py", "tests/runner/test_resume.py",
-    "tests/test_scripted_backend.py", "tests/cli/test_commands.py",
+    "tests/worker/test_device.py", "tests/test_nodes.py", "tests/test_api.py",
+    "tests/test_launch.py", "tests/test_ground_truth.py", "tests/test_bad_input.py",
+    "tests/test_write_faults.py", "tests/cli/test_smoke.py", "tests/cli/test_doctor.py",
+    "tests/runner/test_resume.py", "tests/test_scripted_backend.py", "tests/cli/test_commands.py",
+    "tests/test_action.py", "tests/report/test_plots.py",
 )  # fmt: skip
 """Files whose tests take long and share nothing: any worker runs any of them."""
 FIRST = {file: place for place, file in enumerate((*SHARED, *SEPARATE))}

@@ -58,8 +58,6 @@ class Fake(NamedTuple):
     """Of the device of rank 1."""
     registers: bool = True
     """Whether its backend registers memory."""
-    has_windows: bool = True
-    """Whether it registers symmetric windows."""
     memory_log: str = ""
     """Path of the files, one per rank, that tell what happened to memory but plain memory."""
     register_s: float = 0.0
@@ -130,6 +128,10 @@ class Stream:
                 self._error = error
 
 
+MEMORIES: dict[int, FakeMemory] = {}
+"""What this rank has registered, by its address."""
+
+
 class FakeMemory:
     """Memory that is registered with the backend, and must be released before that ends."""
 
@@ -140,7 +142,7 @@ class FakeMemory:
 
     def register(self) -> None:
         fake = self._device.fake
-        if not fake.registers or (self.kind == "windows" and not fake.has_windows):
+        if not fake.registers:
             raise RuntimeError(f"this backend registers no {self.kind}")
         time.sleep(fake.register_s * (1 + self._device.rank))
         if self.kind != "pool":  # every rank comes with as many bytes
@@ -148,12 +150,12 @@ class FakeMemory:
             own = torch.tensor([self.tensor.numel()])
             torch.distributed.all_gather(sizes, own, group=self._group)
             assert len(set(map(int, sizes))) == 1, sizes
-        self._device.memories[self.tensor.data_ptr()] = self
+        MEMORIES[self.tensor.data_ptr()] = self
         self._device.note("registered", self)
 
     def release(self) -> None:
         assert torch.distributed.is_initialized()
-        self._device.memories.pop(self.tensor.data_ptr(), None)
+        MEMORIES.pop(self.tensor.data_ptr(), None)
         self._device.note("released", self)
         del self.tensor
 
@@ -168,8 +170,6 @@ class FakeDevice:
     def __init__(self, index: int, fake: Fake | None = None) -> None:
         self.fake = self._fake = fake or read_fake()
         self.rank = self._rank = int(os.environ.get("RANK", "0"))
-        self.memories: dict[int, FakeMemory] = {}
-        """What is registered, by its address."""
         self._stream = Stream(self._fake.enqueue_s)
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
         self.name = f"fake:{index} {self.uuid}"
@@ -245,6 +245,8 @@ class FakeDevice:
             call()
             return
         operation, buffers = call.func, call.args[-1]
+        if memory := MEMORIES.get(buffers.receive.untyped_storage().data_ptr()):
+            self.note("used", memory)
         self._operations += 1
         if self._rank == 1 and self._operations == self._fake.hangs_after:
             threading.Event().wait()
@@ -260,6 +262,46 @@ class FakeDevice:
 def read_fake() -> Fake:
     """What the variable says."""
     return Fake(**json.loads(os.environ[VARIABLE]))
+
+
+def install_symm_mem() -> None:
+    """Give the operations of torch.ops.symm_mem a CPU kernel, which takes registered memory."""
+    resolve = torch.distributed.distributed_c10d._resolve_process_group
+
+    def shared(tensor: torch.Tensor) -> torch.Tensor:
+        memory = MEMORIES.get(tensor.untyped_storage().data_ptr())
+        if memory is None or memory.kind != "symm_mem":
+            raise RuntimeError("the tensor must be allocated with symm_mem.empty")
+        if tensor.numel() * tensor.element_size() % 4:
+            raise RuntimeError("the size must be at least 4-byte aligned")
+        return tensor
+
+    def all_reduce(tensor: torch.Tensor, reduce_op: str, name: str) -> torch.Tensor:
+        if reduce_op != "sum":
+            raise RuntimeError("only sum is supported for now")
+        torch.distributed.all_reduce(shared(tensor), group=resolve(name))
+        return tensor
+
+    def one_shot(
+        tensor: torch.Tensor, reduce_op: str, name: str, out: torch.Tensor
+    ) -> torch.Tensor:
+        own = shared(tensor).clone()
+        out.copy_(all_reduce(tensor, reduce_op, name))
+        tensor.copy_(own)
+        return out
+
+    def all_gather(tensor: torch.Tensor, name: str, out: torch.Tensor) -> torch.Tensor:
+        parts = list(shared(out).chunk(out.numel() // tensor.numel()))
+        torch.distributed.all_gather(parts, tensor, group=resolve(name))
+        return out
+
+    KERNELS.impl("one_shot_all_reduce_out", one_shot)
+    KERNELS.impl("two_shot_all_reduce_", all_reduce)
+    KERNELS.impl("multimem_all_reduce_", all_reduce)
+    KERNELS.impl("multimem_all_gather_out", all_gather)
+
+
+KERNELS = torch.library.Library("symm_mem", "IMPL", "CPU")
 
 
 def install() -> None:
@@ -279,6 +321,7 @@ def install() -> None:
         # A launcher sees all devices, a rank those that it was given.
         return fake.visible if "LOCAL_RANK" in os.environ else len(set(fake.uuids))
 
+    install_symm_mem()
     DEVICES["fake"] = DeviceKind(number, FakeDevice)
 
 

@@ -22,7 +22,7 @@ from commbench.cli.lazy_group import COMMANDS, command
 ENDS_BEFORE = {
     "run": (["--dry-run"],),
     "sweep": (["--rounds", "0"], ["--output", "full"], ["--tolerance", "x"], ["--nnodes", "2"]),
-    "smoke": (["--timeout", "0"], ["--backend", "none"], ["--junit", "full/no/x.xml"]),
+    "smoke": (["--timeout", "0"], ["--backend", "none"], ["--junit", "text/x.xml"]),
     "doctor": (["--seconds", "0"], ["--rounds", "0"], ["--nproc-per-node", "1"]),
 }
 """What keeps a command from starting ranks."""

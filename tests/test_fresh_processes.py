@@ -4,6 +4,7 @@ commands from a server that has imported everything, which must make no differen
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -43,14 +44,22 @@ def test_every_command_is_among_them() -> None:
     assert {line.split(" ")[0] for line in LINES} == {"", "shwo", *COMMANDS}
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs `a` and `b`."""
+    folder = tmp_path_factory.mktemp("runs")
+    for run, seconds in (("a", 1e-4), ("b", 2e-4)):
+        synthetic_run(folder / run, run, lambda _, s=seconds: steady(s))
+    return folder
+
+
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_ends_and_prints_alike_from_nothing_and_forked(tmp_path: Path, line: str) -> None:
+def test_a_command_ends_and_prints_alike_from_nothing_and_forked(
+    runs: Path, tmp_path: Path, line: str
+) -> None:
     ended: list[Ended] = []
     for name in ("fresh", "forked"):
-        folder = tmp_path / name
-        folder.mkdir()
-        for run, seconds in (("a", 1e-4), ("b", 2e-4)):
-            synthetic_run(folder / run, run, lambda _, s=seconds: steady(s))
+        folder = Path(shutil.copytree(runs, tmp_path / name))
         ended.append(run_commbench(folder, *line.split(), is_fresh=name == "fresh"))
     fresh, forked = ended
     assert fresh.code == LINES[line]

@@ -35,12 +35,14 @@ def test_a_step_that_hangs_ends_at_its_limit_and_the_evidence_is_packed(
 ) -> None:
     hanging = "import time; print('before', flush=True); time.sleep(600)"
     outcomes = [
-        gpu_check.take(gpu_check.Step(name, 3, ("-c", program)), tmp_path / "work" / name)[
+        gpu_check.take(gpu_check.Step(name, limit_s, ("-c", program)), tmp_path / "work" / name)[
             "outcome"
         ]
-        for name, program in (("hangs", hanging), ("fails", "exit(4)"), ("works", "print(1)"))
-    ]
-    assert outcomes == ["did not end within 3 s", "failed with exit code 4", "passed"]
+        for name, limit_s, program in (
+            ("hangs", 1, hanging), ("fails", 30, "exit(4)"), ("works", 30, "print(1)")
+        )
+    ]  # fmt: skip
+    assert outcomes == ["did not end within 1 s", "failed with exit code 4", "passed"]
     assert "   before" in capsys.readouterr().out
     gpu_check.pack(tmp_path / "work", tmp_path)
     with tarfile.open(tmp_path / "evidence.tar.gz") as archive:
@@ -69,6 +71,22 @@ def test_the_runs_of_all_steps_are_runs_that_commbench_knows(gpu_check: Any) -> 
         assert set(flags) <= known
         for name in options.get("--op", "all").split(","):
             assert name == "all" or find_operation(name)
+
+
+@pytest.mark.full
+def test_what_gpu_tests_change_in_the_program_reaches_the_ranks(tmp_path: Path) -> None:
+    """The programs of tests/gpu, on gloo: a bit that is flipped is found."""
+    text = (SCRIPT.parent.parent / "tests" / "gpu" / "test_gpu.py").read_text()
+    parts = [
+        re.search(f'^{name} = """(.*?)"""', text, re.S | re.M) for name in ("FORKABLE", "FLIPS")
+    ]
+    program = "".join(part[1] for part in parts if part).format(index=-1)
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}\nfrom commbench.cli.main import main\nmain()", "run",
+         "--sizes", "1K", "--op", "all_gather", "--iters", "1", "--no-plots"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 5, ended.stderr
 
 
 def test_all_steps_end_within_nine_minutes(gpu_check: Any) -> None:

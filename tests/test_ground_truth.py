@@ -82,11 +82,11 @@ def covered(ended: Ended) -> tuple[int, int]:
 
 
 def test_intervals_cover_the_truth(run: Run) -> None:
-    ended = run("noisy", "--sizes", "4K-4172:+4", "--budget", "0.03", seed=11)
+    ended = run("noisy", "--sizes", "4K-4140:+4", "--budget", "0.03", seed=11)
     skip_if_disturbed(timed_calls(ended), CALM)
     found, rows = covered(ended)
-    assert rows == 20
-    assert found / rows >= 0.80  # 95 % less three standard errors of so many
+    assert rows == 12
+    assert found / rows >= 0.76  # 95 % less three standard errors of so many
 
 
 @pytest.mark.full

@@ -75,7 +75,8 @@ def is_possible(case: dict, ranks: int) -> bool:
     operation = OPERATIONS[case["operation"]]
     if ranks < operation.min_ranks or (operation.has_data and not case["count"]):
         return False
-    if case["dtype"] in BACKENDS["gloo"].refused_dtypes:
+    gloo = BACKENDS["gloo"]
+    if case["dtype"] in gloo.refused_dtypes or case["reduce_op"] in gloo.refused_reduce_ops:
         return False
     return not case["reduce_op"] or (
         DTYPES[case["dtype"]].kind in REDUCE_OPS[case["reduce_op"]].kinds

@@ -15,9 +15,9 @@ GLOO_CANNOT = "gloo has all_gather_v with equal blocks only"
     ("ranks", "sizes", "kinds", "dtype"),
     [
         (3, "12,70001", "zipf:5:3,w4,w5", "float32"),
-        pytest.param(1, "1,8,65537", EVERY_KIND, "all", marks=pytest.mark.full),
-        pytest.param(2, "1,8,65537", EVERY_KIND, "all", marks=pytest.mark.full),
-        pytest.param(4, "1,8,65537", EVERY_KIND, "all", marks=pytest.mark.full),
+        pytest.param(1, "1,8,65537", EVERY_KIND, "float64,bfloat16,uint8", marks=pytest.mark.full),
+        pytest.param(2, "1,8,65537", EVERY_KIND, "float64,bfloat16,uint8", marks=pytest.mark.full),
+        pytest.param(4, "1,8,65537", EVERY_KIND, "float64,bfloat16,uint8", marks=pytest.mark.full),
         pytest.param(5, "1,40,65537", EVERY_KIND, "float64,int8", marks=pytest.mark.full),
     ],
 )
@@ -93,3 +93,19 @@ def test_what_cannot_be_measured_is_refused(
     ended = commbench("run", *arguments.split())
     assert ended.code == code
     assert f"error: {message}" in ended.err
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "groups", [("--mesh", "dp=2,tp=2"), ("--groups", "0-2;3-4"), ("--groups", "0,2;1,3,4")]
+)
+def test_groups_of_any_shape_have_pairs_and_unequal_blocks(
+    commbench: Commbench, groups: tuple[str, str]
+) -> None:
+    ended = commbench(
+        "run", *groups, "--op", "p2p,all_to_all_v,reduce_scatter_v", "--imbalance", "zipf:1,w5",
+        "--p2p-call", "all", "--sizes", "40,10001", "--iters", "1", "--warmup", "0", "--no-plots",
+        *(() if groups[0] == "--mesh" else ("--nproc-per-node", "5")),
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert {(row["status"], row["wrong"]) for row in ended.rows()} == {("ok", "0")}

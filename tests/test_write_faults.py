@@ -119,8 +119,10 @@ def test_a_new_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) ->
 
 def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
     began = time.monotonic()
-    limits = {"RLIMIT_FSIZE": (4 << 10, 4 << 10)}
-    ended = start_command(tmp_path, "run", *LONG, limits=limits).finish()
+    # The header, a batch of 300 samples (7 KiB) and the last line fit, but no second batch does.
+    limits = {"RLIMIT_FSIZE": (12 << 10, 12 << 10)}
+    asked = [word if word != "500" else "3000" for word in LONG]
+    ended = start_command(tmp_path, "run", *asked, limits=limits, **SHORT_DELAYS).finish()
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == "error: cannot write run/run.jsonl: File too large"
     assert_kept(tmp_path, ended.folder)
@@ -155,8 +157,7 @@ def block(folder: Path) -> None:
 def test_a_folder_that_is_lost_in_mid_run_ends_it(
     tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
-    asked = ["--sizes", "1K-64K", "--iters", "100", "--no-plots", "--output", "run"]
-    process = start_command(tmp_path, "run", *asked, **SHORT_DELAYS)
+    process = start_command(tmp_path, "run", *LONG, **SHORT_DELAYS)
     await_lines(tmp_path / "run" / "run.jsonl", process)
     harm(tmp_path / "run")
     ended = process.finish()

@@ -83,7 +83,7 @@ def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
     from commbench import api
     from commbench.report.plan_table import plan_text
-    from commbench.spec.plan import require_ready_case
+    from commbench.spec.refusals import require_ready_case
 
     planned = api.plan_options(options)
     print_result(fill(planned.summary))

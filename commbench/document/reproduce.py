@@ -10,7 +10,7 @@ from commbench.analysis.environment_diff import chosen_variables
 from commbench.document.blocks import Block, Code, Text
 from commbench.errors import UsageError
 from commbench.launch.torchrun_command import NodeConfig, torchrun_line
-from commbench.results.schema import RunHeader
+from commbench.results.schema import RunHeader, is_in_process
 from commbench.runner.option import as_label
 from commbench.runner.resume import with_recorded_plan
 from commbench.runner.run_options import RunOptions
@@ -18,6 +18,11 @@ from commbench.sweep.runner import Sweep
 
 _WIDTH = 76
 """Columns of a line of a command, so that it fits a page and a ticket."""
+
+_IN_PROCESS = (
+    "A program measured this on its process group, with commbench.measure. These commands measure "
+    "the same on ranks of their own."
+)
 
 
 def reproduce(header: RunHeader) -> tuple[Block, ...]:
@@ -38,6 +43,7 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
         each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
     before = _with_variables(chosen_variables(header))
     return (
+        *([Text(_IN_PROCESS)] if is_in_process(header) else []),
         Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
         Code(
             f"The same ranks under torchrun{each}:",

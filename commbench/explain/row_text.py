@@ -82,16 +82,8 @@ def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
         block = f"S/n = {exact(case.size_bytes)}/{ranks} = {exact(case.block_bytes)} bytes"
         yield f"It consists of n = {ranks} blocks, one per rank. A block has {block}: {elements}."
     else:
-        yield f"It is one tensor of {elements}."
-    if case.num_tensors > 1:
-        yield f"It is cut into {format_count(case.num_tensors, 'tensor')} ({case.tensors})."
-    if case.form != DIRECT:
-        yield f"The form of the call is {case.form}: {case.call_form.summary}."
-        if row.form_ratio:
-            yield f"It takes {row.form_ratio:.3g} times as long as one direct call of S bytes."
-    if operation.block_counts:
-        yield "All ranks together send n x S; S is what a rank sends or receives on average."
-        return
+        yield f"It {'is one tensor of' if case.num_tensors == 1 else 'has'} {elements}."
+    yield from _form(row)
     sent, received = _BUFFERS[operation.send], _BUFFERS[operation.receive]
     place = " Both are the same memory (in place)." if case.placement == IN_PLACE else ""
     yield f"The send buffer of a rank {sent}. Its receive buffer {received}.{place}"
@@ -99,6 +91,20 @@ def _size(row: ResultRow, operation: Operation) -> Iterator[str]:
     if requested and min(requested) != case.size_bytes:
         whole = f"{ranks} whole blocks" if operation.blocks else "whole elements"
         yield f"{exact(min(requested))} bytes were requested. They were rounded down to {whole}."
+
+
+def _form(row: ResultRow) -> Iterator[str]:
+    """Into what S is cut, and by which calls it moves, where that is not one call of one tensor."""
+    case = row.measurement.case
+    if case.num_tensors > 1:
+        how = "" if case.tensors.isdigit() else f", cut as {case.tensors}"
+        many = format_count(case.num_tensors, "tensor")
+        own = "They are one here" if case.call_form.is_reference else "Each has its own memory"
+        yield f"These are the bytes of {many}{how}. {own}."
+    if case.form != DIRECT:
+        yield f"The form of the call is {case.form}: {case.call_form.summary}."
+    if row.form_ratio:
+        yield f"It takes {row.form_ratio:.3g} times as long as one direct call of S bytes."
 
 
 def _time(row: ResultRow) -> Iterator[str]:

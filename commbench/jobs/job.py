@@ -12,7 +12,7 @@ from commbench.errors import UsageError
 from commbench.runner.run_options import RunOptions
 from commbench.spec.backends import BACKENDS
 from commbench.spec.nccl_options import require_nccl
-from commbench.spec.plan import require_ready_case
+from commbench.spec.refusals import require_ready_case
 from commbench.units import format_count
 from commbench.validation import require_within
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
-from commbench.report.shape_text import describe_load
+from commbench.report.shape_text import describe_shape
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
@@ -30,23 +30,27 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
     ready = [found for own in kinds.values() if (found := [c for c in own if c.status == READY])]
     if not is_condensed or len(cases) <= MOST_ROWS:
         ready = [[case] for own in ready for case in own]
-    largest = max((_most_bytes(own) for own in ready), default=0)
+    of_memory: dict[str, int] = {}
+    for own in ready:
+        of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
+    largest = sum(of_memory.values())
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
     parts = (
         _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
-        *_imbalances(cases),
+        *_shapes(cases),
         f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
 
 
-def _imbalances(cases: Sequence[Case]) -> Iterator[str]:
-    """A line for each kind with unequal blocks."""
-    largest = {case.title: case for case in cases if case.status == READY and case.imbalance}
-    lines = [f"{title}: {describe_load(case.load)}" for title, case in largest.items() if case.load]
+def _shapes(cases: Sequence[Case]) -> Iterator[str]:
+    """A line for each kind of case that is not one call of all ranks."""
+    largest = {case.title: case for case in cases if case.status == READY}
+    found = {title: " ".join(describe_shape(case)) for title, case in largest.items()}
+    lines = [f"{title}: {text}" for title, text in found.items() if text]
     if lines:
         yield "\n".join(fill(line, "", "  ") for line in lines)
 

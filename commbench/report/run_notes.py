@@ -84,7 +84,7 @@ def forms_text(rows: Sequence[ResultRow]) -> str:
         head = f"{title}: time over that of {table_.reference}"
         headings = ("size", table_.reference, *table_.forms)
         lines = table(headings, table_.rows)
-        texts.append("\n".join([style(clean(head), BOLD), *lines]))
+        texts.append("\n".join([style(fill(clean(head)), BOLD), *lines]))
     return "\n\n".join(texts)
 
 

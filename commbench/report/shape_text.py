@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commbench.analysis.rows import ResultRow
-from commbench.spec.case import Load
+from commbench.spec.case import Case, Load
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
 from commbench.units import format_bytes, format_count, format_GBps
@@ -13,7 +13,15 @@ from commbench.units import format_bytes, format_count, format_GBps
 
 def shape_lines(rows: Sequence[ResultRow]) -> Iterator[str]:
     """Lines below the table of these rows, which are of one kind; none for most kinds."""
-    case = rows[0].measurement.case
+    yield from describe_shape(rows[-1].measurement.case)
+    if rows[-1].load:
+        yield from _busiest(rows)
+    if OPERATIONS[rows[-1].measurement.case.operation].has_window:
+        yield from _rates(rows)
+
+
+def describe_shape(case: Case) -> Iterator[str]:
+    """Sentences about what its time is of, its pairs, and the load of its ranks."""
     operation = OPERATIONS[case.operation]
     if operation.part != "call":
         yield f"Time is that of {operation.part}."
@@ -22,11 +30,8 @@ def shape_lines(rows: Sequence[ResultRow]) -> Iterator[str]:
         idle = case.ranks - 2 * pairs
         without = f"; {format_count(idle, 'rank')} without a pair" if idle else ""
         yield f"{format_count(pairs, 'pair')} at once ({case.pairs}){without}."
-    if load := rows[-1].load:
-        yield describe_load(load)
-        yield from _busiest(rows)
-    if operation.has_window:
-        yield from _rates(rows)
+    if load := case.load:
+        yield _describe_load(load)
 
 
 def _rates(rows: Sequence[ResultRow]) -> Iterator[str]:
@@ -42,8 +47,7 @@ def _rates(rows: Sequence[ResultRow]) -> Iterator[str]:
     )
 
 
-def describe_load(load: Load) -> str:
-    """How unequally the ranks are loaded, in a sentence."""
+def _describe_load(load: Load) -> str:
     worst = "all ranks alike" if load.worst_rank is None else f"worst rank {load.worst_rank}"
     return (
         f"Max/mean sent {load.sent:.2f}, received {load.received:.2f}; {worst}: "
@@ -56,7 +60,7 @@ def _busiest(rows: Sequence[ResultRow]) -> Iterator[str]:
     if timed:
         best = max(timed, key=lambda row: row.wire_bandwidth or 0.0)
         yield (
-            f"Its bandwidth: logical {format_GBps(best.logical_bandwidth)} GB/s, wire "
+            f"Busiest rank: logical {format_GBps(best.logical_bandwidth)} GB/s, wire "
             f"{format_GBps(best.wire_bandwidth)} GB/s ({_size(best)})."
         )
 

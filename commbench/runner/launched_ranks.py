@@ -19,7 +19,8 @@ from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
 from commbench.runner.resume import progress_text, remaining_tasks
 from commbench.spec.dimensions import HOT
-from commbench.spec.plan import Plan, require_ready_case
+from commbench.spec.plan import Plan
+from commbench.spec.refusals import require_ready_case
 from commbench.spec.timing_modes import DEFAULT_TIMING
 from commbench.validation import LONGEST_TEXT
 
@@ -41,11 +42,11 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     require_ready_case(planned.plan)
     tasks = _make_tasks(planned, listener)
     listener.status(planned.summary)
-    if not planned.progress and (found := _log_nccl_selections(planned, listener)):
-        tasks = [replace(task, nccl_selections=found) for task in tasks]
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
     try:
+        if not planned.progress and (found := _log_nccl_selections(planned, listener)):
+            tasks = [replace(task, nccl_selections=found) for task in tasks]
         for task in tasks:
             started = time.monotonic()
             if planned.plan.launches > 1:
@@ -135,7 +136,7 @@ def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str
     listener.status("learning which algorithms NCCL selects; --no-nccl-log leaves this out")
     plan = replace(
         planned.plan, iterations=1, warmup=0, launches=1, check=False, order="ascending",
-        timing=DEFAULT_TIMING, buffers=HOT, timeout_s=min(planned.plan.timeout_s, 30.0),
+        timing=DEFAULT_TIMING, buffers=HOT, timeout_s=min(planned.plan.timeout_s, 60.0),
     )  # fmt: skip
     with TemporaryDirectory(prefix="commbench-nccl-") as parent, restored_process_state():
         log = Path(parent) / "nccl.%h.%p.log"

@@ -34,6 +34,9 @@ class CallForm(NamedTuple):
     run: Callable[[Callable[..., Any], Any, Any], object]
     """`run(call, torch.distributed, buffers)` makes the operation's calls once and waits for
     them."""
+    start: Callable[[Callable[..., Any], Any, Any], Any] | None = None
+    """`start(call, torch.distributed, buffers)` only starts the calls and returns what `wait()` is
+    called on. None: they follow one another, so they cannot all be started at once."""
     one: bool = True
     """Whether it takes one tensor."""
     several: bool = False
@@ -75,14 +78,21 @@ def _direct(call: Callable[..., Any], dist: Any, b: Any) -> None:
     call(dist, b)
 
 
+def _start_direct(call: Callable[..., Any], dist: Any, b: Any) -> Any:
+    return call(dist, b, async_op=True)
+
+
 def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
     for part in b.tensors:
         call(dist, part)
 
 
 def _async(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    for work in [call(dist, part, async_op=True) for part in b.tensors]:
-        work.wait()
+    _start_all(call, dist, b).wait()
+
+
+def _start_all(call: Callable[..., Any], dist: Any, b: Any) -> Works:
+    return Works([call(dist, part, async_op=True) for part in b.tensors])
 
 
 def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
@@ -91,15 +101,23 @@ def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
             call(dist, part)
 
 
+def _start_coalesced(call: Callable[..., Any], dist: Any, b: Any) -> Any:
+    with _coalescing(dist, b, async_ops=True) as batch:
+        for part in b.tensors:
+            call(dist, part, async_op=True)
+    return batch
+
+
 @contextmanager
-def _coalescing(dist: Any, b: Any) -> Iterator[None]:
+def _coalescing(dist: Any, b: Any, async_ops: bool = False) -> Iterator[Any]:
     """torch's coalescing manager. What a backend refuses would leave torch's list of calls behind,
     and later calls would only be added to it."""
     c10d, device = dist.distributed_c10d, b.send.device
     try:
         # With a device, the backend itself groups the calls; a CPU's has no such function.
-        with c10d._coalescing_manager(b.group, None if device.type == "cpu" else device):
-            yield
+        of_backend = None if device.type == "cpu" else device
+        with c10d._coalescing_manager(b.group, of_backend, async_ops) as batch:
+            yield batch
     except BaseException:
         c10d._world.pg_coalesce_state.pop(b.group or dist.group.WORLD, None)
         raise
@@ -109,6 +127,22 @@ def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
     b.copy_in()
     call(dist, b.flat)
     b.copy_out()
+
+
+class _CopiedWork(NamedTuple):
+    """A call of a flat tensor that is under way; its result is copied when it is waited for."""
+
+    work: Any
+    copy_out: Callable[[], object]
+
+    def wait(self) -> None:
+        self.work.wait()
+        self.copy_out()
+
+
+def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> _CopiedWork:
+    b.copy_in()
+    return _CopiedWork(call(dist, b.flat, async_op=True), b.copy_out)
 
 
 def _in_steps(_: Callable[..., Any], dist: Any, b: Any) -> None:
@@ -146,11 +180,12 @@ CALL_FORMS: dict[str, CallForm] = {
     form.name: form
     for form in (
         CallForm(
-            DIRECT, "the operation's own call, of one tensor", "call", _direct, is_reference=True
+            DIRECT, "the operation's own call, of one tensor", "call", _direct, _start_direct,
+            is_reference=True,
         ),
         CallForm(
             "flat", "one call of all bytes in one tensor, no copies", "call", _direct,
-            one=False, several=True, is_reference=True,
+            _start_direct, one=False, several=True, is_reference=True,
         ),
         CallForm(
             "separate", "a call for each tensor, each waited for", "call, K times", _separate,
@@ -158,16 +193,17 @@ CALL_FORMS: dict[str, CallForm] = {
         ),
         CallForm(
             "async", "a call for each with async_op=True, then waits",
-            "call(async_op=True), K times; wait(), K times", _async, several=True,
+            "call(async_op=True), K times; wait(), K times", _async, _start_all, several=True,
         ),
         CallForm(
             "coalesced", "a call for each in torch's coalescing manager",
             "with _coalescing_manager(): call, K times", _coalesced,
-            one=False, several=True, is_coalesced=True,
+            _start_coalesced, one=False, several=True, is_coalesced=True,
         ),
         CallForm(
             "flat_copy", "copies into one tensor, one call, copies back",
-            "copies, call, copies", _flat_copy, one=False, several=True, has_flat=True,
+            "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
+            has_flat=True,
         ),
         *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
         CallForm(

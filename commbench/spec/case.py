@@ -244,12 +244,14 @@ class Case(NamedTuple):
 
     def in_group(self, ranks: int) -> Case:
         """The case as a group of so many ranks runs it: with the same size, in larger blocks where
-        it has fewer."""
-        if ranks == self.ranks or not OPERATIONS[self.operation].blocks:
+        it has fewer. All its tensors, and all blocks of a form with blocks, stay equal."""
+        is_divided = self.call_form.is_divided and self.blocks == 1
+        if ranks == self.ranks or not (OPERATIONS[self.operation].blocks or is_divided):
             return self._replace(ranks=ranks)
-        count = self.count * self.ranks // ranks
-        size_bytes = count * ranks * DTYPES[self.dtype].size_bytes
-        return self._replace(ranks=ranks, count=count, size_bytes=size_bytes)
+        step = ranks if is_divided else int(self.tensors) if self.tensors.isdigit() else 1
+        count = self.count * self.blocks // (1 if is_divided else ranks) // step * step
+        case = self._replace(ranks=ranks, count=count)
+        return case._replace(size_bytes=count * case.granule_bytes)
 
     def buffer_bytes(self, rank: int) -> tuple[int, int]:
         """Bytes of the send and receive buffer of `rank`, numbered within the group; in place, one

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
-from commbench.spec.call_forms import DIRECT, ONE_TENSOR, choose_forms
+from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
@@ -134,8 +134,8 @@ def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    found = (choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation))
-    return tuple(dict.fromkeys(form for forms in found for form in forms))
+    found = [choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation)]
+    return tuple(name for name in CALL_FORMS if any(name in forms for forms in found))
 
 
 def _overlaps(plan: Plan, operation: Operation) -> tuple[str, ...]:

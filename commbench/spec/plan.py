@@ -12,21 +12,18 @@ from itertools import product
 from math import inf, prod
 from typing import Any
 
-from commbench.errors import UnavailableError, UsageError, value_error
-from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, REGISTERED
+from commbench.errors import UsageError, value_error
+from commbench.spec.allocators import DEFAULT_MEMORY, REGISTERED
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import (
     ALL_FORMS,
     CALL_FORMS,
-    DIRECT,
     ONE_TENSOR,
     choose_forms,
     parse_tensors,
-    why_form_unsupported,
 )
-from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
-from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import (
     TOGETHER,
     GroupSet,
@@ -41,14 +38,12 @@ from commbench.spec.pairs import (
     DEFAULT_P2P_CALL,
     DEFAULT_PAIRS,
     DEFAULT_WINDOW,
-    SEND,
     parse_pairs,
-    why_no_pairs,
 )
-from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.refusals import mark_impossible
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
-from commbench.spec.splits import FILE, UNIFORM, parse_imbalance, why_no_splits
-from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH, ISOLATED
+from commbench.spec.splits import FILE, UNIFORM, parse_imbalance
+from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER
 from commbench.spec.workloads import NO_OVERLAP, parse_overlap
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
@@ -294,12 +289,10 @@ class Plan:
                 forms = choose_forms(self.forms, operation, case.tensors)
                 if case.form not in forms or bool(case.overlap) != bool(case.part):
                     continue
-                case = case._replace(ranks=max(map(len, self.groups_of(case))))
+                group_sizes = {len(group) for group in self.groups_of(case)}
+                case = case._replace(ranks=max(group_sizes))
                 case = round_size(case, self.rounding, forms, blocks[case.group])
-                if case.group and case.ranks == 1:
-                    case = case._replace(status=SKIPPED, reason=_ONE_RANK)
-                elif reason := _why_unsupported(case, self.backend, self.device):
-                    case = case._replace(status=UNSUPPORTED, reason=reason)
+                case = mark_impossible(case, self.backend, self.device, group_sizes)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
 
@@ -371,79 +364,3 @@ class Plan:
 
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
-    """Why a case cannot be measured, as far as the tables tell; empty where it may."""
-    operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
-    backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
-    if case.ranks < operation.min_ranks:
-        return f"{operation.name} needs at least {operation.min_ranks} ranks"
-    if case.p2p_call == SEND and operation.deadlock:
-        return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
-    if case.group and case.memory != DEFAULT_MEMORY:
-        return f"memory of the kind {case.memory} is that of all ranks, not of groups"
-    if reason := why_no_pairs(case.pairs, case.ranks):
-        return reason
-    if operation.backends and backend_name not in operation.backends:
-        return f"{backend_name} has no {operation.name}"
-    if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
-        return reason
-    if backend_name in operation.equal_only and case.load and case.load.is_unequal:
-        return f"{backend_name} has {operation.name} with equal blocks only"
-    if why := why_form_unsupported(case.form, operation, backend_name, device):
-        return why
-    if case.overlap and (why := _why_no_overlap(case, operation)):
-        return why
-    if case.placement not in operation.placements:
-        return f"torch.distributed has no {case.placement} {operation.name}"
-    if case.launch_mode == GRAPH and device == "cpu":
-        return _NO_GRAPHS
-    if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
-        return reason
-    if case.launch_mode == GRAPH and operation.is_on_host:
-        return f"{operation.name} works on the host, so no graph can capture it"
-    if dtype and backend and dtype.name in backend.refused_dtypes:
-        return f"{backend.name} does not support {dtype.name}"
-    if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
-        return f"{reduce_op.name} is not defined for {dtype.name}"
-    if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
-        return f"{backend.name} has no {reduce_op.name}"
-    return ""
-
-
-def _why_no_overlap(case: Case, operation: Operation) -> str:
-    """Why nothing can be computed beside a case; empty where it can."""
-    if operation.prepare or operation.is_on_host or operation.memory:
-        return f"{operation.name} is no call with async_op=True, beside which one can compute"
-    if case.form != DIRECT or case.tensors != ONE_TENSOR:
-        return "an overlap is measured with the direct call of one tensor"
-    if case.timing != ISOLATED or case.launch_mode != EAGER:
-        return "an overlap is measured with --timing isolated and --launch eager"
-    return ""
-
-
-_ONE_RANK = "a group of one rank has no other to talk to"
-_NO_GRAPHS = "a CPU has no CUDA graphs"
-
-
-def require_ready_case(plan: Plan) -> None:
-    """Raise UnavailableError when every case is known to be impossible here, UsageError when each
-    combines a dtype with a reduce operation that is not defined for it."""
-    cases = plan.cases()
-    if any(case.status == READY for case in cases):
-        return
-    reasons = dict.fromkeys(case.reason for case in cases)
-    is_wrong = all(
-        case.reduce_op in REDUCE_OPS
-        and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
-        for case in cases
-    )
-    hint = "try another operation, dtype, reduce operation, placement or size"
-    if list(reasons) == [_NO_GRAPHS]:
-        hint = "leave out --launch graph, or measure on GPUs"
-    elif all(ALLOCATORS[c.memory].why_unavailable(plan.backend, plan.device) for c in cases):
-        hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
-    raise (UsageError if is_wrong else UnavailableError)(
-        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
-    )

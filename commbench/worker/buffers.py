@@ -20,9 +20,10 @@ from commbench.errors import CommbenchError
 from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR
 from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
-from commbench.spec.operations import IN_PLACE, OPERATIONS, BlockPosition, Extent
+from commbench.spec.operations import IN_PLACE, OPERATIONS
 from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.worker.call_forms import make_copies, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
 from commbench.worker.memory import Memory
@@ -192,7 +193,7 @@ class Arena:
             return self._several(case, view, begin)
         buffers = self._buffers(case, view, begin)
         if form.steps:
-            buffers = replace(buffers, steps=_steps(form.steps, buffers))
+            buffers = replace(buffers, steps=make_steps(form.steps, buffers))
         return buffers
 
     def _buffers(
@@ -244,7 +245,7 @@ class Arena:
             return buffers
         whole = case._replace(tensors=ONE_TENSOR, form=DIRECT)
         flat = self._buffers(whole, view, _align(end, ALIGNMENT))
-        copy_in, copy_out = _make_copies(case, parts, flat)
+        copy_in, copy_out = make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
 
     def _piece_bytes(self, case: Case, rank: int) -> int:
@@ -285,72 +286,15 @@ def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
 
 
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
-    """The function that starts the direct call of a case's operation once and returns what `wait()`
-    is called on: torch's Work."""
-    return partial(OPERATIONS[case.operation].call, dist, buffers, async_op=True)
-
-
-def _steps(
-    names: Sequence[str], buffers: Buffers
-) -> tuple[tuple[Callable[..., Any], Buffers], ...]:
-    """The calls of a composition. The first one has the case's send buffer. The others work in
-    place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
-    whole = buffers.receive
-    blocks = list(whole.tensor_split(buffers.ranks))
-    nothing, is_root = whole[:0], buffers.rank == buffers.root
-    of_extent = {
-        Extent.NOTHING: nothing,
-        Extent.BLOCK: blocks[buffers.rank],
-        Extent.WHOLE: whole,
-        Extent.AT_ROOT: whole if is_root else nothing,
-    }
-    steps = []
-    for number, name in enumerate(names):
-        operation = OPERATIONS[name]
-        send, receive = of_extent[operation.send], of_extent[operation.receive]
-        if number == 0 and send.numel():
-            send = buffers.send
-        own = replace(
-            buffers,
-            send=send,
-            receive=receive,
-            send_blocks=blocks if operation.blocks and send.numel() else None,
-            receive_blocks=blocks if operation.blocks and receive.numel() else None,
-        )
-        steps.append((operation.call, own))
-    return tuple(steps)
-
-
-def _make_copies(
-    case: Case, parts: Sequence[Buffers], flat: Buffers
-) -> tuple[Callable[[], object], Callable[[], object]]:
-    """The functions that copy several tensors into a flat one, and back: each block of a tensor is
-    a part of the same block of the flat one."""
-    expected = OPERATIONS[case.operation].expected
-    into: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-    out: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-    begin = 0
-    for part in parts:
-        count = 0
-        for block, send in enumerate(part.send_blocks or ()):
-            count = send.numel()
-            assert flat.send_blocks is not None
-            into[0].append(flat.send_blocks[block][begin : begin + count])
-            into[1].append(send)
-        for block, receive in enumerate(part.receive_blocks or ()):
-            count = receive.numel()
-            assert flat.receive_blocks is not None
-            if expected(BlockPosition(flat.rank, block, flat.ranks, flat.root)) is not None:
-                out[0].append(receive)
-                out[1].append(flat.receive_blocks[block][begin : begin + count])
-        begin += count
-    return partial(_copy, *into), partial(_copy, *out)
-
-
-def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """Copy all tensors: on a GPU with few kernels."""
-    if targets:
-        torch._foreach_copy_(targets, sources)
+    """The function that starts the operation of a case once, in the case's form, and returns what
+    `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
+    another."""
+    call, form = OPERATIONS[case.operation].call, case.call_form
+    if form.start is None:
+        raise RuntimeError(f"the calls of form {form.name} follow one another")
+    if form.is_reference:
+        return partial(call, dist, buffers, async_op=True)
+    return partial(form.start, call, dist, buffers)
 
 
 def _layout_rank(case: Case, rank: int) -> int:

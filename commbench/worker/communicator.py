@@ -71,7 +71,7 @@ class Communicator:
         """Whether two ranks have the same GPU."""
         self.nccl_log: NcclLog | None = None
         """Where NCCL logs how it makes the communicator, on rank 0."""
-        self._control = control
+        self.control = control
         self._parent, self._children = _binomial_tree(rank, ranks)
         self.group_views: GroupViews = {}
         """Of each dimension of groups, and of each group alone, those that this rank is in."""
@@ -93,7 +93,7 @@ class Communicator:
         """The tensor of rank `source`, on every rank."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        self._control.broadcast([tensor], options).wait()
+        self.control.broadcast([tensor], options).wait()
         return tensor
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -102,12 +102,12 @@ class Communicator:
         parts = [tensor.unsqueeze(0)]
         for child, size in self._children:
             part = torch.empty((size, *tensor.shape), dtype=tensor.dtype)
-            self._control.recv([part], child, _TAG).wait()
+            self.control.recv([part], child, _TAG).wait()
             parts.append(part)
         gathered = torch.cat(parts)
         if self._parent is None:
             return gathered
-        self._control.send([gathered], self._parent, _TAG).wait()
+        self.control.send([gathered], self._parent, _TAG).wait()
         return gathered[:0]
 
     def reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -117,10 +117,10 @@ class Communicator:
         """
         result, part = tensor.clone(), torch.empty_like(tensor)
         for child, _ in self._children:
-            self._control.recv([part], child, _TAG).wait()
+            self.control.recv([part], child, _TAG).wait()
             torch.maximum(result, part, out=result)
         if self._parent is not None:
-            self._control.send([result], self._parent, _TAG).wait()
+            self.control.send([result], self._parent, _TAG).wait()
         return result
 
     def reduce_max_in(self, view: GroupView, tensor: torch.Tensor) -> torch.Tensor:
@@ -129,10 +129,10 @@ class Communicator:
         parent, children = _binomial_tree(view.rank, len(view.ranks))
         result, part = tensor.clone(), torch.empty_like(tensor)
         for child, _ in children:
-            self._control.recv([part], view.ranks[child], _GROUP_TAG).wait()
+            self.control.recv([part], view.ranks[child], _GROUP_TAG).wait()
             torch.maximum(result, part, out=result)
         if parent is not None:
-            self._control.send([result], view.ranks[parent], _GROUP_TAG).wait()
+            self.control.send([result], view.ranks[parent], _GROUP_TAG).wait()
         return result
 
     def all_reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -225,11 +225,10 @@ def communicator(
             f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
+    comm = Communicator(rank_context.rank, rank_context.world_size, device, dist.group.WORLD)
     try:
         with lazy_gloo():
-            control = dist.new_group(backend="gloo", timeout=timeout)
-        ranks = rank_context.world_size
-        comm = Communicator(rank_context.rank, ranks, device, dist.group.WORLD, control)
+            comm.control = dist.new_group(backend="gloo", timeout=timeout)
         comm.gpu_shared = find_shared_gpus(comm)
         if comm.gpu_shared:
             _share_gpus(rank_context)
@@ -244,7 +243,7 @@ def communicator(
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
         failure = _publish_failure(error, rank_context, watchdog)
-        _abort(device)
+        _abort(comm)
         if failure.lost_ranks and rank_context.is_external:
             lost = LostRanks(failure.lost_ranks, failure.is_reporter)
             watchdog.report_lost_ranks(lost)
@@ -271,7 +270,7 @@ def _connect_or_report(
             raise
         reason = f"no {plan.backend} communicator: {reason_of(error)}"
         is_reporter = watchdog.report_failure(reason)
-        _abort(comm.device)
+        _abort(comm)
         raise UnavailableError(
             f"rank {rank_context.rank} on {failure.host} could make {reason}",
             "NCCL_DEBUG=WARN shows what NCCL says about it; `commbench doctor` checks the host",
@@ -363,14 +362,15 @@ def connect(comm: Communicator) -> None:
         comm.device.synchronize()
 
 
-def _abort(device: Device) -> None:
-    """End what the measured group has under way on an accelerator: with an operation that never
-    ends, destroying the group would wait for it."""
-    if not device.is_async:
+def _abort(comm: Communicator) -> None:
+    """End what the measured groups have under way on an accelerator: with an operation that never
+    ends, destroying a group would wait for it."""
+    if not comm.device.is_async:
         return
-    backend = dist.group.WORLD._get_backend(device.torch_device)
-    if hasattr(backend, "abort"):
-        backend.abort()
+    for group in (comm.group, *comm.own_groups()):
+        backend = group._get_backend(comm.device.torch_device)
+        if hasattr(backend, "abort"):
+            backend.abort()
 
 
 def _as_bytes(data: bytearray) -> torch.Tensor:

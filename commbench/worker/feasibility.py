@@ -73,14 +73,18 @@ def _kind(case: Case) -> str:
 
 def _try_once(case: Case, comm: Communicator) -> str:
     """Why the backend refuses a kind of case; empty where it does not."""
+    arena = None
     try:
-        with Arena(comm, (case,), is_trial=True) as arena:
-            arena.register()
-            for own, buffers in arena.of_groups(case):
-                make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
-            comm.device.synchronize()
+        arena = Arena(comm, (case,), is_trial=True)
+        arena.register()
+        for own, buffers in arena.of_groups(case):
+            make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
+        comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         return reason_of(error)[:MAX_REASON] or type(error).__name__
+    finally:
+        if arena:
+            arena.release()  # what was refused is not under way
     return ""
 
 
@@ -160,13 +164,17 @@ def _find_too_large(
 ) -> dict[int, str]:
     """Why cases do not fit into the memory that these ranks share, by index."""
     reasons = {}
-    # Each kind of memory has an arena as large as its largest case.
-    kinds = len({(c.memory, OPERATIONS[c.operation].registers) for c in cases if c.status == READY})
+    # Each kind of memory has an arena as large as its largest case; what registers makes one more.
+    ready = [case for case in cases if case.status == READY]
+    kinds = len({case.memory for case in ready})
+    kinds += any(OPERATIONS[case.operation].registers for case in ready)
+    times = f" for {kinds} allocations (--memory default: 1)" if kinds > 1 else ""
     for case in cases:
         needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             pieces = f" for {case.pieces} pieces (--buffers hot: 1)" if case.pieces > 1 else ""
             reasons[case.index] = (
-                f"{format_memory(needed)} needed{pieces}, {format_memory(free)} free on {memory}"
+                f"{format_memory(needed)} needed{pieces}{times}, "
+                f"{format_memory(free)} free on {memory}"
             )
     return reasons

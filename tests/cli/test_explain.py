@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 from commands import Commbench
+from synthetic_rows import batches, plan
 
+from commbench.analysis.rows import link_references, make_row
+from commbench.explain.row_text import explain_row
+from commbench.results.schema import Measurement, RunHeader
 from commbench.spec.operations import OPERATIONS
 
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
@@ -336,3 +340,22 @@ def test_one_message_and_one_iteration_are_singular(commbench: Commbench, tmp_pa
     assert "= 1 message must be sent." in text
     write_run(tmp_path, samples_s=[1e-3])
     assert "There were 1 iteration" not in explained(commbench, "run --size 1K")
+
+
+def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
+    asked = plan(sizes=(1001,), tensors=("4",), forms=("separate",))
+    header = RunHeader(plan=asked, label="made-up", started="", launcher="local")
+    flat, separate = link_references(
+        [
+            make_row(header, Measurement(case=case, status="ok", batches=batches((1e-4 * n,) * 6)))
+            for n, case in enumerate(asked.cases(), start=2)
+        ]
+    )
+    text = " ".join(explain_row(separate).split())
+    assert (
+        "It has 248 elements of float32 (count). These are the bytes of 4 tensors. Each has its "
+        "own memory. The form of the call is separate: a call for each tensor, each waited for. It "
+        "takes 1.5 times as long as one direct call of S bytes." in text
+    )
+    assert "1,001 bytes were requested. They were rounded down to whole elements." in text
+    assert "They are one here." in " ".join(explain_row(flat).split())

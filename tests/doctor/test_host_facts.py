@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic_files import lay, put
 
+from commbench.doctor import host_facts
 from commbench.doctor.host_facts import (
     HostFacts,
     Process,
@@ -45,6 +46,12 @@ def test_any_rank_may_be_left_alone_or_keep_to_a_core() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.fixture
+def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_facts, "WATCH_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_watch")
 def test_a_host_that_tells_nothing_leaves_everything_out(tmp_path: Path) -> None:
     found = read_facts(tmp_path)
     assert found.cores == tuple(sorted(os.sched_getaffinity(0)))
@@ -55,6 +62,7 @@ def test_a_host_that_tells_nothing_leaves_everything_out(tmp_path: Path) -> None
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("short_watch")
 def test_a_host_that_tells_all_is_read(tmp_path: Path) -> None:
     first = min(os.sched_getaffinity(0))
     cpu = "sys/devices/system/cpu"

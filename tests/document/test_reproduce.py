@@ -9,8 +9,9 @@ from commands import Commbench
 from synthetic import header, plan, synthetic_run
 
 from commbench.analysis.load import open_run
-from commbench.document.blocks import Code
+from commbench.document.blocks import Code, Text
 from commbench.document.reproduce import reproduce, shell_lines
+from commbench.results.schema import IN_PROCESS
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 ODD = plan(
@@ -43,6 +44,13 @@ def test_the_command_plans_the_same_as_the_torchrun_line_beside_it(
     theirs.remove("--output=run")  # the test's own
     ours = torchrun[torchrun.index("torchrun") :]
     assert theirs[theirs.index("commbench") :] == ours[ours.index("commbench") :]
+
+
+def test_a_measurement_of_a_program_is_said_to_be_one() -> None:
+    first, *others = reproduce(header(plan(), "mine", launcher=IN_PROCESS))
+    assert isinstance(first, Text)
+    assert "commbench.measure" in first.text
+    assert others == [*reproduce(header(plan(), "mine"))]
 
 
 def test_variables_are_quoted_for_the_shell() -> None:

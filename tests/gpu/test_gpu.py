@@ -92,6 +92,65 @@ def test_right_results_come_from_every_piece_of_memory_and_from_graphs(tmp_path:
     assert {(row["status"], row["wrong"]) for row in rows} == {("ok", "0")}
 
 
+def test_right_results_come_from_registered_memory_or_it_says_why_not(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path, "--op", "all_gather", "--sizes", "1K,1M,16M", "--iters", "10",
+        "--memory", "all", "--launch", "both", ranks=1,
+    )  # fmt: skip
+    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
+    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
+    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    of_kind = {row["memory"]: row["status"] for row in rows}
+    assert of_kind["default"] == "ok"
+    registering = [row for row in rows if row["operation"] == "register"]
+    assert {row["memory"] for row in registering} == {"registered", "symmetric"}
+    for row in registering:
+        assert (row["size_bytes"], row["busbw_GBps"]) == (str(16 << 20), "")
+        assert row["status"] == of_kind[row["memory"]]
+        assert row["status"] != "ok" or float(row["time_us"]) > 0
+
+
+def test_right_results_come_from_symmetric_memory_of_torch_or_it_says_why_not(
+    tmp_path: Path,
+) -> None:
+    run(
+        tmp_path, "--op", "all_reduce,symm_mem", "--sizes", "1K,1M", "--iters", "10",
+        "--dtype", "float32,bfloat16", "--timeout", "30", ranks=2 if gpus() > 1 else 1,
+    )  # fmt: skip
+    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
+    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
+    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    assert {case["wrong"] for case in cases if case["status"] == "ok"} == {0}
+
+
+def test_right_results_come_with_options_of_the_communicator(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path, "--op", "all_reduce", "--sizes", "64M", "--iters", "3",
+        "--nccl-option", "max_ctas=1", "--nccl-option", "min_ctas=1", logs=True,
+    )  # fmt: skip
+    header = journal(tmp_path)[0]
+    assert header["plan"]["nccl_options"] == ["max_ctas=1", "min_ctas=1"]
+    assert [row["status"] for row in rows] == ["ok"]
+    if nccl_version(header["environment"]) >= (2, 24):
+        assert {row["nccl_channels"] for row in rows} == {"1"}
+
+
+def test_a_sweep_of_backends_has_gloo_and_nccl_on_gpus(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "commbench", "sweep", "--vary", "backend=nccl,gloo",
+        "--op", "all_reduce", "--sizes", "4K,1M", "--iters", "6", "--rounds", "1",
+        "--nproc-per-node", "2", "--no-plots", "--output", "swept",
+    ]  # fmt: skip
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    for backend in ("nccl", "gloo"):
+        with (tmp_path / f"swept/backend={backend}/round-1/results.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert {(row["backend"], row["device"], row["status"]) for row in rows} == {
+            (backend, "cuda", "ok")
+        }
+
+
 def test_right_results_of_ranks_that_share_a_gpu_come_from_graphs_or_say_why_not(
     tmp_path: Path,
 ) -> None:
@@ -114,6 +173,11 @@ def test_every_dtype_and_reduce_op_is_right_or_refused_with_a_reason(tmp_path: P
     assert {row["status"] for row in rows} <= {"ok", "unsupported"}
     measured = {row["dtype"] for row in rows if row["status"] == "ok"}
     assert {"float32", "float64", "float16", "bfloat16", "int32", "int64"} <= measured
+    fp8 = [row for row in rows if row["dtype"] == "float8_e4m3fn" and not row["reduce_op"]]
+    program = "import torch; print(*torch.cuda.get_device_capability())"
+    capability = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    if int(capability[0]) >= 9:
+        assert {row["status"] for row in fp8} == {"ok"}
 
 
 def test_three_ranks_are_right_with_odd_sizes(tmp_path: Path) -> None:
@@ -167,12 +231,20 @@ def test_right_results_pass_the_smoke_test(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+FORKABLE = """
+from commbench.launch.process_setup import import_torch
+import_torch()
+"""
+"""Imports torch in a way that lets ranks be forked: ranks that are spawned lack what a program
+changes."""
+
+
 def start(
     folder: Path, *options: str, program: str = "", **variables: str
 ) -> "subprocess.Popen[str]":
     """A run whose output goes to pipes. `program` is run before commbench, and its ranks are forked
     from it."""
-    text = program + "\nfrom commbench.cli.main import main\nmain()\n"
+    text = FORKABLE + program + "\nfrom commbench.cli.main import main\nmain()\n"
     command = [
         sys.executable, "-c", text, "run", "--backend", "nccl", "--no-plots", "--no-nccl-log",
         "--output", str(folder / "run"), *options,
@@ -239,6 +311,45 @@ def test_ranks_start_where_the_gpu_is_named_by_its_uuid(tmp_path: Path) -> None:
     assert journal(tmp_path)[0]["ranks"][0]["device_uuid"] == uuid
 
 
+def test_ranks_start_by_spawn_where_the_driver_is_initialised(tmp_path: Path) -> None:
+    process = start(
+        tmp_path, "--sizes", "1M", "--nproc-per-node", "1", "--verbose",
+        program="import torch; torch.cuda.init()",
+    )  # fmt: skip
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert "ranks are spawned" in err
+
+
+SKIPS = """
+import os
+from commbench.worker import coordinator
+make_call = coordinator.make_call
+def skip(case, buffers):
+    call, made = make_call(case, buffers), []
+    def run():
+        made.append(1)
+        if len(made) != 30 or os.environ["RANK"] != "1":
+            call()
+    return run
+coordinator.make_call = skip
+"""
+
+
+def test_a_fault_of_a_rank_that_skips_a_call_ends_the_run_in_time(tmp_path: Path) -> None:
+    began = time.monotonic()
+    process = start(
+        tmp_path, "--sizes", "16M", "--iters", "400", "--buffers", "hot", "--timeout", "5",
+        "--nproc-per-node", str(gpus() + 1), program=SKIPS,
+    )  # fmt: skip
+    _, err = process.communicate(timeout=90)
+    assert process.returncode in (4, 5), err  # it hangs, or a later result is wrong
+    assert "rank" in err.splitlines()[-2]
+    assert time.monotonic() - began < 80
+    pids = [rank["pid"] for rank in journal(tmp_path)[0]["ranks"]]
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
 def test_a_fault_of_the_network_interface_is_told_by_nccl(tmp_path: Path) -> None:
     process = start(
         tmp_path, "--sizes", "1M", "--nproc-per-node", str(gpus() + 1), "--timeout", "20",
@@ -255,8 +366,8 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(
-        tmp_path, "--sizes", "16M", "--iters", "20000", "--nproc-per-node", str(gpus() + 1),
-        "--timeout", "5",
+        tmp_path, "--sizes", "16M", "--budget", "600", "--precision", "0.01%", "--timeout", "5",
+        "--nproc-per-node", str(gpus() + 1),
     )  # fmt: skip
     path, deadline = tmp_path / "run" / "run.jsonl", time.monotonic() + 60
     while not (path.exists() and path.read_text().count("\n") > 1):

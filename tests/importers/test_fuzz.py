@@ -18,7 +18,7 @@ from commbench.importers.registry import IMPORTERS
 from commbench.importers.text_source import SourceText, parse_source
 
 DATA = Path(__file__).parents[1] / "data"
-INPUTS = 400
+INPUTS = 150
 INPUTS_FULL = 2000
 LONGEST_S = 60
 """It takes a few seconds; a machine may be busy."""

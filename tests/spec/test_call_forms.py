@@ -163,3 +163,13 @@ def test_a_trial_of_a_case_has_one_element_in_each_tensor() -> None:
     assert (buckets.smallest.num_tensors, buckets.smallest.count) == (11, 11)
     (_, other) = plan(forms=("reduce_scatter+all_gather",), world_size=4).cases()
     assert other.smallest.size_bytes == 4 * 4
+
+
+def test_a_smaller_group_has_whole_tensors_and_blocks_too() -> None:
+    (case, *_) = plan(
+        operations=("all_gather",), sizes=(1001,), world_size=4, tensors=("3",)
+    ).cases()
+    # 960 bytes in 4 blocks of 60 elements: 78 in each of 3 blocks are a multiple of 3 tensors.
+    assert (case.count, case.in_group(3).count, case.in_group(3).size_bytes) == (60, 78, 936)
+    direct, other = plan(sizes=(1001,), world_size=4, forms=("reduce_scatter+all_gather",)).cases()
+    assert (direct.in_group(3).count, other.in_group(3).count) == (248, 246)

@@ -98,9 +98,10 @@ def test_two_variables_are_heat_maps_of_sizes_with_the_fastest_marked() -> None:
 def test_many_settings_are_one_heat_map_with_a_column_for_each_size(
     variables: Mapping[str, Sequence[str]], rows: int
 ) -> None:
-    (picture,) = drawn(sweep(variables)).values()
+    sizes = SIZES[::2]
+    (picture,) = drawn(sweep(variables, sizes)).values()
     (panel,) = panels_of(picture.figure)
-    assert len(numbers(panel)) == rows * len(SIZES)
+    assert len(numbers(panel)) == rows * len(sizes)
     assert len(panel.get_yticklabels()) == rows
 
 

@@ -7,18 +7,21 @@ right, those that were wrong or failed, and those that the tables refuse.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from commbench.spec.case import READY
+from commbench.spec.call_forms import CALL_FORMS
+from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, make_call
+from commbench.worker.buffers import Arena, Buffers, make_async_call, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.verify import verify
@@ -33,9 +36,17 @@ plan = Plan(
     tensors=("1", "3", "ddp:512"), forms=("all",), dtypes=("int32",),
     backend="gloo", device="cpu", world_size=ranks,
 )  # fmt: skip
-said: dict[str, list[str]] = {"right": [], "wrong": [], "refused": [], "skipped": []}
+said: dict[str, list[str]] = {"right": [], "wrong": [], "refused": [], "skipped": [], "started": []}
 cases = plan.cases()
 arena = Arena(comm, tuple(case for case in cases if case.status == READY))
+
+
+def started(case: Case, buffers: Buffers) -> Callable[[], object]:
+    """The call of a case, started and waited for later."""
+    start = make_async_call(case, buffers)
+    return lambda: start().wait()
+
+
 for case in cases:
     if case.status != READY:
         said["refused" if case.status == "unsupported" else "skipped"].append(case.name)
@@ -43,5 +54,23 @@ for case in cases:
     buffers = arena.buffers(case)
     found = verify(case, buffers, case.index, make_call(case, buffers), Cpu())
     said["wrong" if found.wrong else "right"].append(case.name)
+    if case.call_form.start and not OPERATIONS[case.operation].is_on_host:
+        found = verify(case, buffers, case.index + 1, started(case, buffers), Cpu())
+        said["wrong" if found.wrong else "started"].append(case.name)
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("this backend has no such call")
+
+
+coalesced, direct = (
+    next(c for c in cases if (c.operation, c.form) == ("all_reduce", form))
+    for form in ("coalesced", "direct")
+)
+with contextlib.suppress(RuntimeError):
+    CALL_FORMS[coalesced.form].run(refuse, dist, arena.buffers(coalesced))
+buffers = arena.buffers(direct)
+found = verify(direct, buffers, 1, make_call(direct, buffers), Cpu())
+said["wrong" if found.wrong else "right"].append("after a refusal")
 (folder / f"{ranks}-{rank}.json").write_text(json.dumps(said))
 dist.destroy_process_group()

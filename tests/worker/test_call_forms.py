@@ -13,7 +13,7 @@ from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, Buffers, make_call
+from commbench.worker.buffers import Arena, Buffers, make_async_call, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.verify import verify
@@ -47,6 +47,21 @@ def test_every_operation_is_right_in_every_form_and_at_odd_sizes(said: list[Said
     assert "all_reduce int32 sum in_place 3 tensors separate 3996 B" in right
     # The last bucket has the rest.
     assert "all_reduce int32 sum in_place ddp:512 coalesced 4000 B" in right
+
+
+def test_a_form_that_is_started_and_waited_for_later_is_right_too(said: list[Said]) -> None:
+    started = {" ".join(name.split()[-4:-2]) for name in said[0]["started"] if "3 tens" in name}
+    assert started == {
+        "tensors flat", "tensors async", "tensors coalesced", "tensors flat_copy"
+    }  # fmt: skip
+    for buffers in buffers_of(every_form(2)[0], 2):
+        composed = next(case for case in every_form(2) if case.call_form.steps)
+        with pytest.raises(RuntimeError, match="follow one another"):
+            make_async_call(composed, buffers)
+
+
+def test_a_refusal_inside_the_coalescing_manager_leaves_nothing_behind(said: list[Said]) -> None:
+    assert all("after a refusal" in of_rank["right"] for of_rank in said)
 
 
 def test_gloo_refuses_what_it_cannot_coalesce(said: list[Said]) -> None:

@@ -181,19 +181,18 @@ def test_registered_memory_makes_rows_of_its_own_and_is_released(
 ) -> None:
     log = tmp_path / "memory"
     fake = Fake(memory_log=str(log), register_s=2e-3)
-    options = ("--sizes", "1K,1M", "--iters", "4", "--warmup", "0", "--memory", "all")
-    ended = run(program, fake, "--op", "all_reduce,gather,barrier", *options)
+    options = ("--op", "gather,barrier", "--buffers", "hot", "--iters", "4", "--warmup", "0")
+    ended = run(program, fake, "--sizes", "1K,64K", "--memory", "all", *options)
     assert ended.code == 0, ended.err
     rows = {(row["operation"], row["memory"], row["size_bytes"]): row for row in ended.rows()}
     kinds = ("default", "registered", "symmetric")
-    assert set(rows) == {
-        *((name, kind, size) for name in ("all_reduce", "gather") for kind in kinds
-          for size in ("1024", "1048576")),
+    assert set(rows) == {  # registering the largest size
+        *(("gather", kind, size) for kind in kinds for size in ("1024", "65536")),
         ("barrier", "default", "0"),
-        *(("register", kind, "1048576") for kind in kinds[1:]),
+        *(("register", kind, "65536") for kind in kinds[1:]),
     }  # fmt: skip
     for kind in kinds[1:]:
-        row = rows["register", kind, "1048576"]
+        row = rows["register", kind, "65536"]
         # The slowest rank, rank 1, needs 4 ms.
         assert 4000 <= float(row["time_us"]) < 40_000
         assert (row["algbw_GBps"], row["busbw_GBps"], row["wrong"]) == ("", "", "")
@@ -205,27 +204,51 @@ def test_registered_memory_makes_rows_of_its_own_and_is_released(
         assert sorted(line.split(" ", 1)[1] for line in lines if "allocated" in line) == (
             sorted(line.split(" ", 1)[1] for line in lines if "released" in line)
         )
+        # Checked, timed and checked again: every call had memory of its case's kind.
+        assert {line.split()[1] for line in lines if line.startswith("used")} == {"pool", "windows"}
     assert "register uint8 registered" in ended.out
 
 
-@pytest.mark.parametrize(
-    ("fake", "reason"),
-    [
-        (Fake(registers=False), "this backend registers no pool"),
-        (Fake(has_windows=False), "this backend registers no windows"),
-    ],
-)
-def test_memory_that_cannot_be_registered_is_unsupported_and_the_rest_is_measured(
-    program: Commbench, fake: Fake, reason: str
+def test_operations_of_symmetric_memory_are_checked_like_the_plain_ones(
+    program: Commbench, tmp_path: Path
 ) -> None:
-    options = ("--sizes", "1K", "--iters", "4", "--memory", "default,registered,symmetric")
-    ended = run(program, fake, *options)
+    log = tmp_path / "memory"
+    options = ("--sizes", "8,100040", "--iters", "2", "--reduce-op", "sum,max", "--buffers", "hot")
+    ended = run(program, Fake(memory_log=str(log)), "--op", "all_reduce,symm_mem", *options)
+    assert ended.code == 0, ended.err
+    rows = [row for row in ended.rows() if row["operation"] != "all_reduce"]
+    assert {row["memory"] for row in rows} == {"symm_mem"}
+    found = {(r["operation"], r["reduce_op"], r["status"]): r["size_bytes"] for r in rows}
+    assert found == {  # blocks of a multiple of 16 bytes
+        **{(f"{name}_all_reduce", "sum", "ok"): "100032"
+           for name in ("one_shot", "two_shot", "multimem")},
+        ("multimem_all_gather", "", "ok"): "100032",
+        **{(f"{name}_all_reduce", reduce_op, "skipped"): "8"
+           for name in ("one_shot", "two_shot", "multimem") for reduce_op in ("sum", "max")},
+        ("multimem_all_gather", "", "skipped"): "8",
+        **{(f"{name}_all_reduce", "max", "unsupported"): "100032"
+           for name in ("one_shot", "two_shot", "multimem")},
+    }  # fmt: skip
+    assert {row["wrong"] for row in rows if row["status"] == "ok"} == {"0"}
+    reasons = {c["reason"] for c in ended.cases() if c["status"] == "unsupported"}
+    assert reasons == {"only sum is supported for now"}
+    for rank in range(2):
+        lines = Path(f"{log}.{rank}").read_text().splitlines()
+        assert {line.split()[1] for line in lines} == {"symm_mem"}
+        steps = [line.split()[0] for line in lines]
+        assert steps.count("allocated") == steps.count("released") > 1
+
+
+def test_memory_that_cannot_be_registered_is_unsupported_and_the_rest_is_measured(
+    program: Commbench,
+) -> None:
+    options = ("--sizes", "1K", "--iters", "2", "--warmup", "0", "--memory", "default,symmetric")
+    ended = run(program, Fake(registers=False), *options)
     assert ended.code == 0, ended.err
     found = {(c["case"]["memory"], c["case"]["operation"]): c for c in ended.cases()}
-    assert found["default", "all_reduce"]["status"] == "ok"
-    refused = [c for c in found.values() if c["status"] == "unsupported"]
-    assert reason in {c["reason"] for c in refused}
-    assert len(refused) == (4 if not fake.registers else 2)
+    assert found.pop(("default", "all_reduce"))["status"] == "ok"
+    assert set(found) == {("symmetric", "all_reduce"), ("symmetric", "register")}
+    assert {case["reason"] for case in found.values()} == {"this backend registers no windows"}
 
 
 NCCL_LOG = (
@@ -298,7 +321,7 @@ def test_a_hang_is_seen_soon_whatever_is_queued_and_nccl_is_asked_about_it(
 ) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
     fake = Fake(hangs_after=30)
-    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "2")
+    asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "1")
     began = time.monotonic()
     with RasServer(b"NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n") as ras:
         ended = run(program, fake, *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS)

@@ -91,3 +91,19 @@ def test_pieces_of_memory_that_do_not_fit_are_counted_in_the_reason() -> None:
             "1.00 GiB needed for 32 pieces (--buffers hot: 1), 256 MiB free on node1"
         )
     }
+
+
+def test_each_kind_of_memory_and_its_registration_need_memory_of_their_own() -> None:
+    size, free = 1 << 30, 7 << 29  # 3.5 GiB
+    for kinds, reason in (
+        (("default",), ""),
+        (("default", "registered", "symmetric"),
+         "4.00 GiB needed for 4 allocations (--memory default: 1), 3.50 GiB free on node cuda:0"),
+    ):  # fmt: skip
+        plan = Plan(
+            operations=("all_reduce",), sizes=(size,), backend="nccl", device="cuda",
+            world_size=2, memory=kinds,
+        )  # fmt: skip
+        found = _find_too_large(plan, plan.cases(), "node cuda:0", [0], free)
+        assert set(found.values()) == ({reason} if reason else set())
+        assert len(found) == (len(plan.cases()) if reason else 0)

@@ -1,0 +1,122 @@
+"""Which cases of a plan cannot be measured, as far as the tables tell, before any rank starts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from commbench.errors import UnavailableError, UsageError
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
+from commbench.spec.backends import BACKENDS
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR, why_form_unsupported
+from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.pairs import SEND, why_no_pairs
+from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.splits import why_no_splits
+from commbench.spec.timing_modes import EAGER, GRAPH, ISOLATED
+
+if TYPE_CHECKING:
+    from commbench.spec.plan import Plan
+
+_ONE_RANK = "a group of one rank has no other to talk to"
+
+
+def mark_impossible(case: Case, backend: str, device: str, group_sizes: Collection[int]) -> Case:
+    """The case, marked with the reason where it cannot be measured. `group_sizes` are those of its
+    groups."""
+    if case.group and case.ranks == 1:
+        return case._replace(status=SKIPPED, reason=_ONE_RANK)
+    reason = _why_unsupported(case, backend, device)
+    if case.matrix and len(set(group_sizes)) > 1:
+        reason = f"{case.imbalance} is for groups of one size"
+    return case._replace(status=UNSUPPORTED, reason=reason) if reason else case
+
+
+def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
+    """Why a case cannot be measured, as far as the tables tell; empty where it may."""
+    operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
+    backend, reduce_op = BACKENDS.get(backend_name), REDUCE_OPS.get(case.reduce_op)
+    if case.ranks < operation.min_ranks:
+        return f"{operation.name} needs at least {operation.min_ranks} ranks"
+    if _never_ends(case):
+        return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
+    if case.group and case.memory != DEFAULT_MEMORY:
+        return f"memory of the kind {case.memory} is that of all ranks, not of groups"
+    if reason := why_no_pairs(case.pairs, case.ranks):
+        return reason
+    if operation.backends and backend_name not in operation.backends:
+        return f"{backend_name} has no {operation.name}"
+    if reason := why_no_splits(case.imbalance, case.ranks, case.matrix):
+        return reason
+    if backend_name in operation.equal_only and case.load and case.load.is_unequal:
+        return f"{backend_name} has {operation.name} with equal blocks only"
+    if why := why_form_unsupported(case.form, operation, backend_name, device):
+        return why
+    if case.overlap and (why := _why_no_overlap(case)):
+        return why
+    if case.placement not in operation.placements:
+        return f"torch.distributed has no {case.placement} {operation.name}"
+    if case.launch_mode == GRAPH and device == "cpu":
+        return _NO_GRAPHS
+    if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
+        return reason
+    if case.launch_mode == GRAPH and operation.is_on_host:
+        return f"{operation.name} works on the host, so no graph can capture it"
+    if dtype and backend and dtype.name in backend.refused_dtypes:
+        return f"{backend.name} does not support {dtype.name}"
+    if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
+        return f"{reduce_op.name} is not defined for {dtype.name}"
+    if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
+        return f"{backend.name} has no {reduce_op.name}"
+    return ""
+
+
+def _why_no_overlap(case: Case) -> str:
+    """Why nothing can be computed beside a case; empty where it can."""
+    operation = OPERATIONS[case.operation]
+    if operation.prepare or operation.is_on_host or operation.memory:
+        return f"{operation.name} is no call with async_op=True, beside which one can compute"
+    if not operation.has_data:
+        return f"{operation.name} moves no data that a computation could hide"
+    if case.form != DIRECT or case.tensors != ONE_TENSOR:
+        return "an overlap is measured with the direct call of one tensor"
+    if case.timing != ISOLATED or case.launch_mode != EAGER:
+        return "an overlap is measured with --timing isolated and --launch eager"
+    return ""
+
+
+def _never_ends(case: Case) -> bool:
+    """Whether every rank waits in a blocking call for another one that waits, too."""
+    return case.p2p_call == SEND and bool(OPERATIONS[case.operation].deadlock)
+
+
+_NO_GRAPHS = "a CPU has no CUDA graphs"
+
+
+def require_ready_case(plan: Plan) -> None:
+    """Raise UnavailableError when every case is known to be impossible here, UsageError when no
+    other machine could measure them: where a dtype has no such reduce operation, where blocking
+    calls never end, and where a pair has ranks that do not exist."""
+    cases = plan.cases()
+    if any(case.status == READY for case in cases):
+        return
+    reasons = dict.fromkeys(case.reason for case in cases)
+    is_wrong = all(
+        case.reduce_op in REDUCE_OPS
+        and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        for case in cases
+    )
+    hint = "try another operation, dtype, reduce operation, placement or size"
+    if list(reasons) == [_NO_GRAPHS]:
+        hint = "leave out --launch graph, or measure on GPUs"
+    elif all(ALLOCATORS[c.memory].why_unavailable(plan.backend, plan.device) for c in cases):
+        hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
+    elif all(map(_never_ends, cases)):
+        is_wrong, hint = True, "leave out --p2p-call send, or write --p2p-call isend"
+    elif all(why_no_pairs(case.pairs, case.ranks) for case in cases):
+        is_wrong, hint = True, "write --pairs halves, or start more ranks"
+    raise (UsageError if is_wrong else UnavailableError)(
+        f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
+    )

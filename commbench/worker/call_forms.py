@@ -1,0 +1,79 @@
+"""What a form of a call needs besides the buffers of its tensors: copies, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from commbench.spec.case import Case
+from commbench.spec.operations import OPERATIONS, BlockPosition, Extent
+
+if TYPE_CHECKING:
+    from commbench.worker.buffers import Buffers
+
+
+def make_steps(
+    names: Sequence[str], buffers: Buffers
+) -> tuple[tuple[Callable[..., Any], Buffers], ...]:
+    """The calls of a composition. The first one has the case's send buffer. The others work in
+    place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
+    whole = buffers.receive
+    blocks = list(whole.tensor_split(buffers.ranks))
+    nothing, is_root = whole[:0], buffers.rank == buffers.root
+    of_extent = {
+        Extent.NOTHING: nothing,
+        Extent.BLOCK: blocks[buffers.rank],
+        Extent.WHOLE: whole,
+        Extent.AT_ROOT: whole if is_root else nothing,
+    }
+    steps = []
+    for number, name in enumerate(names):
+        operation = OPERATIONS[name]
+        send, receive = of_extent[operation.send], of_extent[operation.receive]
+        if number == 0 and send.numel():
+            send = buffers.send
+        own = replace(
+            buffers,
+            send=send,
+            receive=receive,
+            send_blocks=blocks if operation.blocks and send.numel() else None,
+            receive_blocks=blocks if operation.blocks and receive.numel() else None,
+        )
+        steps.append((operation.call, own))
+    return tuple(steps)
+
+
+def make_copies(
+    case: Case, parts: Sequence[Buffers], flat: Buffers
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """The functions that copy several tensors into a flat one, and back: each block of a tensor is
+    a part of the same block of the flat one."""
+    expected = OPERATIONS[case.operation].expected
+    into: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    out: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    begin = 0
+    for part in parts:
+        count = 0
+        for block, send in enumerate(part.send_blocks or ()):
+            count = send.numel()
+            assert flat.send_blocks is not None
+            into[0].append(flat.send_blocks[block][begin : begin + count])
+            into[1].append(send)
+        for block, receive in enumerate(part.receive_blocks or ()):
+            count = receive.numel()
+            assert flat.receive_blocks is not None
+            if expected(BlockPosition(flat.rank, block, flat.ranks, flat.root)) is not None:
+                out[0].append(receive)
+                out[1].append(flat.receive_blocks[block][begin : begin + count])
+        begin += count
+    return partial(_copy, *into), partial(_copy, *out)
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy all tensors: on a GPU with few kernels."""
+    if targets:
+        torch._foreach_copy_(targets, sources)
