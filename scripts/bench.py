@@ -34,6 +34,7 @@ def main() -> None:
         "memory": check_memory,
         "fidelity": check_fidelity,
         "sweep": check_sweep,
+        "mesh": check_mesh,
         "compare": check_compare,
         "hundred": check_hundred_starts,
         "repeat": check_repeatability,
@@ -118,6 +119,24 @@ def check_sweep(pairs: int) -> None:
         [10 / min(fewest_small)],
         1.0,
         f"{min(fewest_small)}",
+    )
+
+
+def check_mesh(pairs: int) -> None:
+    """A mesh of 64 ranks, one size over each dimension, against plain torch code with as many
+    calls, whose ranks are forked too."""
+    ours, theirs = [], []
+    for _ in range(pairs):
+        ours.append(
+            timed([*COMMBENCH, "run", "--mesh", "pp=4,dp=4,tp=4", "--sizes", "64K", "--iters",
+                   "10", "--warmup", "2", "--no-plots"])
+        )  # fmt: skip
+        theirs.append(timed([sys.executable, str(HERE / "plain_mesh.py"), "--mesh", "4,4,4"]))
+    say(
+        "mesh of 64 ranks: time over plain code's",
+        ratios(ours, theirs),
+        1.3,
+        f"{statistics.median(ours):.1f} s against {statistics.median(theirs):.1f} s",
     )
 
 

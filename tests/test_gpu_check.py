@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -48,6 +49,30 @@ def test_a_step_that_hangs_ends_at_its_limit_and_the_evidence_is_packed(
     with tarfile.open(tmp_path / "evidence.tar.gz") as archive:
         assert archive.getnames() == ["fails/log", "hangs/log", "works/log"]
     assert not (tmp_path / "work").exists()
+
+
+def test_the_verdict_names_the_steps_that_failed_and_what_stays_unproven(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [
+        gpu_check.Step(name, limit_s, ("-c", program))
+        for name, limit_s, program in (("works", 9, ""), ("fails", 9, "exit(4)"), ("long", 999, ""))
+    ]
+    monkeypatch.setattr(gpu_check, "STEPS", steps)
+    monkeypatch.setattr(gpu_check, "find_gpus", lambda: {"gpus": [["NVIDIA H200", 1]]})
+    monkeypatch.setattr(sys, "argv", ["gpu_check", str(tmp_path)])
+    monkeypatch.setenv("PYTHONPATH", "")  # main changes it, and the folder
+    monkeypatch.chdir(tmp_path)
+    assert gpu_check.main() == 1
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["verdict"] == "not passed: fails, long"
+    assert [step["outcome"] for step in verdict["steps"]] == [
+        "passed", "failed with exit code 4", "no time left"
+    ]  # fmt: skip
+    assert [what.partition(":")[0] for what in verdict["unproven"]] == [
+        "several GPUs", "several hosts", "ROCm and XPU"
+    ]  # fmt: skip
+    assert tarfile.is_tarfile(tmp_path / "evidence.tar.gz")
 
 
 def test_every_gpu_test_belongs_to_a_step(gpu_check: Any) -> None:

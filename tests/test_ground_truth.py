@@ -184,6 +184,19 @@ def test_two_modes_are_warned_about(run: Run) -> None:
     assert "bimodal" in warnings(ended.rows()[0])
 
 
+@pytest.mark.full
+def test_a_form_takes_as_long_as_its_calls_together(run: Run) -> None:
+    many = run("constant", "--sizes", "4K", "--tensors", "1,4", "--iters", "30", "--form",
+               "separate,reduce_scatter+all_gather,reduce+broadcast")  # fmt: skip
+    shortest_us = {row["form"]: float(row["time_min_us"]) for row in many.rows()}
+    calls = {
+        "direct": 1, "reduce_scatter+all_gather": 2, "reduce+broadcast": 2, "flat": 1, "separate": 4
+    }  # fmt: skip
+    assert shortest_us == pytest.approx(
+        {form: number * MEDIAN_US for form, number in calls.items()}, rel=0.03
+    )
+
+
 def overlap_of(where: Path, script: str) -> tuple[dict[str, str], float]:
     """The row of both at once, of calls and computations that take about as long, and how long the
     computation takes alone, in us; the test is skipped where the host disturbed too many."""

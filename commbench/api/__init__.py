@@ -108,10 +108,12 @@ def smoke(
     backend: str | None = "gloo",
     device: str | None = None,
     nproc_per_node: int | None = None,
+    mesh: str = "",
     timeout: float = 60.0,
     notify: Callable[[str], None] = ignore,
 ) -> SmokeResult:
-    """Run every operation once with several dtypes and sizes, and check every result.
+    """Run every operation once with several dtypes and sizes, and check every result; with a `mesh`
+    such as "dp=2,tp=2" in the groups of each of its dimensions.
 
     `timeout` is in seconds, for one collective. `notify` gets a line that says which ranks are
     started. What does not work is in `operations` and `error` of the result. Raises UsageError or
@@ -120,7 +122,7 @@ def smoke(
     from commbench.runner.process_state import restored_process_state
     from commbench.runner.smoke import plan_smoke, run_smoke
 
-    given = {"backend": backend, "device": device, "timeout": timeout}
+    given = {"backend": backend, "device": device, "mesh": mesh, "timeout": timeout}
     with restored_process_state():
         plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
         ranks = format_count(plan.world_size, f"{plan.backend} rank")

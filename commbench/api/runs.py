@@ -45,6 +45,12 @@ class Run(schema.Run):
         require_format(format, peak)
         return format_run(self, format, peak, has_explanations=warnings)
 
+    def groups_text(self) -> str:
+        """The time of each group of ranks, as `commbench show --groups` prints it."""
+        from commbench.report.groups_table import groups_text
+
+        return groups_text(self)
+
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""
         return plot(self, output=output, peak=peak)

@@ -20,6 +20,9 @@ def show(
     format_: Format = "table",
     peak: Peak = None,
     warnings: bool = Option(False, "--warnings", help="Explain every warning."),
+    groups: bool = Option(
+        False, "--groups", help="Print the time of each group of ranks instead: alone, together."
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
@@ -30,6 +33,7 @@ def show(
     commbench show
     commbench show mine --peak nvlink4                  the newest of that label
     commbench show results/20261121-120000-all_reduce --warnings
+    commbench show mine --groups
     commbench show results/20261121-120000-sweep
     """
     from commbench import api
@@ -45,14 +49,15 @@ def show(
         from commbench.cli.sweep import show_sweep
 
         given = (peak, ranks, op, dtype)
-        if format_ != TABLE or any(option is not None for option in given):
+        if format_ != TABLE or groups or any(option is not None for option in given):
             raise UsageError(
                 f"{name} is a sweep, and a sweep has one form only", "leave out the options"
             )
         show_sweep(folder, warnings)
         return
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
-    print_result(loaded.text(format_, peak, warnings=warnings))
+    text = loaded.groups_text() if groups else loaded.text(format_, peak, warnings=warnings)
+    print_result(text)
     if (end := loaded.end) is None or end.status != COMPLETE:
         condition = "To continue it" if end else "If it was cut off, continue it"
         print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")

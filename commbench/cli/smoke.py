@@ -32,6 +32,7 @@ def smoke(context: typer.Context, **_: object) -> None:
     \b
     commbench smoke
     commbench smoke --nproc-per-node 4 --junit report.xml
+    commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
     """
     given = dict(context.params)
     written = given.pop("junit")
@@ -57,6 +58,7 @@ smoke.__signature__ = make_signature(  # type: ignore[attr-defined]
     make_parameter(
         "nproc_per_node", help="Number of ranks.", default_text="one per GPU; 2 on the CPU"
     ),
+    make_parameter("mesh", group="", help="Measure the groups of a mesh instead: dp=2,tp=2."),
     make_parameter("timeout", default=60.0, help="Seconds that one collective may take."),
     inspect.Parameter(
         "junit",

@@ -25,6 +25,7 @@ from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, WRONG, Run, RunHeader, is_imported
+from commbench.spec.call_forms import ONE_TENSOR
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import describe_timing, expand_timing
 from commbench.units import format_about, format_count, format_sizes
@@ -109,6 +110,8 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
         "sizes": format_sizes(plan.sizes),
         "element types": ", ".join(plan.dtypes),
         "reduce operations": ", ".join(plan.reduce_ops) if reduces else "",
+        "tensors": ", ".join(plan.tensors) if plan.tensors != (ONE_TENSOR,) else "",
+        "forms of a call": ", ".join(plan.forms),
         "ranks": f"{plan.world_size}{backend}{device}{nodes}",
         "hosts": list_some(header.hosts, MOST_HOSTS),
     }

@@ -267,6 +267,7 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
         ),
         "pairs": (not any(o.is_paired for o in operations), with_op, f"{paired} have pairs"),
         "window": (not any(o.has_window for o in operations), with_op, f"{windows} has a window"),
+        "overlap_ratio": ("overlap" not in changed, "without --overlap", "write --overlap matmul"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),
         "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),

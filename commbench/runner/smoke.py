@@ -54,7 +54,10 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
     from commbench.launch.devices import choose_target, detect_capabilities
 
     target = choose_target(
-        detect_capabilities(), options.backend, options.device, options.nproc_per_node
+        detect_capabilities(),
+        options.backend,
+        options.device,
+        options.nproc_per_node or options.layout.needed_ranks(),
     )
     return options.plan(target.backend, target.device, target.ranks_per_node), target
 

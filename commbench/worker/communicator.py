@@ -217,7 +217,7 @@ def communicator(
                 rank=rank_context.rank,
                 world_size=rank_context.world_size,
                 timeout=timeout,
-                pg_options=make_nccl_options(plan),
+                pg_options=make_nccl_options(plan, timeout),
                 **rendezvous,
             )
     except (RuntimeError, ValueError) as error:

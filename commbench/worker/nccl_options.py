@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from commbench.errors import UnavailableError
-from commbench.spec.nccl_options import NCCL_OPTIONS, read_value, require_nccl
+from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options, read_value, require_nccl
 from commbench.spec.plan import Plan
 
 
-def make_nccl_options(plan: Plan, process_group: Any = None) -> Any:
-    """The Options of a plan; None where it has none.
+def make_nccl_options(
+    plan: Plan, timeout: timedelta | None = None, process_group: Any = None
+) -> Any:
+    """The Options of a plan, with the timeout of the group, for torch warns of another one; None
+    where the plan has none.
 
     `process_group` is torch.distributed.ProcessGroupNCCL. Raises UsageError for another backend,
     UnavailableError for an option that this torch does not offer.
@@ -27,7 +31,7 @@ def make_nccl_options(plan: Plan, process_group: Any = None) -> Any:
             f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
         )
     options = process_group.Options()
-    for text in plan.nccl_options:
+    for text in parse_nccl_options(plan.nccl_options):  # a file may hold another one
         name, _, value = text.partition("=")
         is_of_group = NCCL_OPTIONS[name].is_of_group
         target = options if is_of_group else getattr(options, "config", None)
@@ -38,4 +42,6 @@ def make_nccl_options(plan: Plan, process_group: Any = None) -> Any:
                 "that it was built with",
             )
         setattr(target, name, read_value(name, value))
+    if timeout is not None:
+        options._timeout = timeout
     return options

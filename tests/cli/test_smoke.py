@@ -8,6 +8,7 @@ import pytest
 from commands import Commbench, run_program_as
 from synthetic import steady, synthetic_run
 
+from commbench.runner.smoke import plan_smoke
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 
 SMOKED = (*OPERATION_SETS["all"], *OPERATION_SETS["p2p"])
@@ -15,6 +16,7 @@ SMOKED = (*OPERATION_SETS["all"], *OPERATION_SETS["p2p"])
 BREAK_ALL_GATHER = """
 from commbench.spec import operations
 from commbench.spec.operations import OPERATIONS
+from commbench.runner.smoke import plan_smoke
 operations.OPERATION_SETS |= {"all": ("all_reduce", "all_gather"), "p2p": ("send_recv",)}
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
@@ -94,3 +96,17 @@ def test_a_report_is_a_new_file_or_an_error(
     assert ended.err.startswith(f"error: {message}")
     assert command != "smoke" or not ended.out  # before anything is measured
     assert (tmp_path / "report.xml").read_text() == "of an earlier run"
+
+
+@pytest.mark.full
+def test_every_operation_works_in_the_groups_of_a_mesh(commbench: Commbench) -> None:
+    ended = commbench("smoke", "--mesh", "dp=2,tp=2")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("4 gloo ranks on cpu")
+    assert "all_to_all" in ended.out
+
+
+def test_a_mesh_is_tried_on_as_many_ranks_as_it_has() -> None:
+    plan, _ = plan_smoke({"mesh": "dp=2,tp=2"})
+    assert plan.world_size == 4
+    assert {case.group for case in plan.cases()} == {"dp", "tp"}

@@ -79,7 +79,7 @@ def test_a_title_says_the_names_first_and_what_qualifies_them_last() -> None:
     assert case.title_without("timing", "dtype") == "reduce sum in_place root 1"
     assert case.key("size_bytes", "placement") == (
         "reduce", "float32", "sum", 1, "pipelined", "eager", "hot", "", "", None, "1", "direct",
-        "default", "", "", "", "",
+        "default", "", "", "", "", "", "",
     )  # fmt: skip
 
 

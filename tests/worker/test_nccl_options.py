@@ -3,6 +3,7 @@ classes with the same fields stand in for its Options."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,17 +36,19 @@ def test_each_option_is_set_where_torch_has_it() -> None:
         backend="nccl", device="cuda",
         nccl_options=("cta_policy=zero", "max_ctas=8", "net_name=IB", "is_high_priority_stream=1"),
     )  # fmt: skip
-    options = make_nccl_options(asked, torch_with("cta_policy", "max_ctas", "min_ctas", "net_name"))
+    torch_here = torch_with("cta_policy", "max_ctas", "min_ctas", "net_name")
+    options = make_nccl_options(asked, timedelta(seconds=90), torch_here)
     assert vars(options.config) == {
         "cta_policy": 2, "max_ctas": 8, "min_ctas": -1, "net_name": "IB"
     }  # fmt: skip
     assert options.is_high_priority_stream is True
+    assert options._timeout == timedelta(seconds=90)
 
 
 def test_an_option_that_this_torch_lacks_is_named_with_its_version() -> None:
     asked = plan(backend="nccl", device="cuda", nccl_options=("cta_policy=zero",))
     with pytest.raises(UnavailableError) as refused:
-        make_nccl_options(asked, torch_with("max_ctas"))
+        make_nccl_options(asked, process_group=torch_with("max_ctas"))
     assert refused.value.message.endswith("has no NCCL option cta_policy")
     assert refused.value.message.startswith("torch 2.")
 

@@ -1,0 +1,122 @@
+"""The tables of the groups of a run: the time of each group, alone and together with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.output.paragraphs import fill
+from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
+from commbench.results.schema import Run, RunHeader
+from commbench.spec.case import Case
+from commbench.spec.groups import ALONE, TOGETHER
+from commbench.spec.operations import OPERATIONS
+from commbench.units import format_bytes, format_GBps, format_time
+
+NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
+
+
+class GroupRow(NamedTuple):
+    """One group at one size."""
+
+    case: Case
+    ranks: str
+    together_s: float | None
+    alone_s: float | None
+
+    @property
+    def interference(self) -> float | None:
+        """Its time when all groups call together over that when it calls alone."""
+        return self.together_s / self.alone_s if self.together_s and self.alone_s else None
+
+
+def groups_text(run: Run) -> str:
+    """For each kind of call a table of the groups at each size; below it the bytes that leave a
+    host, if there are several."""
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in make_rows(run):
+        if row.measurement.case.group and row.time:
+            title = row.measurement.case.title_without("concurrency", "group_ranks")
+            kinds.setdefault(title, []).append(row)
+    texts = []
+    for title, rows in kinds.items():
+        lines = fitting_table(_COLUMNS, group_rows(rows))
+        notes = [fill(note, "  ", "  ") for note in _host_notes(run.header, rows)]
+        texts.append("\n".join([style(clean(title), BOLD), *lines, *notes]))
+    return "\n\n".join(texts) or NO_GROUPS
+
+
+def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
+    """The groups of one kind of call, by size, in the order of the plan."""
+    found: dict[tuple[int, str], GroupRow] = {}
+    for row in rows:
+        case = row.measurement.case
+        for ranks, seconds in row.group_s.items():
+            key = (case.size_bytes, ranks)
+            known = found.get(key, GroupRow(case, ranks, None, None))
+            found[key] = (
+                known._replace(alone_s=seconds)
+                if case.concurrency == ALONE
+                else known._replace(together_s=seconds)
+            )
+    sizes = {size: None for size, _ in found}
+    return [group for size in sizes for key, group in found.items() if key[0] == size]
+
+
+def host_bytes(header: RunHeader, case: Case) -> dict[str, float]:
+    """The bytes that leave each host in one call of all groups of a case; empty for one host.
+
+    Each group is taken for a ring in the order of its ranks, in which every rank sends
+    S x busbw factor; of an operation with different data for each rank (all_to_all) every rank
+    sends S / n to each rank of another host.
+    """
+    hosts = {rank.rank: rank.host for rank in header.ranks}
+    operation = OPERATIONS[case.operation]
+    if len(set(hosts.values())) < 2 or not case.dtype or operation.busbw_factor is None:
+        return {}
+    found = dict.fromkeys(hosts.values(), 0.0)
+    for group in header.plan.groups_of(case):
+        wire_bytes = case.size_bytes * operation.busbw_factor(len(group))
+        for index, rank in enumerate(group):
+            if operation.is_personalized:
+                others = sum(hosts[other] != hosts[rank] for other in group)
+                found[hosts[rank]] += case.size_bytes / len(group) * others
+            elif hosts[group[(index + 1) % len(group)]] != hosts[rank]:
+                found[hosts[rank]] += wire_bytes
+    return found
+
+
+def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> list[str]:
+    """What leaves the busiest host at the largest size, all groups together."""
+    together = [row for row in rows if row.measurement.case.concurrency == TOGETHER]
+    if not together:
+        return []
+    row = max(together, key=lambda row: row.measurement.case.size_bytes)
+    sent = host_bytes(header, row.measurement.case)
+    if not sent or not row.time or not max(sent.values()):
+        return []
+    host = max(sent, key=lambda name: sent[name])
+    return [
+        f"At {format_bytes(row.measurement.case.size_bytes)}, {format_bytes(round(sent[host]))} "
+        f"leave {clean(host)} in one call of all groups together, "
+        f"{format_GBps(sent[host] / row.time.median)} GB/s, if each group is a ring in the order "
+        "of its ranks; no other host sends more."
+    ]
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else format_time(seconds)
+
+
+def _interference(group: GroupRow) -> str:
+    return "" if group.interference is None else f"{group.interference:.2f}"
+
+
+_COLUMNS = (
+    TableColumn("size", lambda g: format_bytes(g.case.size_bytes) if g.case.dtype else "", 9),
+    TableColumn("group", lambda g: g.ranks, 9, is_left=True),
+    TableColumn("alone", lambda g: _time(g.alone_s), 8),
+    TableColumn("together", lambda g: _time(g.together_s), 8),
+    TableColumn("interference", _interference, 8, is_decimal=True),
+)

@@ -1,0 +1,91 @@
+"""The tables of groups: each group's time, alone and together, and what leaves a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import run_commbench
+from synthetic import header, plan
+
+from commbench.analysis.csv_file import write_run_folder
+from commbench.report.groups_table import NO_GROUPS, groups_text, host_bytes
+from commbench.report.run_table import run_text
+from commbench.results.run_folder import create_folder
+from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
+
+ALONE_US = {"0,1": 100.0, "2,3": 150.0}
+TOGETHER_US = {"0,1": 110.0, "2,3": 300.0}
+
+
+def grouped_run(label: str = "mine") -> Run:
+    """Two groups: the second one is slower, and twice as slow beside the first."""
+    asked = plan(world_size=4, mesh="dp=2,tp=2", over=("tp",), concurrency="both", sizes=(1 << 20,))
+    measurements = []
+    for case in asked.cases():
+        us = [ALONE_US[case.group_ranks]] if case.group_ranks else [*TOGETHER_US.values()]
+        medians = tuple(value * 1e-6 for value in us)
+        batch = Batch((max(medians),) * 10, group_medians_s=medians if len(us) > 1 else ())
+        found = Measurement(case, "ok", stop_reason="fixed", wrong=0, batches=(batch,) * 6)
+        measurements.append(found)
+    return Run(label, header(asked, label), tuple(measurements), RunEnd("complete"))
+
+
+def test_each_group_is_shown_alone_and_together() -> None:
+    lines = groups_text(grouped_run()).splitlines()
+    assert "over tp" in lines[0] and "alone" not in lines[0]
+    assert [line.split() for line in lines[3:]] == [
+        ["1", "MiB", "0,1", "100.0", "us", "110.0", "us", "1.10"],
+        ["1", "MiB", "2,3", "150.0", "us", "300.0", "us", "2.00"],
+    ]
+
+
+def test_the_table_names_the_slowest_group_and_its_interference() -> None:
+    text = run_text(grouped_run())
+    together, alone = text.split("over tp together")[1].split("over tp alone")
+    (row,) = [line.split() for line in together.splitlines() if line.startswith("  1 MiB")]
+    assert row[-2:] == ["2,3", "2.00"]
+    (row,) = [line.split() for line in alone.splitlines() if line.startswith("  1 MiB")]
+    assert row[-1] == "2,3"
+
+
+def test_show_groups_reads_a_recorded_run(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
+    write_run_folder(folder, grouped_run())
+    shown = run_commbench(tmp_path, "show", "run", "--groups")
+    assert shown.code == 0, shown.err
+    assert "  1 MiB  2,3    150.0 us  300.0 us          2.00" in shown.out
+    lines = (folder / "results.csv").read_text().splitlines()
+    (together,) = [line for line in lines if "together" in line]
+    assert ',2,2,"2,3",2.0' in together
+
+
+def test_a_run_without_groups_says_so() -> None:
+    run = grouped_run()
+    asked = plan()
+    assert groups_text(run._replace(header=header(asked, "x"), measurements=())) == NO_GROUPS
+
+
+@pytest.mark.parametrize(
+    ("operation", "over", "expected"),
+    [
+        # S = 1000; four ranks on two hosts, two each.
+        # tp: both groups within a host.
+        ("all_reduce", "tp", {"a": 0, "b": 0}),
+        # dp: each of two groups of two crosses once: 2 (n-1)/n S = S per rank, on each host.
+        ("all_reduce", "dp", {"a": 2000, "b": 2000}),
+        # One ring of four: each host is left once by 2 (n-1)/n S.
+        ("all_reduce", "dp+tp", {"a": 1500, "b": 1500}),
+        # Each of two ranks sends S / n to each of two ranks of the other host.
+        ("all_to_all", "dp+tp", {"a": 1000, "b": 1000}),
+    ],
+)
+def test_what_leaves_a_host_follows_from_where_the_ranks_of_a_group_are(
+    operation: str, over: str, expected: dict[str, float]
+) -> None:
+    asked = plan(
+        world_size=4, mesh="dp=2,tp=2", over=(over,), operations=(operation,), sizes=(1008,)
+    )
+    ranks = tuple(RankInfo(r, "ab"[r // 2], r, "cpu", (), "quiet") for r in range(4))
+    found = host_bytes(header(asked, "x")._replace(ranks=ranks), asked.cases()[0])
+    assert found == {host: pytest.approx(value * 1.008) for host, value in expected.items()}
