@@ -135,8 +135,8 @@ MEMORIES: dict[int, FakeMemory] = {}
 class FakeMemory:
     """Memory that is registered with the backend, and must be released before that ends."""
 
-    def __init__(self, device: FakeDevice, size: int, group: Any, kind: str) -> None:
-        self.kind, self._device, self._group = kind, device, group
+    def __init__(self, device: FakeDevice, size: int, groups: Sequence[Any], kind: str) -> None:
+        self.kind, self._device, self._groups = kind, device, groups
         self.tensor = torch.empty(size, dtype=torch.uint8)
         device.note("allocated", self)
 
@@ -145,10 +145,10 @@ class FakeMemory:
         if not fake.registers:
             raise RuntimeError(f"this backend registers no {self.kind}")
         time.sleep(fake.register_s * (1 + self._device.rank))
-        if self.kind != "pool":  # every rank comes with as many bytes
-            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self._group.size())]
+        for group in self._groups if self.kind != "pool" else ():  # all ranks have as many bytes
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
             own = torch.tensor([self.tensor.numel()])
-            torch.distributed.all_gather(sizes, own, group=self._group)
+            torch.distributed.all_gather(sizes, own, group=group)
             assert len(set(map(int, sizes))) == 1, sizes
         MEMORIES[self.tensor.data_ptr()] = self
         self._device.note("registered", self)
@@ -207,11 +207,11 @@ class FakeDevice:
     def plain_memory(self, size: int) -> PlainMemory:
         return PlainMemory(size, self.torch_device)
 
-    def registered_memory(self, size: int, group: Any, symm: bool) -> FakeMemory:
-        return FakeMemory(self, size, group, "windows" if symm else "pool")
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> FakeMemory:
+        return FakeMemory(self, size, groups, "windows" if symm else "pool")
 
-    def symm_mem(self, size: int, group: Any) -> FakeMemory:
-        return FakeMemory(self, size, group, "symm_mem")
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> FakeMemory:
+        return FakeMemory(self, size, groups, "symm_mem")
 
     def note(self, what: str, memory: FakeMemory) -> None:
         """Write down what happens to memory, for the test."""

@@ -45,7 +45,8 @@ from typing import Any, NoReturn
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 OTHER_PACKAGES = (
     "torch.distributed.launcher.api", "torch.distributed.elastic.multiprocessing.errors", "pandas",
-    "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.ticker", "xml.etree",
+    "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.ticker", "matplotlib.style",
+    "matplotlib.patheffects", "xml.etree",
 )  # fmt: skip
 PR_SET_CHILD_SUBREAPER = 36
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

@@ -5,7 +5,7 @@ The functions of an entry take the rank's device (worker.device), so that this f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from commbench.spec.backends import BACKENDS
@@ -17,8 +17,9 @@ class Allocator(NamedTuple):
     name: str
     help: str
     """What it is, for `--help`, after its name."""
-    make: Callable[[Any, int, Any], Any]
-    """`make(device, bytes, group)` gives a worker.memory.Memory, not registered yet."""
+    make: Callable[[Any, int, Sequence[Any]], Any]
+    """`make(device, bytes, groups)` gives a worker.memory.Memory, not registered yet, for the
+    process groups that use it."""
     devices: tuple[str, ...] = ()
     """The device types that have it; empty: all."""
     needs_nccl: bool = False
@@ -52,17 +53,17 @@ ALLOCATORS: dict[str, Allocator] = {
         ),
         Allocator(
             "registered", "NCCL's allocator, registered with the communicator", nccl_tests="1",
-            make=lambda device, size, group: device.registered_memory(size, group, symm=False),
+            make=lambda device, size, groups: device.registered_memory(size, groups, symm=False),
             devices=("cuda",), needs_nccl=True,
         ),
         Allocator(
             "symmetric", "the same, registered as symmetric windows of all ranks", nccl_tests="2",
-            make=lambda device, size, group: device.registered_memory(size, group, symm=True),
+            make=lambda device, size, groups: device.registered_memory(size, groups, symm=True),
             devices=("cuda",), needs_nccl=True, is_symmetric=True,
         ),
         Allocator(
             "symm_mem", "symmetric memory of torch",
-            make=lambda device, size, group: device.symm_mem(size, group),
+            make=lambda device, size, groups: device.symm_mem(size, groups),
             devices=("cuda",), is_symmetric=True, is_choice=False,
         ),
     )

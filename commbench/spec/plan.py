@@ -258,10 +258,12 @@ class Plan:
         """Every case: for each operation the product of its values in all DIMENSIONS, in their
         order. Sizes that round down to the same bytes become one case."""
         cases: dict[tuple[Any, ...], Case] = {}
-        blocks = common_blocks(self.layout, self.world_size)
         fields = [dimension.field for dimension in DIMENSIONS]
         joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
         for operation, plan in self._parts():
+            blocks = common_blocks(plan.layout, self.world_size)
+            wanted = {*self.tensors, ONE_TENSOR}
+            forms = {text: choose_forms(self.forms, operation, text) for text in wanted}
             for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
                 dimensions = dict(zip(fields, values, strict=True))
                 for names in joint:
@@ -269,12 +271,11 @@ class Plan:
                 case = Case(index=len(cases), **dimensions, count=0)
                 if case.imbalance.startswith(FILE):
                     case = case._replace(matrix=self.matrix)
-                forms = choose_forms(self.forms, operation, case.tensors)
-                if case.form not in forms:
+                if case.form not in forms[case.tensors]:
                     continue
                 group_sizes = {len(group) for group in self.groups_of(case)}
                 case = case._replace(ranks=max(group_sizes))
-                case = round_size(case, self.rounding, forms, blocks[case.group])
+                case = round_size(case, self.rounding, forms[case.tensors], blocks[case.group])
                 case = mark_impossible(case, self.backend, self.device, group_sizes)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
@@ -319,7 +320,10 @@ class Plan:
         for name in self.operations:
             yield OPERATIONS[name], self
         if any(name in REGISTERED for name in self.memory):
-            largest = replace(self, sizes=(max(self.sizes),)) if self.sizes else self
+            largest = replace(
+                self, sizes=tuple(sorted(self.sizes)[-1:]), mesh="", mesh_order="", over=(),
+                groups="", group_size=None, group_stride=None, concurrency=TOGETHER,
+            )  # fmt: skip
             for operation in OPERATIONS.values():
                 if operation.registers and operation.name not in self.operations:
                     yield operation, largest

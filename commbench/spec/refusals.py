@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from commbench.errors import UnavailableError, UsageError
-from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
+from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import why_form_unsupported
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
@@ -42,8 +42,6 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{operation.name} needs at least {operation.min_ranks} ranks"
     if _never_ends(case):
         return f"{operation.name} with blocking calls never ends: {operation.deadlock}"
-    if case.group and case.memory != DEFAULT_MEMORY:
-        return f"memory of the kind {case.memory} is that of all ranks, not of groups"
     if reason := why_no_pairs(case.pairs, case.ranks):
         return reason
     if operation.backends and backend_name not in operation.backends:

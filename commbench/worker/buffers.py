@@ -108,12 +108,22 @@ class Arena:
         self._spare: Memory | None = None
         self._dtypes: dict[str, str] = {}
         needed = {} if cases else {DEFAULT_MEMORY: 0}
+        groups: dict[str, dict[Any, None]] = {}
         for case in cases:
             size = case.pieces * sum(self._group_bytes(case))
             needed[case.memory] = max(needed.get(case.memory, 0), size)
+            # All ranks come to the groups that they share in the same order.
+            of_kind = groups.setdefault(case.memory, {})
+            of_kind.update(dict.fromkeys(view.group for view in comm.views(case)))
+        for kind in needed:
+            if ALLOCATORS[kind].is_symmetric and any(case.group for case in cases):
+                needed[kind] = int(comm.all_reduce_max(torch.tensor(needed[kind])))
         try:
             for kind, size in needed.items():
-                self._memories[kind] = self._allocate(kind, size + ALIGNMENT)
+                own = list(groups.get(kind, ()))
+                # A rank in none of the groups registers nothing.
+                used = kind if own else DEFAULT_MEMORY
+                self._memories[kind] = self._allocate(used, size + ALIGNMENT, own)
         except BaseException:
             self.release()
             raise
@@ -136,12 +146,11 @@ class Arena:
         while self._memories:
             self._memories.popitem()[1].release()
 
-    def _allocate(self, kind: str, size: int) -> Memory:
-        made = ALLOCATORS[kind].make(self._comm.device, size, self._comm.group)
-        return cast(Memory, made)
+    def _allocate(self, kind: str, size: int, groups: Sequence[Any]) -> Memory:
+        return cast(Memory, ALLOCATORS[kind].make(self._comm.device, size, groups))
 
-    def _register_spare(self, case: Case) -> None:
-        self._spare = self._allocate(case.memory, case.size_bytes)
+    def _register_spare(self, case: Case, group: Any) -> None:
+        self._spare = self._allocate(case.memory, case.size_bytes, [group])
         self._spare.register()
 
     def release_spare(self) -> None:
@@ -225,7 +234,7 @@ class Arena:
             device_ids=None if index is None else [index],
             group_number=view.number,
             symm_mem=torch.ops.symm_mem,
-            register=partial(self._register_spare, case),
+            register=partial(self._register_spare, case, view.group),
             peer=find_peer(case.pairs, rank, ranks),
             p2p_call=case.p2p_call,
             window=case.window or 1,
@@ -288,8 +297,10 @@ def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
     """The function that starts the operation of a case once, in the case's form, and returns what
     `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
-    another."""
+    another, and for a call that torch cannot start by itself."""
     call, form = OPERATIONS[case.operation].call, case.call_form
+    if OPERATIONS[case.operation].is_on_host:
+        raise RuntimeError(f"torch has no async_op for {case.operation}")
     if form.start is None:
         raise RuntimeError(f"the calls of form {form.name} follow one another")
     if form.is_reference:

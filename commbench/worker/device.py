@@ -76,11 +76,11 @@ class Device(Protocol):
     def plain_memory(self, size: int) -> Memory:
         """So many bytes of torch's allocator."""
 
-    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:
-        """So many bytes for registering with the communicator of a group, `symm` as windows."""
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
+        """So many bytes for registering with the communicators of groups, `symm` as windows."""
 
-    def symm_mem(self, size: int, group: Any) -> Memory:
-        """So many bytes of torch's symmetric memory, to share with the ranks of a group."""
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
+        """So many bytes of torch's symmetric memory, to share with the ranks of groups."""
 
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
@@ -118,10 +118,10 @@ class Cpu:
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)
 
-    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:  # noqa: ARG002
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:  # noqa: ARG002
         raise RuntimeError("a CPU registers no memory")
 
-    def symm_mem(self, size: int, group: Any) -> Memory:  # noqa: ARG002
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:  # noqa: ARG002
         raise RuntimeError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
@@ -189,11 +189,11 @@ class Accelerator:
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)
 
-    def registered_memory(self, size: int, group: Any, symm: bool) -> Memory:
-        return NcclPool(self._module, size, self.torch_device, group, symm)
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
+        return NcclPool(self._module, size, self.torch_device, groups, symm)
 
-    def symm_mem(self, size: int, group: Any) -> Memory:
-        return SymmMem(size, self.torch_device, group)
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
+        return SymmMem(size, self.torch_device, groups)
 
     def release_cached_memory(self) -> None:
         self._module.empty_cache()

@@ -49,7 +49,7 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                 group = dist.new_group(
                     ranks,
                     timeout=timeout,
-                    pg_options=make_nccl_options(plan),
+                    pg_options=make_nccl_options(plan, timeout),
                     group_desc=f"commbench_{name}",
                 )
             if rank in ranks:

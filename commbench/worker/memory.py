@@ -7,6 +7,7 @@ when each of them has got its memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -41,7 +42,8 @@ class PlainMemory:
 
 
 class NcclPool:
-    """Memory of NCCL's allocator in a pool of its own, which is registered with the communicator.
+    """Memory of NCCL's allocator in a pool of its own, which is registered with the communicator of
+    each of the groups, which exist.
 
     `module` is torch.cuda. The pool is registered when it has its memory: torch registers what a
     pool allocates later, but as of 2.13 not as symmetric windows any more. Raises RuntimeError
@@ -49,11 +51,12 @@ class NcclPool:
     """
 
     def __init__(
-        self, module: ModuleType, size: int, device: torch.device, group: Any, symm: bool
+        self, module: ModuleType, size: int, device: torch.device, groups: Sequence[Any], symm: bool
     ) -> None:
-        self._module, self._symm, self._registered = module, symm, False
-        self._backend = group._get_backend(device)
-        allocator = getattr(self._backend, "mem_allocator", None)
+        self._module, self._symm = module, symm
+        self._backends = [group._get_backend(device) for group in groups]
+        self._registered: list[Any] = []
+        allocator = getattr(self._backends[0], "mem_allocator", None)
         if allocator is None:
             raise RuntimeError(f"torch {torch.__version__} offers no allocator of NCCL")
         self._pool = module.MemPool(allocator)
@@ -61,35 +64,38 @@ class NcclPool:
             self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
 
     def register(self) -> None:
-        if not self._symm:
-            self._backend.register_mem_pool(self._pool)
-        else:
-            try:
-                self._backend.register_mem_pool(self._pool, symm=True)
-            except TypeError:
-                raise RuntimeError(
-                    f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
-                ) from None
-        self._registered = True
+        for backend in self._backends:
+            if not self._symm:
+                backend.register_mem_pool(self._pool)
+            else:
+                try:
+                    backend.register_mem_pool(self._pool, symm=True)
+                except TypeError:
+                    raise RuntimeError(
+                        f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
+                    ) from None
+            self._registered.append(backend)
 
     def release(self) -> None:
-        if self._registered:
-            self._backend.deregister_mem_pool(self._pool)
+        while self._registered:
+            self._registered.pop().deregister_mem_pool(self._pool)
         del self.tensor, self._pool
         self._module.empty_cache()  # where destroying a pool does not free its memory
 
 
 class SymmMem:
-    """Symmetric memory of torch, which the kernels of all ranks of a group can read and write."""
+    """Symmetric memory of torch, which the kernels of all ranks of the groups can read and
+    write."""
 
-    def __init__(self, size: int, device: torch.device, group: Any) -> None:
+    def __init__(self, size: int, device: torch.device, groups: Sequence[Any]) -> None:
         from torch.distributed import _symmetric_memory
 
-        self._module, self._group = _symmetric_memory, group
+        self._module, self._groups = _symmetric_memory, groups
         self.tensor = _symmetric_memory.empty(size, dtype=torch.uint8, device=device)
 
     def register(self) -> None:
-        self._module.rendezvous(self.tensor, self._group)
+        for group in self._groups:
+            self._module.rendezvous(self.tensor, group)
 
     def release(self) -> None:
         del self.tensor

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from commbench.errors import UnavailableError
-from commbench.spec.nccl_options import NCCL_OPTIONS, read_value, require_nccl
+from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options, read_value, require_nccl
 from commbench.spec.plan import Plan
 
 
@@ -31,7 +31,7 @@ def make_nccl_options(
             f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
         )
     options = process_group.Options()
-    for text in plan.nccl_options:
+    for text in parse_nccl_options(plan.nccl_options):  # a file may hold another one
         name, _, value = text.partition("=")
         is_of_group = NCCL_OPTIONS[name].is_of_group
         target = options if is_of_group else getattr(options, "config", None)

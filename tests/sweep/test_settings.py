@@ -120,3 +120,16 @@ def test_a_short_name_holds_what_differs(
 def test_the_axes_are_what_has_several_values() -> None:
     settings = parse_settings(["A=1,2", "B=x"], ["dtype=int8,float32"])
     assert make_axes(settings) == (("A", ("1", "2")), ("dtype", ("int8", "float32")))
+
+
+def test_options_of_nccl_are_settings_of_their_own() -> None:
+    settings = parse_settings([], ["nccl-option=-,cta_policy=zero", "nccl-option:=a=1,b=2"])
+    assert [setting.name for setting in settings] == [
+        "nccl-option unset", "nccl-option=cta_policy=zero", "nccl-option=a=1,b=2"
+    ]  # fmt: skip
+    assert list(short_names(settings).values()) == [
+        "nccl-option unset",
+        "cta_policy=zero",
+        "a=1,b=2",
+    ]
+    assert len({setting.slug for setting in settings}) == 3

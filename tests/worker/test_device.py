@@ -239,6 +239,26 @@ def test_operations_of_symmetric_memory_are_checked_like_the_plain_ones(
         assert steps.count("allocated") == steps.count("released") > 1
 
 
+def test_memory_is_registered_with_the_groups_that_use_it(
+    program: Commbench, tmp_path: Path
+) -> None:
+    log = tmp_path / "memory"
+    fake = Fake(uuids=tuple(f"GPU-{n}" for n in range(4)), memory_log=str(log))
+    options = ("--group-size", "2", "--concurrency", "both", "--memory", "symmetric")
+    ended = run(
+        program, fake, "--sizes", "1K", "--iters", "2", "--warmup", "0", "--buffers", "hot",
+        *options, "--nproc-per-node", "4",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert {row["status"] for row in ended.rows()} == {"ok"}
+    groups = {(row["operation"], row["group"] != "") for row in ended.rows()}
+    assert groups == {("all_reduce", True), ("register", False)}
+    for rank in range(4):
+        steps = [line.split()[0] for line in Path(f"{log}.{rank}").read_text().splitlines()]
+        assert steps.count("allocated") == steps.count("registered") == steps.count("released")
+        assert "used" in steps
+
+
 def test_memory_that_cannot_be_registered_is_unsupported_and_the_rest_is_measured(
     program: Commbench,
 ) -> None:

@@ -63,7 +63,7 @@ class BackendOf26(BackendOf28):
     mem_allocator = None  # type: ignore[assignment]
 
 
-def make(backend: type[Backend], symm: bool) -> tuple[NcclPool, list[str]]:
+def make(backend: type[Backend], symm: bool, groups: int = 1) -> tuple[NcclPool, list[str]]:
     cuda = Cuda()
 
     class Group:
@@ -71,7 +71,7 @@ def make(backend: type[Backend], symm: bool) -> tuple[NcclPool, list[str]]:
             assert device == CPU
             return backend(cuda)
 
-    return NcclPool(cuda, 4096, CPU, Group(), symm), cuda.calls  # type: ignore[arg-type]
+    return NcclPool(cuda, 4096, CPU, [Group()] * groups, symm), cuda.calls  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,12 @@ def test_what_an_older_torch_lacks_is_said_with_its_version(
     with pytest.raises(RuntimeError) as refused:
         make(backend, symm)[0].register()
     assert str(refused.value) == f"torch {torch.__version__} {lacks}"
+
+
+def test_a_pool_is_registered_with_each_group_that_uses_it() -> None:
+    memory, calls = make(Backend, symm=True, groups=2)
+    memory.register()
+    memory.release()
+    assert calls[3:] == [
+        *["register the pool as windows"] * 2, *["deregister the pool"] * 2, "empty cache"
+    ]  # fmt: skip
