@@ -42,8 +42,17 @@ def gpus() -> int:
     return int(subprocess.check_output([sys.executable, "-c", program], text=True))
 
 
-def test_every_operation_gives_right_results_and_a_time(tmp_path: Path) -> None:
-    rows, _ = run(tmp_path, "--op", "all", "--sizes", "8,1K,100000,1M", "--iters", "3")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--op", "all"],
+        ["--op", "p2p", "--p2p-call", "all", "--pairs", "halves,1-0"],
+        ["--op", "uneven", "--imbalance", "uniform,zipf:1,w5,hot:4:3"],
+    ],
+    ids=lambda options: options[1],
+)
+def test_every_operation_gives_right_results_and_a_time(tmp_path: Path, options: list[str]) -> None:
+    rows, _ = run(tmp_path, *options, "--sizes", "8,1K,100000,1M", "--iters", "3")
     ok = [row for row in rows if row["status"] == "ok"]
     assert {row["operation"] for row in ok} == {row["operation"] for row in rows}
     assert all(float(row["time_us"]) > 0 for row in ok)

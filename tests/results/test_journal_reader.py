@@ -284,3 +284,13 @@ def test_a_journal_with_any_number_exchanged_makes_rows_or_is_refused(data: st.D
             return
     for row in make_rows(run):
         row_values(row)
+
+
+def test_an_imbalance_of_which_no_blocks_follow_is_refused_with_its_line(
+    lines: list[str], tmp_path: Path
+) -> None:
+    number = next(i for i, line in enumerate(lines) if '"imbalance": ""' in line)
+    lines[number] = lines[number].replace('"imbalance": ""', '"imbalance": "skewed"')
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=rf"line {number + 1}, is damaged: unknown imbalance"):
+        read_run(tmp_path)
