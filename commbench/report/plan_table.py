@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from commbench.output.paragraphs import fill, list_some, wrapped
@@ -10,9 +11,10 @@ from commbench.report.shape_text import describe_shape
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
+from commbench.spec.groups import ALONE, BOTH, TOGETHER, format_group
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.units import format_bytes, format_sizes
+from commbench.units import format_bytes, format_count, format_sizes
 
 MOST_ROWS = 60
 """A plan with more cases is printed with a row for each kind of case."""
@@ -33,12 +35,13 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
     of_memory: dict[str, int] = {}
     for own in ready:
         of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
-    largest = sum(of_memory.values())
+    largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
     parts = (
         _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
+        groups_text(plan),
         *_shapes(cases),
         f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
@@ -53,6 +56,41 @@ def _shapes(cases: Sequence[Case]) -> Iterator[str]:
     lines = [f"{title}: {text}" for title, text in found.items() if text]
     if lines:
         yield "\n".join(fill(line, "", "  ") for line in lines)
+
+
+MOST_GROUPS = 4
+"""Groups of a dimension that are named."""
+
+
+def groups_text(plan: Plan) -> str:
+    """How many groups of how many ranks each dimension has, and which of them call at once; empty
+    for all ranks as one group."""
+    how = {
+        TOGETHER: "all at once", ALONE: "one at a time", BOTH: "all at once, then one at a time",
+    }[plan.concurrency]  # fmt: skip
+    lines = []
+    for name, groups in plan.group_sets:
+        if name:
+            sizes = sorted({len(group) for group in groups})
+            ranks = list_some(list(map(str, sizes)), 4) + (" rank" if sizes == [1] else " ranks")
+            named = [format_group(group) for group in groups[:MOST_GROUPS]]
+            more = "; ..." if len(groups) > MOST_GROUPS else ""
+            number = format_count(len(groups), "group")
+            calls = how if len(groups) > 1 and sizes != [1] else ""
+            lines.append(
+                f"{name}: {number} of {ranks}{', ' if calls else ''}{calls} "
+                f"({'; '.join(named)}{more})"
+            )
+    texts = [fill(line, "  ", "    ") for line in lines]
+    return "\n".join([style("Groups:", BOLD), *texts]) if texts else ""
+
+
+def _most_groups_of_a_rank(plan: Plan) -> int:
+    """In how many groups of a dimension one rank is, at most: more than one where they overlap."""
+    counts = (
+        Counter(rank for group in found.groups for rank in group) for found in plan.group_sets
+    )
+    return max(max(count.values()) for count in counts)
 
 
 def _facts_text(plan: Plan) -> str:

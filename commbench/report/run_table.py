@@ -49,7 +49,7 @@ def run_text(
     With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
-    rows = worst_alone(make_rows(run))
+    rows = make_rows(run)
     timed = timed_kinds(rows)
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
@@ -75,10 +75,10 @@ def run_text(
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    """The rows that were timed, by the title of their case; of groups that were measured alone, one
-    kind for all of a dimension."""
+    """The rows that were timed, by the title of their case; of groups that were measured alone, the
+    slowest of each dimension."""
     kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
+    for row in worst_alone(rows):
         if row.time:
             kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
     return kinds

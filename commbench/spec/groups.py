@@ -149,8 +149,11 @@ def group_choices(sets: Sequence[GroupSet], concurrency: str) -> tuple[tuple[str
         if not name:
             found.append(("", "", ""))
             continue
-        if concurrency != ALONE:
+        is_measured = any(len(group) > 1 for group in groups)
+        if concurrency != ALONE or not is_measured:
             found.append((name, TOGETHER, ""))
+        if not is_measured:
+            continue
         if concurrency == ALONE or (concurrency == BOTH and len(groups) > 1):
             found += [(name, ALONE, format_group(group)) for group in groups]
     return tuple(dict.fromkeys(found))

@@ -121,3 +121,14 @@ def test_a_mesh_starts_as_many_ranks_as_it_has(tmp_path: Path) -> None:
     planned = run_commbench(tmp_path, "run", "--mesh", "dp=2,tp=3", "--dry-run")
     assert planned.code == 0, planned.err
     assert planned.out.startswith("would measure with 6 gloo ranks")
+    groups = planned.out.split("Groups:\n")[1].split("\n\n")[0]
+    assert groups.splitlines() == [
+        "  dp: 3 groups of 2 ranks, all at once (0,3; 1,4; 2,5)",
+        "  tp: 2 groups of 3 ranks, all at once (0-2; 3-5)",
+    ]
+
+
+def test_a_rank_in_two_groups_needs_memory_for_both(tmp_path: Path) -> None:
+    planned = run_commbench(tmp_path, "run", "--groups", "0-2;2,3;4", "--sizes", "4K", "--dry-run")
+    assert "  0-2;2,3;4: 3 groups of 1, 2, 3 ranks, all at once (0-2; 2,3; 4)" in planned.out
+    assert "a rank needs at most 8 KiB for buffers" in planned.out
