@@ -20,6 +20,7 @@ from commbench.output.table import (
     table,
 )
 from commbench.report import run_notes
+from commbench.report.overlap_table import overlap_text, without_overlaps
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
@@ -50,7 +51,7 @@ def run_text(
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
     rows = make_rows(run)
-    timed = timed_kinds(rows)
+    timed = timed_kinds(rows if most_warnings is None else without_overlaps(rows))
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
@@ -64,6 +65,7 @@ def run_text(
         _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
         run_notes.forms_text(rows),
+        overlap_text(rows),
         run_notes.warnings_text(rows, most=most_warnings, name=run_notes.typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
