@@ -23,7 +23,7 @@ from commbench.spec.operation import BlockCounts
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
 from commbench.spec.splits import make_splits, why_no_splits
 from commbench.spec.timing_modes import EAGER
-from commbench.spec.workloads import COMPUTATION, overlap_bytes
+from commbench.spec.workloads import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
@@ -115,8 +115,9 @@ class Case(NamedTuple):
 
     @property
     def has_bandwidth(self) -> bool:
-        """Whether its time is that of moving its bytes: not if it computes alone."""
-        return bool(OPERATIONS[self.operation].busbw_formula) and self.part != COMPUTATION
+        """Whether its time is that of moving its bytes: not if it computes."""
+        moves_only = self.part in ("", COMMUNICATION)
+        return moves_only and bool(OPERATIONS[self.operation].busbw_formula)
 
     @property
     def has_result(self) -> bool:
