@@ -81,7 +81,8 @@ class ShapeOptions:
         "WORK", "Compute during the communication, and measure each alone and both at once. "
         "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
         "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
-        "communication. Several with commas.", plan="overlap", parse=parse_overlap_list,
+        "communication. A number behind the shape fixes the units, for comparisons: "
+        "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=parse_overlap_list,
         cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
     overlap_ratio: float | None = _overlap(

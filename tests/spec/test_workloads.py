@@ -21,6 +21,7 @@ from commbench.spec.workloads import (
     [
         ("none", "none"), ("MATMUL", "matmul"), (" matmul:64x032x8 ", "matmul:64x32x8"),
         ("matmul:exact", "matmul:exact"), ("memory", "memory"), ("memory:32768k", "memory:32M"),
+        ("matmul:8x8x8:050", "matmul:8x8x8:50"), ("memory:1M:7", "memory:1M:7"),
     ],
 )  # fmt: skip
 def test_a_computation_has_one_normal_form(text: str, normal: str) -> None:
@@ -31,6 +32,7 @@ def test_a_computation_has_one_normal_form(text: str, normal: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "matmull", "none:1", "matmul:", "matmul:64", "matmul:0x1x1", "matmul:1x1x9999999",
+     "matmul:1x1x1:0", "matmul:1x1x1:x", "matmul:1x1x1:1:1", "matmul::5",
      "memory:1", "memory:x", "memory:1T"],
 )  # fmt: skip
 def test_a_wrong_computation_is_refused(text: str) -> None:
