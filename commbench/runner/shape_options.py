@@ -96,10 +96,11 @@ class ShapeOptions:
     pairs: tuple[str, ...] = _point_to_point(
         "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
         "0-5: these two only. One or several with commas.", plan="pairs", parse=parse_pair_list,
-        cli_type=list[str] | None,
+        cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
     window: int = _point_to_point(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
+        is_varied=True,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
         "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "

@@ -97,6 +97,15 @@ def test_what_cannot_be_overlapped_is_refused_with_the_reason(
     assert all(why in case.reason for case in refused)
 
 
+def test_unequal_blocks_can_be_overlapped() -> None:
+    plan = Plan(
+        operations=("all_to_all_v", "reduce_scatter_v"), imbalance=("zipf:1",), sizes=(4096,),
+        backend="gloo", device="cpu", world_size=2, overlap=("matmul",),
+    )  # fmt: skip
+    assert {case.status for case in plan.cases()} == {"ready"}
+    assert len(plan.cases()) == 2 * len(PARTS)
+
+
 @pytest.mark.parametrize("ratio", [0.0, 0.001, 1000.0, -1.0])
 def test_a_ratio_out_of_range_is_refused(ratio: float) -> None:
     with pytest.raises(UsageError, match="not between"):
