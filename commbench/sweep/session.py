@@ -216,9 +216,6 @@ def _run(
             runner.run_missing_rounds(sweep, folder, rounds, progress)
         finally:
             progress.close()
-        if "nccl" in sweep.backends and rounds:
-            listener.status("running each setting once more, untimed, to log what NCCL selects")
-            nccl_tuning.log_selections(sweep, folder)
     result = make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))

@@ -297,8 +297,10 @@ def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
 def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
     """The function that starts the operation of a case once, in the case's form, and returns what
     `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
-    another."""
+    another, and for a call that torch cannot start by itself."""
     call, form = OPERATIONS[case.operation].call, case.call_form
+    if OPERATIONS[case.operation].is_on_host:
+        raise RuntimeError(f"torch has no async_op for {case.operation}")
     if form.start is None:
         raise RuntimeError(f"the calls of form {form.name} follow one another")
     if form.is_reference:
