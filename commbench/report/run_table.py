@@ -228,7 +228,9 @@ def condensed_table(
                 _time(curve.smallest) if curve.smallest else "",
                 _busbw(curve.peak) if curve.peak else "",
                 _size(curve.peak) if curve.peak else "",
-                _half_text(curve).removeprefix("at ") if curve.half_bytes is not None else "",
+                _half_text(curve).removeprefix("at ").removeprefix("about ")
+                if curve.half_bytes is not None
+                else "",
                 str(sum(wrong)) if wrong else "",
             )
         )
