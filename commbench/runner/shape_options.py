@@ -81,7 +81,8 @@ class ShapeOptions:
         "WORK", "Compute during the communication, and measure each alone and both at once. "
         "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
         "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
-        "communication. Several with commas.", plan="overlap", parse=parse_overlap_list,
+        "communication. A number behind the shape fixes the units, for comparisons: "
+        "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=parse_overlap_list,
         cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
     overlap_ratio: float | None = _overlap(
@@ -95,10 +96,11 @@ class ShapeOptions:
     pairs: tuple[str, ...] = _point_to_point(
         "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
         "0-5: these two only. One or several with commas.", plan="pairs", parse=parse_pair_list,
-        cli_type=list[str] | None,
+        cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
     window: int = _point_to_point(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
+        is_varied=True,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
         "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "

@@ -74,7 +74,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
 def _why_no_overlap(case: Case) -> str:
     """Why nothing can be computed beside a case; empty where it can."""
     operation = OPERATIONS[case.operation]
-    if operation.prepare or operation.is_on_host or operation.memory:
+    has_steps = operation.prepare and not operation.block_counts
+    if has_steps or operation.is_on_host or operation.memory:
         return f"{operation.name} is no call with async_op=True, beside which one can compute"
     if not operation.has_data:
         return f"{operation.name} moves no data that a computation could hide"

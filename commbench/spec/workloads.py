@@ -37,6 +37,8 @@ PIECES = 32
 LEAST_COPY, MOST_COPY = 64 << 10, 64 << 30
 MOST_DIMENSION = 1 << 17
 
+MOST_UNITS = 1_000_000
+
 Unit = Callable[[], object]
 
 
@@ -146,14 +148,40 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def parse_overlap(text: str) -> str:
-    """The normal form of a choice of --overlap: `none`, a computation, or one with its shape.
-    Raises UsageError for another text."""
+    """The normal form of a choice of --overlap: `none`, a computation, one with its shape, or with
+    its shape and the number of its units. Raises UsageError for another text."""
     name, colon, detail = text.strip().lower().partition(":")
     if name == NO_OVERLAP and not colon:
         return name
     if name not in WORKLOADS:
         raise name_error("computation", name, [*WORKLOADS, NO_OVERLAP])
-    return f"{name}:{WORKLOADS[name].parse(detail)}" if colon else name
+    if not colon:
+        return name
+    detail, colon, units = detail.partition(":")
+    if colon and not (units.isdecimal() and 1 <= int(units) <= MOST_UNITS):
+        raise UsageError(
+            f"--overlap {text.strip()} has no number of units from 1 to {MOST_UNITS:,}",
+            "write for example matmul:128x128x128:50",
+        )
+    return f"{name}:{WORKLOADS[name].parse(detail)}" + (colon and f":{int(units)}")
+
+
+class Computation(NamedTuple):
+    """What a value of Case.overlap means."""
+
+    workload: Workload
+    detail: str
+    units: int | None
+    """How many units are computed; None: as many as take as long as the communication."""
+
+
+def find_computation(overlap: str) -> Computation | None:
+    """The computation of a case; None without one, and for one that is not known here."""
+    name, _, rest = overlap.partition(":")
+    detail, _, units = rest.partition(":")
+    if name not in WORKLOADS:
+        return None
+    return Computation(WORKLOADS[name], detail, int(units) if units else None)
 
 
 def expand_overlap(chosen: tuple[str, ...], device: str) -> tuple[str, ...]:
@@ -172,5 +200,5 @@ def expand_overlap(chosen: tuple[str, ...], device: str) -> tuple[str, ...]:
 
 def overlap_bytes(overlap: str) -> int:
     """Bytes of the tensors of a computation; 0 without one, and for one that is not known here."""
-    name, _, detail = overlap.partition(":")
-    return WORKLOADS[name].bytes_of(detail) if name in WORKLOADS else 0
+    computation = find_computation(overlap)
+    return computation.workload.bytes_of(computation.detail) if computation else 0

@@ -20,7 +20,15 @@ import torch
 from commbench.results.schema import Batch
 from commbench.spec.case import Case
 from commbench.spec.operation import Works
-from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION, WORKLOADS, Unit
+from commbench.spec.workloads import (
+    AT_ONCE,
+    COMMUNICATION,
+    COMPUTATION,
+    MOST_UNITS,
+    Computation,
+    Unit,
+    find_computation,
+)
 from commbench.worker.buffers import GroupBuffers, make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
@@ -34,7 +42,6 @@ FEWEST, MOST = 3, 30
 UNTIMED = 3
 CALIBRATIONS = 3
 """How often the number of units is corrected. The first one is a single unit."""
-MOST_UNITS = 1_000_000
 LATEST_CALLBACK_S = 0.1
 """How long after its Work has ended the callback of a communication may come."""
 
@@ -169,7 +176,7 @@ class Overlaps:
         self._comm, self._timer, self._state = comm, timer, state
         self._ratio = ratio or 1.0
         self._ends: Ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
-        self._units: dict[str, tuple[Unit, str]] = {}
+        self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
         self._works: dict[tuple[Any, ...], Work] = {}
 
     def is_calibrated(self, case: Case) -> bool:
@@ -177,14 +184,17 @@ class Overlaps:
         return case.key("part") in self._works
 
     def calibrate(self, case: Case, parts: GroupBuffers, takes_part: bool) -> None:
-        """Make the computation of a case as long as its communication times the ratio. All ranks
-        call it and come to the same number of units, by the slowest rank. A rank that does not take
-        part in the case runs nothing."""
-        communicate = self._alone(_make_start(parts))
-        wanted_s = self._slowest_s(communicate, takes_part) * self._ratio
-        unit, name = self._unit(case.overlap)
-        units = 1
-        for _ in range(CALIBRATIONS):
+        """Make the computation of a case as long as its communication times the ratio, unless the
+        case says how many units it has. All ranks call it and come to the same number of units, by
+        the slowest rank. A rank that does not take part in the case runs nothing."""
+        computation = find_computation(case.overlap)
+        assert computation is not None
+        unit, name = self._unit(computation)
+        units, calibrations = computation.units or 1, 0 if computation.units else CALIBRATIONS
+        if calibrations:
+            communicate = self._alone(_make_start(parts))
+            wanted_s = self._slowest_s(communicate, takes_part) * self._ratio
+        for _ in range(calibrations):
             compute = self._comm.device.in_stream(_repeat(unit, units))
             found_s = self._slowest_s(compute, takes_part)
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
@@ -223,14 +233,15 @@ class Overlaps:
     def _alone(self, start: Start) -> Call:
         return self._comm.device.in_stream(lambda: start().wait())
 
-    def _unit(self, overlap: str) -> tuple[Unit, str]:
-        if overlap not in self._units:
-            name, _, detail = overlap.partition(":")
+    def _unit(self, computation: Computation) -> tuple[Unit, str]:
+        """The function that runs a unit of a computation, made once, and what the unit is."""
+        key = computation.workload.name, computation.detail
+        if key not in self._units:
             device = self._comm.device
-            self._units[overlap] = WORKLOADS[name].make(
-                torch, device.torch_device, device.multiprocessors, detail
+            self._units[key] = computation.workload.make(
+                torch, device.torch_device, device.multiprocessors, computation.detail
             )
-        return self._units[overlap]
+        return self._units[key]
 
     def _slowest_s(self, call: Call, takes_part: bool) -> float:
         """About the time of a call on the slowest rank, alike on all ranks: the lower quartile,

@@ -21,6 +21,7 @@ from commbench.spec.workloads import (
     [
         ("none", "none"), ("MATMUL", "matmul"), (" matmul:64x032x8 ", "matmul:64x32x8"),
         ("matmul:exact", "matmul:exact"), ("memory", "memory"), ("memory:32768k", "memory:32M"),
+        ("matmul:8x8x8:050", "matmul:8x8x8:50"), ("memory:1M:7", "memory:1M:7"),
     ],
 )  # fmt: skip
 def test_a_computation_has_one_normal_form(text: str, normal: str) -> None:
@@ -31,6 +32,7 @@ def test_a_computation_has_one_normal_form(text: str, normal: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "matmull", "none:1", "matmul:", "matmul:64", "matmul:0x1x1", "matmul:1x1x9999999",
+     "matmul:1x1x1:0", "matmul:1x1x1:x", "matmul:1x1x1:1:1", "matmul::5",
      "memory:1", "memory:x", "memory:1T"],
 )  # fmt: skip
 def test_a_wrong_computation_is_refused(text: str) -> None:
@@ -93,6 +95,15 @@ def test_what_cannot_be_overlapped_is_refused_with_the_reason(
     refused = [case for case in cases if case.status == "unsupported"]
     assert refused
     assert all(why in case.reason for case in refused)
+
+
+def test_unequal_blocks_can_be_overlapped() -> None:
+    plan = Plan(
+        operations=("all_to_all_v", "reduce_scatter_v"), imbalance=("zipf:1",), sizes=(4096,),
+        backend="gloo", device="cpu", world_size=2, overlap=("matmul",),
+    )  # fmt: skip
+    assert {case.status for case in plan.cases()} == {"ready"}
+    assert len(plan.cases()) == 2 * len(PARTS)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.001, 1000.0, -1.0])
