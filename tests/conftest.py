@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 from commands import SERVER, Commbench, end_fork_server, fork_server, run_commbench, run_program
+from hypothesis import Phase, settings
 
 pytest_plugins = ["retries"]
+# A failing test of random input ends after shrinking: to trace its lines, too, takes minutes.
+settings.register_profile("short", phases=set(Phase) - {Phase.explain})
+settings.load_profile("short")
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 
 SHARED = ("tests/test_ranks.py", "tests/worker/test_in_process.py", "tests/cli/test_sweep.py")

@@ -32,10 +32,6 @@ def without_overlaps(rows: Sequence[ResultRow]) -> list[ResultRow]:
 def overlap_text(rows: Sequence[ResultRow]) -> str:
     """Two tables for each kind of overlap, each with a row per size: the four figures with their
     95 % intervals, and the times. Empty where nothing was measured at once."""
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        if row.overlap:
-            kinds.setdefault(row.measurement.case.title_without("part"), []).append(row)
     texts = [
         "\n".join(
             [
@@ -45,9 +41,18 @@ def overlap_text(rows: Sequence[ResultRow]) -> str:
                 fill(clean(_works_text(found)), "  ", "  "),
             ]
         )
-        for title, found in kinds.items()
+        for title, found in overlap_kinds(rows).items()
     ]
     return "\n\n".join(texts)
+
+
+def overlap_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
+    """The rows of both at once whose figures are known, by the title of their case without it."""
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.overlap:
+            kinds.setdefault(row.measurement.case.title_without("part"), []).append(row)
+    return kinds
 
 
 def _works_text(rows: Sequence[ResultRow]) -> str:
