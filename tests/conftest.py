@@ -2,17 +2,14 @@
 
 import gc
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import SERVER, Commbench, end_fork_server, fork_server, run_commbench, run_program
-from hypothesis import Phase, settings
 
 pytest_plugins = ["retries"]
-# A failing test of random input ends after shrinking: to trace its lines, too, takes minutes.
-settings.register_profile("short", phases=set(Phase) - {Phase.explain})
-settings.load_profile("short")
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 
 SHARED = ("tests/test_ranks.py", "tests/worker/test_in_process.py", "tests/cli/test_sweep.py")
@@ -45,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         os.environ[SERVER] = fork_server()
     gc.disable()  # until all modules are imported
+    if find_spec("hypothesis"):  # scripts/gpu_check needs none
+        from hypothesis import Phase, settings
+
+        # A failing test of random input shrinks its input. To trace its lines, too, takes minutes.
+        settings.register_profile("short", phases=set(Phase) - {Phase.explain})
+        settings.load_profile("short")
 
 
 def pytest_collection_finish() -> None:
