@@ -239,7 +239,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "skew", skew, 0.10,
-        "a rank starts late, by {percent} of the call time",
+        "a rank starts late by {percent} of the call",
         _always("see slowest_rank"),
         "Ranks do not start a call at the same time. From the first to the last one it takes that"
         " part of the time of the call. The first one waits so long and moves no data. In"

@@ -84,7 +84,8 @@ class ResultRow:
         case = self.measurement.case
         if case.window is None or not self.time or not self.time.median:
             return None
-        return count_pairs(case.pairs, case.ranks) / self.time.median
+        groups = self.header.plan.groups_of(case) if case.group else (range(case.ranks),)
+        return sum(count_pairs(case.pairs, len(group)) for group in groups) / self.time.median
 
     @property
     def aggregate_bandwidth(self) -> float | None:

@@ -51,13 +51,14 @@ def plan_text(
         of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
     largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
+    what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
     parts = (
         _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
         groups_text(plan),
         *_shapes(cases),
-        fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers."),
+        fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for {what}."),
         _host_text(plan, cases, host) if host else "",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
@@ -67,9 +68,10 @@ def plan_text(
 def _host_text(plan: Plan, cases: Sequence[Case], host: HostMemory) -> str:
     """What all ranks of this host need together, what is free, and what does not fit."""
     kinds = count_allocations(cases)
+    what = "buffers and computations" if any(case.overlap for case in cases) else "buffers"
     needed = [kinds * plan.needed_bytes(case, host.ranks) for case in cases if case.status == READY]
     ranks = format_count(len(host.ranks), "rank")
-    texts = [f"On this host: {ranks}, {format_about(max(needed, default=0))} for all buffers"]
+    texts = [f"On this host: {ranks}, {format_about(max(needed, default=0))} for all {what}"]
     if host.free_bytes is not None:
         texts[0] += f"; {format_memory(host.free_bytes)} free"
         too_large = find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)

@@ -304,6 +304,20 @@ class RunOptions(ShapeOptions):
             raise error.with_option_names(OPTIONS) from None
 
     @property
+    def ranks_per_node(self) -> int | None:
+        """The ranks on each node: as many as requested, or as the mesh or the groups need; None
+        where they fit several numbers. UsageError where the nodes do not divide them."""
+        needed = self.nproc_per_node or self.layout.needed_ranks()
+        if self.nproc_per_node or not needed:
+            return needed
+        if needed % self.nnodes:
+            raise UsageError(
+                f"{self.nnodes} nodes do not divide the {needed} ranks of the groups",
+                "give --nproc-per-node, or other groups",
+            )
+        return needed // self.nnodes
+
+    @property
     def name(self) -> str:
         """The label, or one made of the name of the folder, or of the operations."""
         if self.label or self.output:

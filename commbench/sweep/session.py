@@ -136,7 +136,7 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
     arguments, environments, backends = [], [], []
     runs = _on_one_device(options.runs, capabilities)
     for setting, run in zip(options.settings, runs, strict=True):
-        target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
+        target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
         if not options.force:
             require_read(options.settings, target.backend)
         plan = run.plan(target.backend, target.device, target.ranks_per_node)

@@ -326,3 +326,15 @@ def test_what_follows_from_a_row_is_computed_once() -> None:
     assert found.interference is found.interference
     assert found.launch_medians is found.launch_medians
     assert found.slowest_rank == 1
+
+
+def test_messages_of_all_groups_that_call_at_once_add_up() -> None:
+    plan = Plan(
+        operations=("stream",), sizes=(1024,), backend="gloo", device="cpu", world_size=8,
+        mesh="dp=2,tp=4", over=("tp",),
+    )  # fmt: skip
+    header = RunHeader(plan=plan, label="x", started="", launcher="local")
+    (case,) = plan.cases()
+    row = make_row(header, Measurement(case, "ok", batches=(Batch((1e-3,) * 10),) * 6))
+    # Two groups of four ranks: two pairs each, one message per pair in 1 ms.
+    assert row.messages_per_s == pytest.approx(4000)

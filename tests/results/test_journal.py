@@ -187,6 +187,7 @@ batches = st.builds(
     warmup=st.integers(0, 10**6),
     rank_medians_s=per_rank,
     rank_behind_s=per_rank,
+    group_medians_s=st.just(()),  # these cases have no groups, and overlap nothing
     last_in=st.just(()) | st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
     entry_skew_s=st.none() | seconds,
     operation_s=st.none() | seconds,
@@ -203,6 +204,9 @@ batches = st.builds(
     throttled_s=st.none() | seconds,
     stolen_s=st.none() | seconds,
     launch=st.integers(0, 99),
+    communication_s=st.just(()),
+    computation_s=st.just(()),
+    work=st.text(max_size=20),
 )
 measurements = st.builds(
     Measurement,
