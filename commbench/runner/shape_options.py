@@ -81,7 +81,7 @@ class ShapeOptions:
         "WORK", "Compute during the communication, and measure each alone and both at once. "
         "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
         "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
-        "communication. A number behind the shape fixes the units, for comparisons: "
+        "communication. A third part fixes how many units are computed: "
         "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=parse_overlap_list,
         cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip

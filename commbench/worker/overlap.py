@@ -3,9 +3,8 @@
 In a call of both, the communication is started with async_op=True, the rank computes, and then it
 waits. The call notes when each of the two ended. On a device events do that: one in the stream of
 the computation, and one in a further stream that waits for the communication alone. On a CPU the
-thread of the backend that ends the communication calls back (torch's Work.get_future). That takes
-about 10 us of that thread; a thread that waits for the Work would take more, since it has to be
-woken up first.
+thread of the backend that ends the communication calls back (torch's Work.get_future). A thread
+that waits for the Work would disturb more, since it has to be woken up first (docs/shapes.md).
 """
 
 from __future__ import annotations
@@ -85,6 +84,7 @@ class HostEnds:
         """Of each call: when it began, when the communication ended, and when the computation began
         and ended; 0: not yet."""
         self._has_futures = True
+        """Whether the works of the operation tell when they end."""
 
     def call(self, start: Start, compute: Call) -> None:
         now = time.perf_counter_ns
@@ -111,7 +111,7 @@ class HostEnds:
             self._has_futures = False  # this backend's works have none
 
     def prepare(self) -> None:
-        self._marks = []
+        self._marks, self._has_futures = [], True
 
     def collect(self, calls: int) -> tuple[list[int], list[int]]:
         marks = self._marks[-calls:]
