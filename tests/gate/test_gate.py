@@ -235,7 +235,7 @@ def test_a_rule_without_rows_has_no_verdict_and_says_so() -> None:
 
 def test_rows_that_compute_another_amount_than_the_baseline_are_not_judged() -> None:
     def run_with(units: int) -> Run:
-        asked = plan(overlap=("matmul:8x8x8",), iterations=9)
+        asked = plan(sizes=(4096,), overlap=("matmul:8x8x8",), iterations=9)
         batch = Batch((1e-3,) * 9, work=f"{units} x matmul 8x8x8 float32")
         found = tuple(Measurement(case, "ok", batches=(batch,)) for case in asked.cases())
         return Run("mine", header(asked, "mine"), found, RunEnd("complete"))
