@@ -116,6 +116,7 @@ COLUMNS: dict[str, Column] = {
         Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
         Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
         Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
+        Column("group_bytes", lambda row: row.group_bytes, INTEGER),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

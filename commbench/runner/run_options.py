@@ -47,6 +47,18 @@ from commbench.units import parse_sizes
 DEFAULT_SIZES = "1K-64M"
 
 
+INIT_DEFAULTS: dict[str, Any] = {
+    "op": (
+        "new_group", "split_group", "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+        "all_to_all", "send_recv",
+    ),
+    "form": ("first", "second"),
+    "sizes": parse_sizes("4K"),
+    "iters": 10,
+    "warmup": 1,
+}  # fmt: skip
+"""The defaults of `commbench init`, where they differ from those of `commbench run`."""
+
 GROUPS = (
     "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
 )  # fmt: skip
