@@ -2,6 +2,7 @@
 
 import gc
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         os.environ[SERVER] = fork_server()
     gc.disable()  # until all modules are imported
+    if find_spec("hypothesis"):  # scripts/gpu_check needs none
+        from hypothesis import Phase, settings
+
+        # A failing test of random input shrinks its input. To trace its lines, too, takes minutes.
+        settings.register_profile("short", phases=set(Phase) - {Phase.explain})
+        settings.load_profile("short")
 
 
 def pytest_collection_finish() -> None:

@@ -80,7 +80,10 @@ class Event:
         time.sleep(self._first_record_s)
         self._first_record_s = 0.0
         reached = self._reached = threading.Event()
-        self._stream.put(lambda: self._note(reached))
+        if threading.current_thread() is threading.main_thread():
+            self._stream.put(lambda: self._note(reached))
+        else:  # in the order of the second stream
+            self._note(reached)
 
     def query(self) -> bool:
         return self._reached.is_set()
@@ -166,11 +169,13 @@ class FakeDevice:
     torch_device = torch.device("cpu")
     is_async = True
     pci_bus_id = ""
+    multiprocessors = 2
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
         self.fake = self._fake = fake or read_fake()
         self.rank = self._rank = int(os.environ.get("RANK", "0"))
         self._stream = Stream(self._fake.enqueue_s)
+        self._side: Stream | None = None
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
@@ -180,6 +185,8 @@ class FakeDevice:
 
     def synchronize(self) -> None:
         self._stream.synchronize()
+        if self._side:
+            self._side.synchronize()
 
     def free_bytes(self) -> int:
         return self._fake.free_bytes
@@ -193,6 +200,11 @@ class FakeDevice:
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return lambda: self._stream.put(lambda: self._run(call))
+
+    def beside(self, call: Callable[[], object]) -> None:
+        """The second stream comes to the call when the first has come so far."""
+        self._side = self._side or Stream(0.0)
+        self._stream.put(lambda: self._side.put(call))
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         if not self._fake.captures:

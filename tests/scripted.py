@@ -67,6 +67,13 @@ class Script(NamedTuple):
     switches."""
     corrupts: bool = False
     """Rank 1 gets one wrong element: the last it receives."""
+    background: float | None = None
+    """The part of a call that goes on while its rank computes, 0 to 1; the rest is done in wait().
+    None: a call has ended when it returns, and only then it moves data."""
+    slows_communication: float = 1.0
+    """What the duration of a call is multiplied by if its rank computes meanwhile."""
+    slows_computation: float = 1.0
+    """What the duration of a computation is multiplied by if a call is under way."""
 
 
 def _lognormal(random: Random, _call: int) -> float:
@@ -94,6 +101,10 @@ SCRIPTS = {
         extra_us=lambda rank, call: DELAY_US * (rank == 1 and call >= SLOW_FROM_CALL)
     ),
     "wrong_data": Script(corrupts=True),
+    "hidden_0": Script(background=0.0),
+    "hidden_50": Script(background=0.5),
+    "hidden_100": Script(background=1.0),
+    "slows": Script(background=1.0, slows_communication=1.3, slows_computation=1.2),
     "slower_10": Script(lambda random, call: 1.1 * _lognormal(random, call)),
 }
 
@@ -133,6 +144,21 @@ def program_text(script: str, seed: int = 0, median_us: float = 2000.0) -> str:
         "import scripted_backend\n"
         "scripted_backend.register()\n"
     )
+
+
+def know_computation() -> None:
+    """Make the scripted computation known to this process, which reads or measures runs with it."""
+    from commbench.spec.workloads import WORKLOADS, Workload
+
+    def make(*_: object) -> tuple[Callable[[], object], str]:
+        from scripted_backend import ScriptedUnit
+
+        return ScriptedUnit(), "1 ms"
+
+    WORKLOADS["scripted"] = Workload(
+        "scripted", "units of a given length", parse=str, defaults=lambda _: ("1ms",),
+        bytes_of=lambda _: 0, make=make,
+    )  # fmt: skip
 
 
 def quietest_cpu_mode() -> str:

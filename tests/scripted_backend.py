@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from scripted import SCRIPTS, SPELL_CALLS, TRUTH, VARIABLE, Call, Script
+from scripted import SCRIPTS, SPELL_CALLS, TRUTH, VARIABLE, Call, Script, know_computation
 
 MARGIN_NS = 50_000
 """From the last rank's entering a barrier to all ranks' leaving it."""
@@ -24,6 +25,8 @@ SPIN_NS = 5_000_000
 """How long a rank waits for others without letting anything else run."""
 AWAKE_NS = 100_000
 """How long before its end a call no longer sleeps. Until then the core is free for other work."""
+UNIT_NS = 1_000_000
+"""Of the scripted computation."""
 RETURN_NS = 2_500
 """By how much longer than a barrier a call takes to come back to its caller through torch."""
 
@@ -44,8 +47,10 @@ UNSCRIPTED = ("gather", "scatter", "send", "recv")
 
 
 def register() -> None:
-    """Make the backend known to torch, here and in ranks that are forked from here."""
+    """Make the backend known to torch, and its computation to commbench, here and in ranks that are
+    forked from here."""
     dist.Backend.register_backend("scripted", ScriptedGroup, devices=["cpu"])
+    know_computation()
 
 
 class ScriptedGroup(dist.ProcessGroup):
@@ -86,8 +91,13 @@ class ScriptedGroup(dist.ProcessGroup):
 
     def perform(self, method: str, tensors: tuple[Any, ...]) -> Any:
         """Do what `method` does, and return at the scripted end."""
-        self._ends_ns.append(_wait(self._move(method, tensors) - RETURN_NS))
-        return DONE
+        if self._script.background is None:
+            self._ends_ns.append(_wait(self._move(method, tensors) - RETURN_NS))
+            return DONE
+        began = time.perf_counter_ns()
+        work = ScriptedWork(self._script, began, self._move(method, tensors) - began)
+        self._ends_ns.append(work.end_ns())
+        return work
 
     def pass_on(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Have gloo do what `method` does."""
@@ -104,7 +114,8 @@ class ScriptedGroup(dist.ProcessGroup):
         aligned, entered = self._left_ns > 0, self._left_ns or time.perf_counter_ns()
         self._left_ns = 0
         last_entered = self._board.latest(entered)
-        self.pass_on(method, tensors).wait()
+        if self._script.background is None:
+            self.pass_on(method, tensors).wait()
         if self._script.corrupts and self._rank == 1:
             next(_flat(tensors))[-1:] += 1
         largest = max(_flat(tensors), key=lambda tensor: tensor.nbytes)
@@ -142,6 +153,69 @@ class _Done(dist.Work):
 
 
 DONE = _Done()
+
+
+class ScriptedWork(dist.Work):
+    """A call that ends by a script while its rank may compute."""
+
+    under_way: ScriptedWork | None = None
+    """The one of this process that nobody has waited for yet."""
+
+    def __init__(self, script: Script, began_ns: int, duration_ns: int) -> None:
+        super().__init__()
+        assert script.background is not None
+        self.script, self._began_ns, self._duration_ns = script, began_ns, duration_ns
+        self._background = script.background
+        self._future: torch.futures.Future[None] = torch.futures.Future()
+        ScriptedWork.under_way = self
+        if self._background == 1:
+            threading.Thread(target=self._end, daemon=True).start()
+
+    def end_ns(self) -> int:
+        """When the part ends that goes on in the background."""
+        return self._began_ns + round(self._background * self._duration_ns)
+
+    def compute_meanwhile(self) -> None:
+        """Note that the rank computes before it waits."""
+        if ScriptedWork.under_way is self:
+            self._duration_ns = round(self._duration_ns * self.script.slows_communication)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002
+        first = ScriptedWork.under_way is self
+        ScriptedWork.under_way = None
+        if self._background == 1:
+            self._future.wait()
+        elif first:
+            rest = round((1 - self._background) * self._duration_ns)
+            _wait(max(self.end_ns(), time.perf_counter_ns()) + rest)
+            self._future.set_result(None)
+        return True
+
+    def get_future(self) -> torch.futures.Future[None]:
+        return self._future
+
+    def _end(self) -> None:
+        while time.perf_counter_ns() < self.end_ns():
+            _wait(self.end_ns())
+        self._future.set_result(None)
+
+
+class ScriptedUnit:
+    """A computation of so many units of a given length."""
+
+    def __init__(self) -> None:
+        self._end_ns = 0
+        self._beside: ScriptedWork | None = None
+
+    def __call__(self) -> None:
+        now, work = time.perf_counter_ns(), ScriptedWork.under_way
+        if work and work is not self._beside:
+            work.compute_meanwhile()
+        self._beside = work
+        # A unit that follows another one at once begins when that was to end.
+        began = self._end_ns if now < self._end_ns + UNIT_NS // 50 else now
+        self._end_ns = began + round(UNIT_NS * (work.script.slows_computation if work else 1.0))
+        _wait(self._end_ns)
 
 
 class _Board:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from synthetic import noisy, plan, synthetic_run
 
@@ -27,12 +28,13 @@ def synthetic_sweep(
     statuses: Mapping[tuple[int, int], dict[int, str]] = {},
     tolerance: float = 0.05,
     backend: str = "gloo",
+    environments: Mapping[int, dict[str, Any]] = {},
 ) -> tuple[Setting, ...]:
     """The folder of a sweep; returns its settings.
 
     A case takes 20 us and 1 ns a byte, times `factor` of the number of its setting and its size.
     `missing` has the settings and rounds, from 1, that were not measured; `statuses` the statuses
-    of a setting and round by size.
+    of a setting and round by size; `environments` that of a setting's ranks.
     """
     settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
     create_folder(folder)
@@ -51,5 +53,6 @@ def synthetic_sweep(
                         seed=1000 * i + 100 * n + case.index, noise=0.02, batches=3, each=10,
                     ),
                     asked=asked, statuses=statuses.get((index, number)),
+                    environment=environments.get(index, {}),
                 )  # fmt: skip
     return settings

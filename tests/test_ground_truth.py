@@ -12,6 +12,8 @@ from commands import Commbench, Ended, run_commbench, run_program_as
 from scripted import (
     CALM,
     DELAY_US,
+    TOLERATED,
+    know_computation,
     program_text,
     quietest_cpu_mode,
     skip_if_disturbed,
@@ -19,12 +21,17 @@ from scripted import (
     timed_calls,
 )
 
+from commbench.results.journal_reader import read_run
+
 MEDIAN_US = 1000.0
 HARDLY = 0.1
 """Share of calls that other load may disturb where a tenth more time is to be told: so many slow
 calls shift the median of 5 % noise by 0.7 %."""
 OF_THE_HOST = {"queued", "stolen", "throttled", "stalls", "too_few_cores"}
 """Warnings that other work on this host earns, whatever the script says."""
+
+BOTH_US = 20_000.0
+"""What a call lasts that is computed beside."""
 
 Run = Callable[..., Ended]
 
@@ -188,3 +195,63 @@ def test_a_form_takes_as_long_as_its_calls_together(run: Run) -> None:
     assert shortest_us == pytest.approx(
         {form: number * MEDIAN_US for form, number in calls.items()}, rel=0.03
     )
+
+
+def overlap_of(where: Path, script: str) -> tuple[dict[str, str], float]:
+    """The row of both at once, of calls and computations that take about as long, and how long the
+    computation takes alone, in us; the test is skipped where the host disturbed too many."""
+    ended = run_program_as(
+        where, program_text(script, 0, BOTH_US), "run", "--backend", "scripted", "--no-plots",
+        "--cpu-mode", quietest_cpu_mode(), "--sizes", "4K", "--overlap", "scripted", "--no-check",
+        "--iters", "15", "--warmup", "1", "--output", "run",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    know_computation()
+    lines = (where / "run/results.csv").read_text().splitlines()
+    rows = {row["part"]: row for row in csv.DictReader(lines)}
+    computed_us = 1e3 * int(rows["both"]["work"].split()[0])
+    assert computed_us == pytest.approx(BOTH_US, rel=0.1)
+    truth_us = {"communication": BOTH_US, "computation": computed_us}
+    for measurement in read_run(where / "run").measurements:
+        samples = [1e6 * seconds for seconds in measurement.samples_s]
+        least = truth_us.get(measurement.case.part, min(samples))
+        assert min(samples) == pytest.approx(least, rel=0.01)
+        share = sum(sample > 1.01 * least for sample in samples) / len(samples)
+        if share > TOLERATED:
+            pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")
+    return rows["both"], computed_us
+
+
+def require_shares(row: dict[str, str], both_us: float, computed_us: float) -> None:
+    """The figures of a row are those of two that take so long together."""
+    saved_us = BOTH_US + computed_us - both_us
+    for column, share in (
+        ("hidden_share", saved_us / min(BOTH_US, computed_us)),
+        ("imb_overlap", saved_us / max(BOTH_US, computed_us)),
+        ("osu_overlap", saved_us / BOTH_US),
+    ):
+        assert float(row[column]) == pytest.approx(min(share, 1.0), abs=0.03), column
+    gain = (BOTH_US + computed_us) / both_us
+    assert float(row["overlap_gain"]) == pytest.approx(gain, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [pytest.param(0, marks=pytest.mark.full), 50, pytest.param(100, marks=pytest.mark.full)],
+)
+def test_a_known_hidden_share_comes_back_within_3_points(tmp_path: Path, hidden: int) -> None:
+    row, computed_us = overlap_of(tmp_path, f"hidden_{hidden}")
+    background_us = BOTH_US * hidden / 100
+    both_us = max(computed_us, background_us) + BOTH_US - background_us
+    require_shares(row, both_us, computed_us)
+    assert float(row["computation_slowdown"]) == pytest.approx(0, abs=0.02)
+    # What nobody waits for does not go on, so that part of the communication ends later.
+    slowdown = both_us / BOTH_US - 1 if hidden < 100 else 0
+    assert float(row["communication_slowdown"]) == pytest.approx(slowdown, abs=0.02)
+
+
+def test_known_slowdowns_of_both_come_back_within_2_percent(tmp_path: Path) -> None:
+    row, computed_us = overlap_of(tmp_path, "slows")
+    assert float(row["communication_slowdown"]) == pytest.approx(0.3, abs=0.02)
+    assert float(row["computation_slowdown"]) == pytest.approx(0.2, abs=0.02)
+    require_shares(row, 1.3 * BOTH_US, computed_us)

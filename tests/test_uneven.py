@@ -14,7 +14,7 @@ GLOO_CANNOT = "gloo has all_gather_v with equal blocks only"
 @pytest.mark.parametrize(
     ("ranks", "sizes", "kinds", "dtype"),
     [
-        (3, "12,70001", "zipf:5:3,w4,w5", "float32"),
+        (3, "12,70001", "zipf:5:3,w4", "float32"),
         pytest.param(1, "1,8,65537", EVERY_KIND, "float64,bfloat16,uint8", marks=pytest.mark.full),
         pytest.param(2, "1,8,65537", EVERY_KIND, "float64,bfloat16,uint8", marks=pytest.mark.full),
         pytest.param(4, "1,8,65537", EVERY_KIND, "float64,bfloat16,uint8", marks=pytest.mark.full),

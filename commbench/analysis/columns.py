@@ -40,6 +40,24 @@ def _groups_at_once(row: ResultRow) -> int:
     return len(row.header.plan.groups_of(row.measurement.case))
 
 
+def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> list[Column]:
+    """A figure of the row's Overlap, and the ends of its interval."""
+
+    def find(row: ResultRow, part: str) -> float | None:
+        return getattr(row.overlap and getattr(row.overlap, field), part, None)
+
+    names = {"value": "", "low": "_ci_low", "high": "_ci_high"}
+    return [
+        Column(f"{name}{end}{suffix}", lambda row, part=part: find(row, part), unit=unit)  # type: ignore[misc]
+        for part, end in names.items()
+    ]
+
+
+def _work(row: ResultRow) -> str:
+    """What an iteration computes; of several launches the last."""
+    return next((batch.work for batch in reversed(row.measurement.batches)), "")
+
+
 _DIMENSIONS = {
     dimension.field: Column(
         dimension.field,
@@ -116,6 +134,15 @@ COLUMNS: dict[str, Column] = {
         Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
         Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
         Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
+        *_of_overlap("hidden_share", "hidden"),
+        *_of_overlap("computation_slowdown", "computation_slowdown"),
+        *_of_overlap("communication_slowdown", "communication_slowdown"),
+        *_of_overlap("overlap_gain", "gain"),
+        *_of_overlap("computation_at_once", "computation_s", "_us", MICRO),
+        *_of_overlap("communication_at_once", "communication_s", "_us", MICRO),
+        Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden),
+        Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden),
+        Column("work", _work, TEXT),
         Column("group_bytes", lambda row: row.group_bytes, INTEGER),
     )
 }

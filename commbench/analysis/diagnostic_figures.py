@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from commbench.analysis.statistics import design_effect, median
 from commbench.spec.backends import BACKENDS
 from commbench.spec.timing_modes import describe_timing
+from commbench.spec.workloads import AT_ONCE
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -36,6 +37,13 @@ LAUNCH_SHARE = 0.05
 def ranks_per_core(row: ResultRow) -> float | None:
     """The most ranks that share a core, on any host; None on devices other than the CPU."""
     return _ranks_per_core(row.header.ranks) if row.header.plan.device == "cpu" else None
+
+
+def overlap_threads_per_core(row: ResultRow) -> float | None:
+    """For a rank on a CPU that communicates and computes at once, the threads that share a core:
+    that of the rank, and that of its backend. None for other rows."""
+    ranks = ranks_per_core(row) if row.measurement.case.part == AT_ONCE else None
+    return None if ranks is None else 2 * ranks
 
 
 @lru_cache(maxsize=16)

@@ -20,6 +20,7 @@ from commbench.analysis.diagnostic_figures import (
     imprecision,
     late_launches,
     launch_spread,
+    overlap_threads_per_core,
     ranks_per_core,
     skew,
     unread_variables,
@@ -159,6 +160,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "{:.3g} ranks share a core", _always("start fewer ranks"),
         "There are more ranks than cores. The ranks wait for each other to get a core, so the times"
         " show the scheduler more than the collective. Start fewer ranks on each host.",
+    ),
+    Diagnostic(
+        "overlap_cores", overlap_threads_per_core, 1.0,
+        "{:.3g} threads of both at once share a core", _always("start fewer ranks"),
+        "A rank computes in one thread and its backend communicates in another. Here both have to"
+        " share a core, so the communication stops while the rank computes, or the other way round."
+        " Start fewer ranks on each host, and use --cpu-mode plain.",
+        ("too_few_cores",),
     ),
     Diagnostic(
         "throttled", lambda row: row.interference.throttled_share, 0.01,

@@ -86,6 +86,22 @@ def selections_by_call(lines: Iterable[str]) -> dict[str, list[list[str]]]:
     return found
 
 
+def recorded_selections(environment: dict[str, Any]) -> dict[tuple[str, int], NcclSelection]:
+    """NCCL's selections by function and bytes, as a run's environment has them; the last one where
+    there are several."""
+    known = environment.get(SELECTIONS)
+    found = {}
+    for call, entries in known.items() if isinstance(known, dict) else ():
+        try:
+            function, size = call.split()
+            algorithm, protocol, channels = entries[-1]
+            selection = NcclSelection(function, int(size), algorithm, protocol, int(channels or 0))
+        except (TypeError, ValueError, IndexError, KeyError):  # a damaged journal
+            continue
+        found[function, selection.size_bytes] = selection
+    return found
+
+
 def find_selection(environment: dict[str, Any], case: Case) -> tuple[str, str, str]:
     """The algorithm, protocol and number of channels that NCCL selected for a case; empty texts
     where that is not known. Where there are several, `or` is between them."""

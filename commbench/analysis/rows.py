@@ -14,12 +14,13 @@ from functools import cached_property
 
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
+from commbench.analysis.overlap import Overlap, find_overlap
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.case import Load
 from commbench.spec.groups import ALONE, TOGETHER, format_group
-from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
+from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class ResultRow:
     """For a case whose groups call together, the time of each group that was also measured alone,
     by its ranks."""
 
+    parts: tuple[ResultRow, ResultRow] | None = None
+    """For a communication and a computation at once, the rows of each alone, in this order."""
+
+    @cached_property
+    def overlap(self) -> Overlap | None:
+        """How well the computation hides the communication; None where that was not measured."""
+        communication, computation = (row.time for row in self.parts or (self, self))
+        if not (self.parts and self.time and communication and computation):
+            return None
+        return find_overlap(communication, computation, self.time, self.measurement.batches)
+
     @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes/s: S over the median time."""
@@ -63,8 +75,7 @@ class ResultRow:
     def algbw_at(self, seconds: float | None) -> float | None:
         """Algorithm bandwidth in bytes/s if the call took `seconds`."""
         case = self.measurement.case
-        has_bandwidth = OPERATIONS[case.operation].busbw_formula
-        return case.size_bytes / seconds if seconds and has_bandwidth else None
+        return case.size_bytes / seconds if seconds and case.has_bandwidth else None
 
     @property
     def messages_per_s(self) -> float | None:
@@ -73,7 +84,8 @@ class ResultRow:
         case = self.measurement.case
         if case.window is None or not self.time or not self.time.median:
             return None
-        return count_pairs(case.pairs, case.ranks) / self.time.median
+        groups = self.header.plan.groups_of(case) if case.group else (range(case.ranks),)
+        return sum(count_pairs(case.pairs, len(group)) for group in groups) / self.time.median
 
     @property
     def aggregate_bandwidth(self) -> float | None:
@@ -190,9 +202,9 @@ def make_rows(run: Run) -> tuple[ResultRow, ...]:
 
 
 def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
-    """The rows of a run, with what each takes from others: the direct call of the same bytes, and
-    the times of its groups alone."""
-    return join_alone(link_references(rows))
+    """The rows of a run, with what each takes from others: the direct call of the same bytes, the
+    times of its groups alone, and the parts of an overlap."""
+    return link_parts(join_alone(link_references(rows)))
 
 
 def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
@@ -224,6 +236,23 @@ def join_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
         replace(row, alone_s=alone[key])
         if row.measurement.case.concurrency == TOGETHER
         and (key := row.measurement.case.key("concurrency", "group_ranks")) in alone
+        else row
+        for row in rows
+    )
+
+
+def link_parts(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
+    """The rows; those of a communication and a computation at once with the rows of each alone."""
+    parts = {row.measurement.case.key(): row for row in rows if row.measurement.case.part}
+
+    def alone(row: ResultRow, part: str) -> ResultRow | None:
+        return parts.get(row.measurement.case._replace(part=part).key())
+
+    return tuple(
+        replace(row, parts=(one, other))
+        if row.measurement.case.part == AT_ONCE
+        and (one := alone(row, COMMUNICATION))
+        and (other := alone(row, COMPUTATION))
         else row
         for row in rows
     )

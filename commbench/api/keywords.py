@@ -27,6 +27,8 @@ class MeasureKeywords(TypedDict, total=False):
     check: bool
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
+    overlap: str | Sequence[str]
+    overlap_ratio: float | None
     p2p_call: str
     pairs: str | Sequence[str]
     window: int
@@ -89,6 +91,8 @@ class SweepKeywords(TypedDict, total=False):
     concurrency: str
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
+    overlap: str | Sequence[str]
+    overlap_ratio: float | None
     p2p_call: str
     pairs: str | Sequence[str]
     window: int

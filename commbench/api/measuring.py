@@ -16,7 +16,6 @@ from commbench.results import schema
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import (
     DEFAULT_SIZES,
-    INIT_DEFAULTS,
     RUN_OPTIONS,
     RunOptions,
     parse_options,
@@ -81,6 +80,16 @@ def run_options(options: RunOptions, listener: RunListener) -> Run | None:
     with restored_process_state():
         recorded = session.run(options, listener)
     return Run(*recorded) if recorded else None
+
+
+INIT_DEFAULTS: dict[str, Any] = {
+    "op": ("init",),
+    "form": ("first", "second"),
+    "sizes": "4K",
+    "iters": 10,
+    "warmup": 1,
+}  # fmt: skip
+"""The defaults of `commbench init`, where they differ from those of `commbench run`."""
 
 
 def init(

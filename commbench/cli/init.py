@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commbench import api
+from commbench.api.measuring import INIT_DEFAULTS
 from commbench.cli.run import RunPrinter
 from commbench.cli.run_parameters import given_options, make_parameter, make_signature
 from commbench.output.console import print_result
-from commbench.runner.run_options import INIT_DEFAULTS
 
 if TYPE_CHECKING:
     from commbench.errors import CommbenchError
@@ -68,7 +68,7 @@ init.__signature__ = make_signature(  # type: ignore[attr-defined]
     ),
     *(
         make_parameter(name, default=(), default_text=", ".join(value))
-        if isinstance(value[0] if isinstance(value, tuple) else value, str)
+        if isinstance(value, tuple)
         else make_parameter(name, default=value)
         for name, value in INIT_DEFAULTS.items()
     ),

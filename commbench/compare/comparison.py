@@ -39,6 +39,7 @@ COMPARED = (
     "busbw_GBps",
     "launches",
     "status",
+    "work",
 )
 """The columns that a comparison needs; loading no others is faster."""
 

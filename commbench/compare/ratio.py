@@ -14,6 +14,7 @@ from math import exp, hypot, inf, log
 from typing import Any, NamedTuple
 
 from commbench.results.schema import OK, WRONG
+from commbench.spec.workloads import COMMUNICATION
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
 NOT_COMPARED = "not compared"
@@ -92,6 +93,8 @@ def why_not_compared(a: Any, b: Any, ratio: MedianCI) -> str:
             return f"{'wrong results' if row.status == WRONG else row.status} in {letter}"
         if not row.time_us:
             return f"nothing timed in {letter}"
+    if (work := getattr(a, "work", "")) != getattr(b, "work", "") and a.part != COMMUNICATION:
+        return f"{work or 'nothing'} is computed in A, and {b.work or 'nothing'} in B"
     return "" if ratio.median else "the ratio is out of range"
 
 

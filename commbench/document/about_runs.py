@@ -132,6 +132,8 @@ def _method_facts(header: RunHeader) -> dict[str, str]:
         "iterations": iterations,
         "warm-up": "as needed" if plan.warmup is None else f"{plan.warmup} calls",
         "placement": plan.placement,
+        "launch mode": plan.launch_mode if plan.device != "cpu" else "",
+        "buffers": plan.buffers,
         "order of cases": plan.order,
         "launches": str(plan.launches),
         "results checked": "yes" if plan.check else "no",

@@ -41,7 +41,8 @@ from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.plot_style import Picture
 from commbench.output.table import TableColumn, fill_columns
-from commbench.report import run_notes, run_table
+from commbench.report import overlap_table, run_notes, run_table
+from commbench.report.groups_table import group_tables
 from commbench.report.plots import run_figures
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
@@ -139,9 +140,13 @@ def run_contents(loaded: LoadedRun) -> Contents:
         results.append(_without_empty_columns(Table(title, headings, cells, left)))
     results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
-    columns = run_table.table_columns(parse_peak(peak) if peak else None)
+    parsed = parse_peak(peak) if peak else None
     tables: list[Block] = [
-        _kind_table(title, columns, found[:MOST_ROWS]) for title, found in kinds.items()
+        _kind_table(title, run_table.table_columns(parsed, found), found[:MOST_ROWS])
+        for title, found in kinds.items()
+    ]
+    tables += [
+        Table(f"{title}: each group", *table) for title, table in group_tables(run, MOST_ROWS)
     ]
     meanings = run_table.SUMMARY_MEANINGS | column_meanings(rows)
     tables.append(Folded("What the columns mean", [Facts(list(meanings.items()))]))
@@ -152,6 +157,12 @@ def run_contents(loaded: LoadedRun) -> Contents:
     for title, forms in run_notes.compare_forms(rows).items():
         name = f"{title}: time over that of {forms.reference}"
         results.append(Table(name, ("size", forms.reference, *forms.forms), forms.rows))
+    for title, found in (overlaps := overlap_table.overlap_kinds(rows)).items():
+        results.append(_kind_table(f"{title}: at once", overlap_table.FIGURES, found))
+        results.append(_kind_table(f"{title}: times", overlap_table.TIMES, found))
+    if overlaps:
+        facts = list(overlap_table.MEANINGS.items())
+        results.append(Folded("What the figures of overlaps mean", [Facts(facts)]))
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if notes := run.header.environment.get("notes"):
         sections.append(Section("Notes about the imported file", [Items(notes)]))

@@ -36,7 +36,7 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
     where = NodeConfig(
         count=options.nnodes,
         master_addr=options.master_addr or "127.0.0.1",
-        ranks_per_node=options.nproc_per_node or 1,
+        ranks_per_node=options.ranks_per_node or 1,
     )
     each = ""
     if options.nnodes > 1:

@@ -19,6 +19,7 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
 from commbench.spec.timing_modes import describe_timing
+from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.units import format_bytes, format_count, format_known_time, format_percent
 
 _ROUNDING = 0.005
@@ -53,7 +54,9 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
     if case.dtype:
         parts.append(Paragraph("size", [*_size(row, operation)]))
     parts.append(Paragraph("time", [*_time(row)]))
-    if row.time:
+    if case.part:
+        parts.append(Paragraph("overlap", [*_overlap(row)]))
+    if row.time and (case.has_bandwidth or not case.part):
         parts += _bandwidths(row, operation)
         if not operation.registers:
             parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
@@ -105,6 +108,31 @@ def _form(row: ResultRow) -> Iterator[str]:
         yield f"The form of the call is {case.form}: {case.call_form.summary}."
     if row.form_ratio:
         yield f"It takes {row.form_ratio:.3g} times as long as one direct call of S bytes."
+
+
+def _overlap(row: ResultRow) -> Iterator[str]:
+    """What a part of an overlap is, and the formulas of both with their figures."""
+    batches = row.measurement.batches
+    work = f" ({batches[-1].work})" if batches and batches[-1].work else ""
+    yield {
+        COMMUNICATION: "The call was started with async_op=True and waited for at once.",
+        COMPUTATION: f"This is the computation alone{work}. Nothing was communicated.",
+        AT_ONCE: "The call was started with async_op=True. Then the rank computed"
+        f"{work}, and then it waited for the call.",
+    }[row.measurement.case.part]
+    if not (row.overlap and row.parts and row.time):
+        return
+    a, b = (part.time.median if part.time else 0.0 for part in row.parts)
+    t, found = row.time.median, row.overlap
+    yield (
+        f"Alone, the communication takes a = {seconds(a)}, and the computation b = {seconds(b)}. "
+        f"Hidden share: (a + b - t) / min(a, b), from 0 to 1 = {100 * found.hidden.value:.1f} %. "
+        f"Gain: (a + b) / t = {found.gain.value:.3g}."
+    )
+    slower = f"The computation took {100 * found.computation_slowdown.value:.1f} % longer than b"
+    if found.communication_slowdown:
+        slower += f", the communication {100 * found.communication_slowdown.value:.1f} % than a"
+    yield f"{slower}. t = {seconds(t)} is the time until both had ended."
 
 
 def _time(row: ResultRow) -> Iterator[str]:

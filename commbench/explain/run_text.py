@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from commbench.analysis.nccl_log import describe_communicator, describe_init, describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.errors import UsageError
 from commbench.explain.row_text import (
     count_iterations,
@@ -37,6 +37,13 @@ _NOT_IMPORTED = ("interval", "p5")
 """Columns that a run of another tool's printed figures does not have."""
 
 
+_OF_GROUPS = {
+    "slowest group": "The ranks of the group with the longest time.",
+    "interference": "The time of that group, all groups of the dimension together, over its time "
+    "alone. 1: the groups do not slow each other.",
+}
+
+
 def column_meanings(rows: Sequence[ResultRow]) -> dict[str, str]:
     """What each column of the table of these rows means."""
     columns = dict(_COLUMNS)
@@ -44,6 +51,8 @@ def column_meanings(rows: Sequence[ResultRow]) -> dict[str, str]:
         del columns["wrong"]
     if all(row.time is None or row.time.p5 is None for row in rows):
         del columns["p5"]
+    if any(row.worst_group for row in rows):
+        columns |= _OF_GROUPS
     if rows and all(row.measurement.reported for row in rows):
         columns["time"] = f"t: {describe_time(rows[0])}"
         columns = {name: text for name, text in columns.items() if name not in _NOT_IMPORTED}
@@ -57,7 +66,7 @@ def explain_run(
     peak: Peak | None = None,
 ) -> str:
     """The chosen rows in full; without a choice, the table and the largest size of each kind."""
-    rows = make_rows(run)
+    rows = worst_alone(make_rows(run))
     kinds = _group_by_kind(_choose(rows, run.name, operation, size_bytes))
     largest = [
         max(rows, key=lambda row: (row.time is not None, row.measurement.case.size_bytes))

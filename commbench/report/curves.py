@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.output.plot_style import COLOURS, DASHES, MARKERS, Style, nth_style, plain
 from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
@@ -121,11 +121,16 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     rows = [
         (name, row)
         for run, name in zip(distinct, names, strict=True)
-        for row in make_rows(run)
+        for row in worst_alone(make_rows(run))
         if row.time or row.measurement.status in (FAILED, WRONG)
     ]
     cases = [row.measurement.case for _, row in rows if row.time]
-    varied = [d.field for d in IN_TITLE if d.field != "operation" and _varies(cases, d.field)]
+    # Of groups that were measured alone only the slowest is drawn.
+    varied = [
+        d.field
+        for d in IN_TITLE
+        if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
+    ]
     fixed = [d.field for d in IN_TITLE if d.field not in varied and d.field != "operation"]
     grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
     for name, row in rows:

@@ -34,17 +34,39 @@ class GroupRow(NamedTuple):
 def groups_text(run: Run) -> str:
     """For each kind of call a table of the groups at each size; below it the bytes that leave a
     host, if there are several."""
+    texts = []
+    for title, rows in _kinds(run).items():
+        lines = fitting_table(_COLUMNS, group_rows(rows))
+        notes = [fill(note, "  ", "  ") for note in _host_notes(run.header, rows)]
+        texts.append("\n".join([style(clean(title), BOLD), *lines, *notes]))
+    return "\n\n".join(texts) or NO_GROUPS
+
+
+def group_tables(
+    run: Run, most: int
+) -> list[tuple[str, tuple[list[str], list[tuple[str, ...]], list[str]]]]:
+    """For each kind of call whose groups were measured alone and together its title, and the
+    headings, the rows (at most so many) and the headings of text of its table."""
+    found = []
+    for title, rows in _kinds(run).items():
+        groups = group_rows(rows)
+        if all(group.interference is None for group in groups):
+            continue
+        headings = [column.heading for column in _COLUMNS]
+        cells = [tuple(column.cell(group) for column in _COLUMNS) for group in groups[:most]]
+        left = [column.heading for column in _COLUMNS if column.is_left]
+        found.append((title, (headings, cells, left)))
+    return found
+
+
+def _kinds(run: Run) -> dict[str, list[ResultRow]]:
+    """The rows of groups that were timed, by the title of their case without the group."""
     kinds: dict[str, list[ResultRow]] = {}
     for row in make_rows(run):
         if row.measurement.case.group and row.time:
             title = row.measurement.case.title_without("concurrency", "group_ranks")
             kinds.setdefault(title, []).append(row)
-    texts = []
-    for title, rows in kinds.items():
-        lines = fitting_table(_COLUMNS, group_rows(rows))
-        notes = [fill(note, "  ", "  ") for note in _host_notes(run.header, rows)]
-        texts.append("\n".join([style(clean(title), BOLD), *lines, *notes]))
-    return "\n\n".join(texts) or NO_GROUPS
+    return kinds
 
 
 def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:

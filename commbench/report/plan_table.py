@@ -37,13 +37,14 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
         of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
     largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
+    what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
     parts = (
         _facts_text(plan),
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
         groups_text(plan),
         *_shapes(cases),
-        f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for buffers.",
+        f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for {what}.",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))

@@ -20,6 +20,7 @@ from commbench.output.table import (
     table,
 )
 from commbench.report import run_notes
+from commbench.report.overlap_table import overlap_text, without_overlaps
 from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
@@ -49,8 +50,8 @@ def run_text(
     With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
     """
-    rows = worst_alone(make_rows(run))
-    timed = timed_kinds(rows)
+    rows = make_rows(run)
+    timed = timed_kinds(rows if most_warnings is None else without_overlaps(rows))
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
@@ -64,6 +65,7 @@ def run_text(
         _not_measured_text(rows),
         run_notes.timing_modes_text(rows),
         run_notes.forms_text(rows),
+        overlap_text(rows),
         run_notes.warnings_text(rows, most=most_warnings, name=run_notes.typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
@@ -76,10 +78,10 @@ def run_text(
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    """The rows that were timed, by the title of their case; of groups that were measured alone, one
-    kind for all of a dimension."""
+    """The rows that were timed, by the title of their case; of groups that were measured alone, the
+    slowest of each dimension."""
     kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
+    for row in worst_alone(rows):
         if row.time:
             kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
     return kinds

@@ -226,6 +226,14 @@ class Batch(NamedTuple):
     """CPU time that the hypervisor took from the worst rank's host (steal time)."""
     launch: int = 0
     """The launch of the run that it belongs to, from 0."""
+    communication_s: tuple[float, ...] = ()
+    """Of an overlap: seconds from the beginning of each timed iteration to the end of its
+    communication, of the slowest rank. Empty where the backend does not tell when that was."""
+    computation_s: tuple[float, ...] = ()
+    """Of an overlap: seconds that the computation of each timed iteration took, of the slowest
+    rank."""
+    work: str = ""
+    """What an iteration computes: `12 x matmul 128x128x128 float32`."""
     group_bytes: int | None = None
     """Of calls on new process groups, the memory that a group needed on the rank where it needed
     most: of the process on a CPU, of the device on a GPU. None elsewhere, and where unknown."""

@@ -16,6 +16,7 @@ from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.spec.splits import parse_imbalance
+from commbench.spec.workloads import parse_overlap
 from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
 
@@ -174,6 +175,11 @@ def parse_tensor_list(given: str | int | Sequence[str | int]) -> tuple[str, ...]
     return tuple(dict.fromkeys(map(parse_tensors, parse_texts([*map(str, items)]))))
 
 
+def parse_overlap_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Computations from texts that may hold commas; in order, once each."""
+    return tuple(dict.fromkeys(map(parse_overlap, parse_texts(given))))
+
+
 def parse_pair_list(given: str | Sequence[str]) -> tuple[str, ...]:
     """Which ranks are pairs, from texts that may hold commas; in order, once each."""
     texts = (given if isinstance(given, str) else ",".join(given)).split(",")
@@ -261,6 +267,7 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
         ),
         "pairs": (not any(o.is_paired for o in operations), with_op, f"{paired} have pairs"),
         "window": (not any(o.has_window for o in operations), with_op, f"{windows} has a window"),
+        "overlap_ratio": ("overlap" not in changed, "without --overlap", "write --overlap matmul"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),
         "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),

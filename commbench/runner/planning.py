@@ -95,11 +95,7 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     from commbench.launch.torchrun_command import NodeConfig
     from commbench.worker.nccl_options import make_nccl_options
 
-    per_node = (
-        rank_context.local_world_size
-        if rank_context
-        else options.nproc_per_node or _ranks_of_mesh(options)
-    )
+    per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
     target = choose_target(
         detect_capabilities(),
         options.backend,
@@ -126,18 +122,6 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         rank_context=rank_context,
         progress=progress,
     )
-
-
-def _ranks_of_mesh(options: RunOptions) -> int | None:
-    """The ranks on each node that the mesh or the groups need; None where they fit several
-    numbers. UsageError where the nodes do not divide them."""
-    needed = options.layout.needed_ranks()
-    if needed and needed % options.nnodes:
-        raise UsageError(
-            f"{options.nnodes} nodes do not divide the {needed} ranks of the groups",
-            "give --nproc-per-node, or other groups",
-        )
-    return needed and needed // options.nnodes
 
 
 def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:

@@ -42,22 +42,11 @@ from commbench.spec.operations import DEFAULT_OPERATION
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.splits import read_matrices
 from commbench.spec.timing_modes import TIMING_HELP
+from commbench.spec.workloads import NO_OVERLAP
 from commbench.units import parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
 
-
-INIT_DEFAULTS: dict[str, Any] = {
-    "op": (
-        "new_group", "split_group", "all_reduce", "all_gather", "reduce_scatter", "broadcast",
-        "all_to_all", "send_recv",
-    ),
-    "form": ("first", "second"),
-    "sizes": parse_sizes("4K"),
-    "iters": 10,
-    "warmup": 1,
-}  # fmt: skip
-"""The defaults of `commbench init`, where they differ from those of `commbench run`."""
 
 GROUPS = (
     "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
@@ -215,7 +204,7 @@ class RunOptions(ShapeOptions):
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
         "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
-        default_text="quiet on the CPU, plain on GPUs",
+        default_text="quiet on the CPU, plain on GPUs and with --overlap",
         refused_by={"measure": "leave it out: the processes stay as they are"},
     )  # fmt: skip
     label: str | None = _output(
@@ -303,12 +292,28 @@ class RunOptions(ShapeOptions):
         values |= {"backend": backend, "device": device, "world_size": world_size}
         values["matrix"] = self.matrix
         is_cpu = device == "cpu"
-        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_cpu else "plain")
+        # Threads of the backend must find a core while the rank computes, as in a user's program.
+        is_quiet = is_cpu and self.overlap == (NO_OVERLAP,)
+        values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_quiet else "plain")
         values["buffers"] = self.buffers or (HOT if is_cpu else ROTATING)
         try:
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
             raise error.with_option_names(OPTIONS) from None
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """The ranks on each node: as many as requested, or as the mesh or the groups need; None
+        where they fit several numbers. UsageError where the nodes do not divide them."""
+        needed = self.nproc_per_node or self.layout.needed_ranks()
+        if self.nproc_per_node or not needed:
+            return needed
+        if needed % self.nnodes:
+            raise UsageError(
+                f"{self.nnodes} nodes do not divide the {needed} ranks of the groups",
+                "give --nproc-per-node, or other groups",
+            )
+        return needed // self.nnodes
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from commbench.runner.option import (
     declare_option,
     parse_imbalance_list,
+    parse_overlap_list,
     parse_pair_list,
     parse_tensor_list,
     parse_texts,
@@ -16,9 +17,9 @@ from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.groups import Layout
 from commbench.spec.splits import KINDS_HELP
 
-SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Point to point", "Unequal blocks")
+SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks")
 """The headings of these options in the help."""
-_groups, _forms, _point_to_point, _uneven = (
+_groups, _forms, _overlap, _point_to_point, _uneven = (
     partial(declare_option, group) for group in SHAPE_GROUPS
 )
 
@@ -76,6 +77,18 @@ class ShapeOptions:
         plan="forms", parse=parse_texts, cli_type=list[str] | None,
         default_text="the direct call; with --tensors, all",
     )  # fmt: skip
+    overlap: tuple[str, ...] = _overlap(
+        "WORK", "Compute during the communication, and measure each alone and both at once. "
+        "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
+        "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
+        "communication. A third part fixes how many units are computed: "
+        "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=parse_overlap_list,
+        cli_type=list[str] | None, is_varied=True,
+    )  # fmt: skip
+    overlap_ratio: float | None = _overlap(
+        "R", "Compute R times as long as the communication takes alone.", plan="overlap_ratio",
+        default_text="1",
+    )  # fmt: skip
     p2p_call: str = _point_to_point(
         "CALL", "send: blocking send and recv; isend: isend and irecv; batch: batch_isend_irecv; "
         "all; natural: the usual one of each operation.", plan="p2p_call", is_varied=True,
@@ -83,10 +96,11 @@ class ShapeOptions:
     pairs: tuple[str, ...] = _point_to_point(
         "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
         "0-5: these two only. One or several with commas.", plan="pairs", parse=parse_pair_list,
-        cli_type=list[str] | None,
+        cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
     window: int = _point_to_point(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
+        is_varied=True,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
         "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "

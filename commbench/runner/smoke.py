@@ -57,7 +57,7 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
         detect_capabilities(),
         options.backend,
         options.device,
-        options.nproc_per_node or options.layout.needed_ranks(),
+        options.ranks_per_node,
     )
     return options.plan(target.backend, target.device, target.ranks_per_node), target
 

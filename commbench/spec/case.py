@@ -23,6 +23,7 @@ from commbench.spec.operation import BlockCounts
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
 from commbench.spec.splits import make_splits, why_no_splits
 from commbench.spec.timing_modes import EAGER
+from commbench.spec.workloads import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
@@ -97,6 +98,11 @@ class Case(NamedTuple):
     """The name of a form of the call (spec.call_forms.CALL_FORMS)."""
     memory: str = DEFAULT_MEMORY
     """The kind of memory of its buffers (spec.allocators)."""
+    overlap: str = ""
+    """The computation beside it, with its shape: `matmul:128x128x128` (spec.workloads); empty for
+    none."""
+    part: str = ""
+    """What it runs of an overlap (spec.workloads.PARTS); empty without one."""
 
     group: str = ""
     """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.
@@ -106,6 +112,17 @@ class Case(NamedTuple):
     ranks as one group."""
     group_ranks: str = ""
     """The group that calls alone, as `--groups` takes it: `4-7`; otherwise empty."""
+
+    @property
+    def has_bandwidth(self) -> bool:
+        """Whether its time is that of moving its bytes: not if it computes."""
+        moves_only = self.part in ("", COMMUNICATION)
+        return moves_only and bool(OPERATIONS[self.operation].busbw_formula)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it leaves data that can be checked."""
+        return OPERATIONS[self.operation].has_result and self.part != COMPUTATION
 
     @property
     def call_form(self) -> CallForm:
@@ -260,9 +277,9 @@ class Case(NamedTuple):
         return bytes_of[operation.send], bytes_of[operation.receive]
 
     def needed_bytes(self, rank: int) -> int:
-        """Bytes of buffers that `rank`, numbered within the group, needs for this case, in all its
-        pieces."""
-        return self.pieces * self.piece_bytes(rank)
+        """Bytes that `rank`, numbered within the group, needs for this case: of buffers, in all its
+        pieces, and of the tensors of the computation beside it."""
+        return self.pieces * self.piece_bytes(rank) + overlap_bytes(self.overlap)
 
     def piece_bytes(self, rank: int) -> int:
         """Bytes of buffers that `rank` needs for one piece: where each tensor has memory of its

@@ -34,6 +34,7 @@ from commbench.spec.timing_modes import (
     expand_launch,
     expand_timing,
 )
+from commbench.spec.workloads import PARTS, expand_overlap
 
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation
@@ -139,6 +140,15 @@ def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return tuple(name for name in CALL_FORMS if any(name in forms for forms in found))
 
 
+def _overlaps(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    return ("",) if operation.registers else expand_overlap(plan.overlap, plan.device)
+
+
+def _parts(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    overlaps = _overlaps(plan, operation)
+    return (("",) if "" in overlaps else ()) + (PARTS if any(overlaps) else ())
+
+
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
@@ -225,6 +235,13 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "imbalance", "imbalance", "--imbalance",
         values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
         is_qualifier=True,
+    ),
+    Dimension(
+        "overlap", "overlap", "--overlap", values=_overlaps,
+        title=lambda overlap: f"with {overlap}" if overlap else "", is_qualifier=True,
+    ),
+    Dimension(
+        "part", "overlap", "--overlap", values=_parts, is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

@@ -44,6 +44,7 @@ from commbench.spec.refusals import mark_impossible
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
 from commbench.spec.splits import FILE, UNIFORM, parse_imbalance
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER
+from commbench.spec.workloads import NO_OVERLAP, parse_overlap
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
@@ -159,6 +160,10 @@ class Plan:
     """Which ranks are pairs (spec.pairs.find_peer)."""
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
+    overlap: tuple[str, ...] = (NO_OVERLAP,)
+    """The computations beside a communication, as --overlap takes them (spec.workloads)."""
+    overlap_ratio: float | None = None
+    """How long a computation takes, over the communication; None: as long."""
     imbalance: tuple[str, ...] = (UNIFORM,)
     """How the blocks of operations with unequal blocks differ (spec.splits)."""
     matrix: tuple[int, ...] = ()
@@ -179,6 +184,7 @@ class Plan:
                 f"imbalance {','.join(self.imbalance)!r:.60} is not in its normal form"
             )
         self._require_forms()
+        self._require_overlap()
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_place()
@@ -204,6 +210,17 @@ class Plan:
                     if one
                     else "write for example --tensors 16",
                 )
+
+    def _require_overlap(self) -> None:
+        for text in self.overlap:
+            if text != parse_overlap(text):
+                raise value_error("overlap", f"{text!r} is not in its normal form", "write matmul")
+        if self.overlap_ratio is not None and not 0.01 <= self.overlap_ratio <= 100:
+            raise value_error(
+                "overlap_ratio",
+                f"{self.overlap_ratio:.6g} is not between 0.01 and 100",
+                "write --overlap-ratio 1",
+            )
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
@@ -274,7 +291,7 @@ class Plan:
                 case = Case(index=len(cases), **dimensions, count=0)
                 if case.imbalance.startswith(FILE):
                     case = case._replace(matrix=self.matrix)
-                if case.form not in forms[case.tensors]:
+                if case.form not in forms[case.tensors] or bool(case.overlap) != bool(case.part):
                     continue
                 group_sizes = {len(group) for group in self.groups_of(case)}
                 case = case._replace(ranks=max(group_sizes))

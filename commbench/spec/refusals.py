@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from commbench.errors import UnavailableError, UsageError
 from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
-from commbench.spec.call_forms import why_form_unsupported
+from commbench.spec.call_forms import DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
@@ -52,6 +52,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{backend_name} has {operation.name} with equal blocks only"
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why
+    if case.overlap and (why := _why_no_overlap(case)):
+        return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
     if case.launch_mode == GRAPH and device == "cpu":
@@ -68,6 +70,21 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{reduce_op.name} is not defined for {dtype.name}"
     if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
         return f"{backend.name} has no {reduce_op.name}"
+    return ""
+
+
+def _why_no_overlap(case: Case) -> str:
+    """Why nothing can be computed beside a case; empty where it can."""
+    operation = OPERATIONS[case.operation]
+    has_steps = operation.prepare and not operation.block_counts
+    if has_steps or operation.is_on_host or operation.memory:
+        return f"{operation.name} is no call with async_op=True, beside which one can compute"
+    if not operation.has_data:
+        return f"{operation.name} moves no data that a computation could hide"
+    if case.form != DIRECT or case.tensors != ONE_TENSOR:
+        return "an overlap is measured with the direct call of one tensor"
+    if case.timing != ISOLATED or case.launch_mode != EAGER:
+        return "an overlap is measured with --timing isolated and --launch eager"
     return ""
 
 

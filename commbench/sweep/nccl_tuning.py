@@ -1,8 +1,8 @@
 """NCCL under a sweep: values of NCCL_ALGO, what NCCL selected, and the file of its tuner plugin.
 
-NCCL's selections are read from the log of one more run of each setting. That run is not timed,
-because writing a line for every call costs time. Sources: NCCL's documentation of NCCL_ALGO, its
-src/graph/tuning.cc and src/enqueue.cc (2.30), and plugins/tuner/example.
+NCCL's selections are those that the first run of each setting recorded. Sources: NCCL's
+documentation of NCCL_ALGO, its src/graph/tuning.cc and src/enqueue.cc (2.30), and
+plugins/tuner/example.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.analysis.nccl_log import NcclSelection, parse_selections
+from commbench.analysis.nccl_log import NcclSelection, recorded_selections
 from commbench.errors import RecordsError, UnavailableError
 from commbench.results.files import new_file
 from commbench.spec.operations import OPERATIONS
 from commbench.sweep.ranking import SweepPoint
-from commbench.sweep.runner import Sweep, run_once
+from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
-LOG_RUN_OPTIONS = ("--iters=1", "--warmup=0", "--no-check", "--order=ascending")
-LOGS = "nccl.*.log"
 TUNER_FILE = "nccl-tuner.csv"
 ALGORITHM = "NCCL_ALGO"
-LOG_VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
 FUNCTIONS_SINCE = (2, 24)
 """The first version in which a value may name its function. From this version on, a function fails
 where the value names no algorithm that it has."""
@@ -56,32 +53,13 @@ def make_value(
     return ";".join(dict.fromkeys(parts)), applies
 
 
-def log_selections(sweep: Sweep, folder: Path) -> None:
-    """Run every setting that was measured once more, untimed, with NCCL logging what it selects."""
-    for setting in sweep.settings:
-        setting_folder = folder / setting.slug
-        if list(setting_folder.glob(LOGS)) or not setting_folder.exists():
-            continue
-        log = ("NCCL_DEBUG_FILE", str(setting_folder.absolute() / "nccl.%h.%p.log"))
-        variables = (*LOG_VARIABLES.items(), log)
-        run_once(sweep, setting, setting_folder / "choices", LOG_RUN_OPTIONS, variables)
-
-
-def read_selections(settings: Sequence[Setting], folder: Path) -> Selections:
-    """What NCCL selected under each setting; raises RecordsError where a log cannot be read."""
-    found: dict[Setting, dict[tuple[str, int], NcclSelection]] = {}
-    for setting in settings:
-        known = found.setdefault(setting, {})
-        for path in sorted((folder / setting.slug).glob(LOGS)):
-            try:
-                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            except OSError as error:
-                why = f"cannot read {path}: {error.strerror}"
-                raise RecordsError(why, "check its permissions") from None
-            known.update(
-                {(each.function, each.size_bytes): each for each in parse_selections(lines)}
-            )
-    return found
+def read_selections(results: Sequence[SettingResult]) -> Selections:
+    """What NCCL selected under each setting, as the first of its runs recorded it."""
+    return {
+        each.setting: recorded_selections(each.run.header.environment)
+        for each in results
+        if each.run
+    }
 
 
 def find_selection(point: SweepPoint, selections: Selections) -> NcclSelection | None:

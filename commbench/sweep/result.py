@@ -166,7 +166,7 @@ def make_result(sweep: Sweep, folder: Path, rounds: runner.Rounds) -> SweepResul
         sweep=sweep,
         settings=results,
         points=ranking.make_points(results, sweep.tolerance),
-        selections=nccl_tuning.read_selections(sweep.settings, folder) if uses_nccl else None,
+        selections=nccl_tuning.read_selections(results) if uses_nccl else None,
     )
 
 

@@ -206,7 +206,8 @@ def run_missing_rounds(
         earlier = len(_attempts(first))
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
         # What NCCL logs of itself is the same in every round.
-        more = ("--no-nccl-log",) if number > 1 else ()
+        is_known = any(setting == known for known, _ in rounds)
+        more = ("--no-nccl-log",) if is_known else ()
         code, failure = run_once(sweep, setting, attempt, more, advanced=advance)
         if run := _read_complete(attempt):
             rounds[setting, number] = run

@@ -136,7 +136,7 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
     arguments, environments, backends = [], [], []
     runs = _on_one_device(options.runs, capabilities)
     for setting, run in zip(options.settings, runs, strict=True):
-        target = choose_target(capabilities, run.backend, run.device, run.nproc_per_node)
+        target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
         if not options.force:
             require_read(options.settings, target.backend)
         plan = run.plan(target.backend, target.device, target.ranks_per_node)
@@ -216,9 +216,6 @@ def _run(
             runner.run_missing_rounds(sweep, folder, rounds, progress)
         finally:
             progress.close()
-        if "nccl" in sweep.backends and rounds:
-            listener.status("running each setting once more, untimed, to log what NCCL selects")
-            nccl_tuning.log_selections(sweep, folder)
     result = make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))

@@ -26,6 +26,7 @@ from commbench.worker.measure import (
     time_batch,
 )
 from commbench.worker.new_groups import memory_of_each, memory_without
+from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import CHECK, END, WARM_UP, CheckResult, Command, Scheduler
 from commbench.worker.timers import HostTimer, Timer
@@ -74,6 +75,8 @@ class _CaseRunner:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
         self._state = state
         self._counters = CpuCounters()
+        self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
+        self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checked_s: dict[int, float] = {}
         """How long the checked call of each case took on the slowest rank."""
@@ -92,6 +95,10 @@ class _CaseRunner:
         pieces = self._arena.pieces(case)
         is_alone = bool(case.group_ranks and pieces[0])
         self._timer.align_over(pieces[0][0][1].group if is_alone else self._comm.group)
+        if case.part and not self._overlaps.is_calibrated(case):
+            set_phase(self._state, rank_state.MEASURING, command.case)
+            self._fill(case, pieces[:1])
+            self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
         run = self._check if command.what == CHECK else self._time
         result = run(command, case, pieces)
         self._arena.mark_used(case)
@@ -100,6 +107,8 @@ class _CaseRunner:
     def _iterations(self, case: Case, pieces: list[GroupBuffers], calls: int = 1) -> list[Call]:
         """The functions that run so many calls of a case (make_iterations), in each of the rank's
         groups; a graph is captured once."""
+        if case.part:
+            return [self._overlaps.make_call(case, parts) for parts in pieces]
         key = (case.index, calls, *(buffers.group_number for _, buffers in pieces[0]))
         if key not in self._graphs:
             made = [back_to_back([make_call(*part) for part in parts]) for parts in pieces]
@@ -173,13 +182,12 @@ class _CaseRunner:
         self, command: Command, case: Case, pieces: list[GroupBuffers]
     ) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
-            for parts in pieces:
-                for part in parts:
-                    fill_inputs(*part, seed_offset(self._plan, case))
+            self._fill(case, pieces)
         expected_s = longest_iteration_s(
             case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
+        self._overlaps.prepare()
         samples = no_samples(command.iterations, self._comm.device.is_async)
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
@@ -196,11 +204,19 @@ class _CaseRunner:
             self._comm.views(case),
             groups,
         )
+        if case.part:
+            return self._overlaps.add_ends(batch, case)
         if not case.uses_new_group:
             return batch
         own = UNKNOWN if self._group_bytes is None else self._group_bytes
         most = int(self._comm.reduce_max(torch.tensor(own)))
         return batch._replace(group_bytes=None if most == UNKNOWN else most)
+
+    def _fill(self, case: Case, pieces: list[GroupBuffers]) -> None:
+        """Fill the buffers with test data."""
+        for parts in pieces:
+            for part in parts:
+                fill_inputs(*part, seed_offset(self._plan, case))
 
     def _take_samples(
         self, command: Command, case: Case, pieces: list[GroupBuffers]

@@ -56,6 +56,8 @@ class Device(Protocol):
     for a CPU."""
     pci_bus_id: str
     """Such as `0000:1b:00.0`; empty where it is unknown."""
+    multiprocessors: int
+    """How many it has; 0 for a CPU."""
 
     def synchronize(self) -> None:
         """Wait until it has finished all that it was given."""
@@ -76,6 +78,9 @@ class Device(Protocol):
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         """A function that runs `call` in the order of the stream."""
+
+    def beside(self, call: Callable[[], object]) -> None:
+        """Run `call` in the order of a second stream, which does not wait for the first one."""
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         """A function that queues these calls with one launch. Raises RuntimeError where the
@@ -104,6 +109,7 @@ class Cpu:
     is_async = False
     name = "cpu"
     uuid = pci_bus_id = ""
+    multiprocessors = 0
 
     def synchronize(self) -> None:
         pass
@@ -125,6 +131,9 @@ class Cpu:
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call
+
+    def beside(self, call: Callable[[], object]) -> None:
+        raise NotImplementedError("a CPU has no streams")
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
         raise RuntimeError("a CPU has no graphs")
@@ -160,6 +169,8 @@ class Accelerator:
         self.pci_bus_id = _pci_bus_id(properties)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # where torch knows no other identity
         self.uuid = str(getattr(properties, "uuid", "")) or self.pci_bus_id or f"{visible}:{index}"
+        self.multiprocessors = int(getattr(properties, "multi_processor_count", 0)) or 1
+        self._side_stream: Any = None
         self._cycles_per_s = 0.0
         self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)
 
@@ -186,6 +197,12 @@ class Accelerator:
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call  # torch queues it in the current stream
+
+    def beside(self, call: Callable[[], object]) -> None:
+        if self._side_stream is None:
+            self._side_stream = self._module.Stream()
+        with self._module.stream(self._side_stream):
+            call()
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,

@@ -45,8 +45,8 @@ class NcclPool:
     """Memory of NCCL's allocator in a pool of its own, which is registered with the communicator of
     each of the groups, which exist.
 
-    `module` is torch.cuda. The pool is registered when it has its memory: torch registers what a
-    pool allocates later, but as of 2.13 not as symmetric windows any more. Raises RuntimeError
+    `module` is torch.cuda. The pool is registered when it has its memory: what it allocates later,
+    torch after 2.13 does not register as symmetric windows (pytorch#192112). Raises RuntimeError
     where this torch cannot do it: 2.6 does not offer NCCL's allocator, and 2.8 no windows.
     """
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, join_alone, link_references, make_row
+from commbench.analysis.rows import ResultRow, join_alone, link_parts, link_references, make_row
 from commbench.output.progress import ProgressListener, work_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -74,9 +74,11 @@ class Recorder:
         self._journal.header(header)
         self._grouped: dict[int, ResultRow] = {}
         """The rows of groups, by case: a group's time alone belongs in that of all together."""
-        self._has_forms = any(not case.call_form.is_reference for case in header.plan.cases())
+        self._has_related = any(
+            case.part or not case.call_form.is_reference for case in header.plan.cases()
+        )
         self._related: dict[tuple[Any, ...], dict[int, ResultRow]] = {}
-        """The finished rows of each case, if it has several forms: they are compared."""
+        """The finished rows of each case, if it has several forms or parts: they are compared."""
         self._add(*(make_row(self._header, m) for m in earlier))
         self._progress = ProgressListener()
         if not task.is_silent:
@@ -107,15 +109,15 @@ class Recorder:
         self._progress.finished(measurement.case.name, result_text(row))
 
     def _add(self, *rows: ResultRow) -> None:
-        """Add rows to results.csv, and again those of other forms of the same calls."""
+        """Add rows to results.csv, and again those of other forms and parts of the same calls."""
         changed = list(rows)
-        if self._has_forms:
+        if self._has_related:
             for row in rows:
-                key = row.measurement.case.key("form")
+                key = row.measurement.case.key("form", "part")
                 self._related.setdefault(key, {})[row.measurement.case.index] = row
-            keys = {row.measurement.case.key("form") for row in rows}
+            keys = {row.measurement.case.key("form", "part") for row in rows}
             changed = [row for key in keys for row in self._related[key].values()]
-        linked = link_references(changed)
+        linked = link_parts(link_references(changed))
         self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}
         self._csv.add(*linked)
 

@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol
 
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
-from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 
@@ -124,7 +123,7 @@ class CaseProgress:
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
-        is_checked = plan.check and OPERATIONS[case.operation].has_result
+        is_checked = plan.check and case.has_result
         self._checks_again = is_checked and plan.device != "cpu"
         """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
         what goes wrong under load shows only then."""

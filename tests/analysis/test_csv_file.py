@@ -23,18 +23,28 @@ HEAD = (
     "calls,batches,launches,launch_min_us,launch_max_us,operation_us,stalled_share,queued_share,"
     "switches_per_iteration,warnings,time_p5_us,time_p5_ci_low_us,time_p5_ci_high_us,launch_mode,"
     "buffers,p2p_call,pairs,window,tensors,form,memory,group,concurrency,group_ranks,imbalance,"
+    "overlap,part,"
     "messages_per_s,aggregate_GBps,num_tensors,form_ratio,nccl_algorithm,nccl_protocol,"
     "nccl_channels,group_size,groups,worst_group,interference,"
-    "sent_max_over_mean,received_max_over_mean,worst_rank,logical_GBps,wire_GBps\n"
+    "sent_max_over_mean,received_max_over_mean,worst_rank,logical_GBps,wire_GBps"
+    ",hidden_share,hidden_share_ci_low,hidden_share_ci_high,computation_slowdown"
+    ",computation_slowdown_ci_low,computation_slowdown_ci_high,communication_slowdown"
+    ",communication_slowdown_ci_low,communication_slowdown_ci_high,overlap_gain"
+    ",overlap_gain_ci_low,overlap_gain_ci_high,computation_at_once_us"
+    ",computation_at_once_ci_low_us,computation_at_once_ci_high_us,communication_at_once_us"
+    ",communication_at_once_ci_low_us,communication_at_once_ci_high_us,imb_overlap"
+    ",osu_overlap,work\n"
 )
 FIRST = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,1000,250,6,fixed,"
     "3.5,1,6,1,3.5,,,6,0.2857143,0.2857143,0.1666667,1,0.125,1,0,ok,0,"
-    "1,2,1,3.5,3.5,3.25,0,0.25,0.3333333,imprecise,,,,eager,hot,,,,1,direct,default,,,,,,,1,,,,,2,1,,,,,,,\n"
+    "1,2,1,3.5,3.5,3.25,0,0.25,0.3333333,imprecise,,,,eager,hot,,,,1,direct,default,,,,,,,,,1,,,,,2,1,,,,,,,"
+    ",,,,,,,,,,,,,,,,,,,,,\n"
 )
 SECOND = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,2,0,0,,"
-    ",,,,,,,,,,,,,,,skipped,0,,0,0,,,,,,,,,,,eager,hot,,,,1,direct,default,,,,,,,1,,,,,2,1,,,,,,,\n"
+    ",,,,,,,,,,,,,,,skipped,0,,0,0,,,,,,,,,,,eager,hot,,,,1,direct,default,,,,,,,,,1,,,,,2,1,,,,,,,"
+    ",,,,,,,,,,,,,,,,,,,,,\n"
 )
 
 

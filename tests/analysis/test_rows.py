@@ -170,6 +170,17 @@ def test_what_another_tool_reported_is_taken_as_it_is_and_nothing_else_is_claime
     assert (columns["batches"], columns["launches"], columns["warnings"]) == (0, 0, "")
 
 
+OVERLAP_COLUMNS = (
+    "hidden_share", "hidden_share_ci_low", "hidden_share_ci_high",
+    "computation_slowdown", "computation_slowdown_ci_low", "computation_slowdown_ci_high",
+    "communication_slowdown", "communication_slowdown_ci_low", "communication_slowdown_ci_high",
+    "overlap_gain", "overlap_gain_ci_low", "overlap_gain_ci_high",
+    "computation_at_once_us", "computation_at_once_ci_low_us", "computation_at_once_ci_high_us",
+    "communication_at_once_us", "communication_at_once_ci_low_us",
+    "communication_at_once_ci_high_us", "imb_overlap", "osu_overlap",
+)  # fmt: skip
+
+
 def test_a_row_has_every_column_in_the_documented_order() -> None:
     plan = Plan(
         operations=("all_gather",), sizes=(4096,), dtypes=("bfloat16",), backend="nccl",
@@ -267,6 +278,8 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "concurrency": "",
         "group_ranks": "",
         "imbalance": "",
+        "overlap": "",
+        "part": "",
         "messages_per_s": None,
         "aggregate_GBps": None,
         "num_tensors": 1,
@@ -283,6 +296,8 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "worst_rank": None,
         "logical_GBps": None,
         "wire_GBps": None,
+        **dict.fromkeys(OVERLAP_COLUMNS),
+        "work": "",
     }
     assert tuple(columns) == tuple(COLUMNS)
 
@@ -311,3 +326,15 @@ def test_what_follows_from_a_row_is_computed_once() -> None:
     assert found.interference is found.interference
     assert found.launch_medians is found.launch_medians
     assert found.slowest_rank == 1
+
+
+def test_messages_of_all_groups_that_call_at_once_add_up() -> None:
+    plan = Plan(
+        operations=("stream",), sizes=(1024,), backend="gloo", device="cpu", world_size=8,
+        mesh="dp=2,tp=4", over=("tp",),
+    )  # fmt: skip
+    header = RunHeader(plan=plan, label="x", started="", launcher="local")
+    (case,) = plan.cases()
+    row = make_row(header, Measurement(case, "ok", batches=(Batch((1e-3,) * 10),) * 6))
+    # Two groups of four ranks: two pairs each, one message per pair in 1 ms.
+    assert row.messages_per_s == pytest.approx(4000)

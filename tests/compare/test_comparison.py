@@ -247,6 +247,17 @@ def test_what_must_match_and_what_else_differs(tmp_path: Path) -> None:
     assert compare(load(one), load(one)).differences == ()
 
 
+def test_options_of_nccl_are_a_difference_and_say_who_measured(tmp_path: Path) -> None:
+    of_nccl = {"backend": "nccl", "device": "cuda"}
+    one = load(synthetic_run(tmp_path / "a", "a", asked=plan(**of_nccl)))
+    options = ("cta_policy=zero", "max_ctas=8")
+    two = load(synthetic_run(tmp_path / "b", "b", asked=plan(**of_nccl, nccl_options=options)))
+    found = compare(one, two)
+    assert found.mismatches == ()
+    assert found.differences == (Difference("nccl_options", "none", "cta_policy=zero, max_ctas=8"),)
+    assert two.header.describe_ranks().endswith(", cta_policy=zero, max_ctas=8")
+
+
 def test_what_a_file_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     one = load(synthetic_run(tmp_path / "a", "a") / "results.csv")
     two = load(synthetic_run(tmp_path / "b", "b", environment={"torch": "2.14.0"}))

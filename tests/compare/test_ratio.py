@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 
-from commbench.compare.ratio import MedianCI, decide_verdict, time_ratio
+from commbench.compare.ratio import MedianCI, decide_verdict, time_ratio, why_not_compared
 
 A, B = MedianCI(100, 95, 106), MedianCI(120, 114, 127)
 
@@ -84,3 +85,16 @@ def test_without_tolerance_any_difference_counts() -> None:
     ratios = MedianCI(1.01, 1.001, 1.02), MedianCI(1, 1, 1), MedianCI(1, 0.99, 1.01)
     verdicts = [decide_verdict(ratio, 0.0) for ratio in ratios]
     assert verdicts == ["slower", "same", "undecided"]
+
+
+def test_rows_that_compute_different_amounts_are_not_compared() -> None:
+    def row(part: str, work: str) -> SimpleNamespace:
+        return SimpleNamespace(status="ok", time_us=1.0, part=part, work=work)
+
+    ratio = time_ratio(A, B)
+    assert why_not_compared(row("both", "9 x m"), row("both", "9 x m"), ratio) == ""
+    assert why_not_compared(row("both", "9 x m"), row("both", "8 x m"), ratio) == (
+        "9 x m is computed in A, and 8 x m in B"
+    )
+    alone = row("communication", "9 x m"), row("communication", "8 x m")
+    assert why_not_compared(*alone, ratio) == ""

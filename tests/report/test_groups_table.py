@@ -9,6 +9,7 @@ from commands import run_commbench
 from synthetic import header, plan
 
 from commbench.analysis.csv_file import write_run_folder
+from commbench.report.curves import find_curves
 from commbench.report.groups_table import NO_GROUPS, groups_text, host_bytes
 from commbench.report.run_table import run_text
 from commbench.results.run_folder import create_folder
@@ -89,3 +90,31 @@ def test_what_leaves_a_host_follows_from_where_the_ranks_of_a_group_are(
     ranks = tuple(RankInfo(r, "ab"[r // 2], r, "cpu", (), "quiet") for r in range(4))
     found = host_bytes(header(asked, "x")._replace(ranks=ranks), asked.cases()[0])
     assert found == {host: pytest.approx(value * 1.008) for host, value in expected.items()}
+
+
+def test_a_report_has_a_table_of_each_group_and_draws_only_the_slowest_alone(
+    tmp_path: Path,
+) -> None:
+    folder = create_folder(tmp_path / "run")
+    write_run_folder(folder, grouped_run())
+    reported = run_commbench(tmp_path, "report", "run", "--output", "report.md")
+    assert reported.code == 0, reported.err
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "over tp: each group" in text
+    assert "alone 0,1" not in text.split("each group")[0]
+    curves = find_curves([grouped_run()], least=1).curves
+    assert [(curve.variant, curve.row.worst_group) for curve in curves] == [
+        ("together", "2,3"), ("alone", "2,3"),
+    ]  # fmt: skip
+
+
+def test_two_runs_of_the_same_groups_are_compared_row_by_row(tmp_path: Path) -> None:
+    for label in ("old", "new"):
+        folder = create_folder(tmp_path / label)
+        write_run_folder(folder, grouped_run(label))
+    compared = run_commbench(tmp_path, "compare", "old", "new", "--format", "csv")
+    assert compared.code == 0, compared.err
+    rows = compared.out.splitlines()[1:]
+    assert len(rows) == 3
+    checked = run_commbench(tmp_path, "check", "new", "--against", "old", "--max-slowdown", "10%")
+    assert checked.code == 0, checked.out + checked.err

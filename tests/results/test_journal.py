@@ -187,6 +187,7 @@ batches = st.builds(
     warmup=st.integers(0, 10**6),
     rank_medians_s=per_rank,
     rank_behind_s=per_rank,
+    group_medians_s=st.just(()),  # these cases have no groups, and overlap nothing
     last_in=st.just(()) | st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
     entry_skew_s=st.none() | seconds,
     operation_s=st.none() | seconds,
@@ -200,9 +201,13 @@ batches = st.builds(
     elapsed_s=seconds,
     queued_s=st.none() | seconds,
     switches=st.integers(0, 10**9),
+    group_bytes=st.none() | st.integers(0, 10**9),
     throttled_s=st.none() | seconds,
     stolen_s=st.none() | seconds,
     launch=st.integers(0, 99),
+    communication_s=st.just(()),
+    computation_s=st.just(()),
+    work=st.text(max_size=20),
 )
 measurements = st.builds(
     Measurement,

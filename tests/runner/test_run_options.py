@@ -61,7 +61,7 @@ def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(texts, "--op")
     assert refused.value.message == "--op has an empty item"
-    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, uneven, symm_mem"
+    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, uneven, symm_mem, init"
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:
@@ -260,6 +260,12 @@ some_options = st.builds(
     imbalance=st.lists(
         st.sampled_from(["uniform", "zipf:1.5:3", "w2"]), min_size=1, unique=True
     ).map(tuple),
+    overlap=st.lists(
+        st.sampled_from(["none", "matmul", "memory:32M", "matmul:8x8x8:50"]),
+        min_size=1,
+        unique=True,
+    ).map(tuple),
+    overlap_ratio=st.none() | st.floats(0.01, 100),
     peak=st.none() | st.just("25GB/s"),
     memory=some(MEMORY_CHOICES),
     check=st.booleans(),
@@ -289,6 +295,8 @@ def with_effect(asked: RunOptions) -> RunOptions:
         asked = replace(asked, window=default.window)
     if not any(operation.block_counts for operation in operations):
         asked = replace(asked, imbalance=default.imbalance)
+    if asked.overlap == default.overlap:
+        asked = replace(asked, overlap_ratio=default.overlap_ratio)
     return asked
 
 

@@ -116,6 +116,8 @@ DIFFERENCES: dict[str, Any] = {
     "window": 8,
     "imbalance": ("zipf:1",),
     "matrix": (1, 2, 3, 4),
+    "overlap": ("matmul",),
+    "overlap_ratio": 0.5,
     "tensors": ("1", "16"),
     "forms": ("async",),
     "mesh": "dp=2",

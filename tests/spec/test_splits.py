@@ -29,7 +29,7 @@ TEXTS = [
 ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.sampled_from(TEXTS), st.integers(1, 9), st.integers(1, 10_000))
 def test_nothing_is_lost_whatever_the_kind(text: str, ranks: int, count: int) -> None:
     matrix, vector = make_splits(text, ranks, count)
@@ -101,7 +101,7 @@ def test_blocks_of_no_element_are_possible() -> None:
     assert make_splits("w5", 3, 1).matrix == ((2, 1, 0),) * 3
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.integers(0, 10**15), st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_parts_are_the_nearest_whole_numbers(total: int, weights: list[int]) -> None:
     parts, whole = apportion(total, weights), sum(weights)

@@ -1,13 +1,18 @@
 """What NCCL makes of NCCL_ALGO, and what its tuner plugin reads."""
 
 import pytest
+from synthetic import in_memory, steady
 
+from commbench.analysis.nccl_log import SELECTIONS, NcclSelection
 from commbench.spec.operations import OPERATIONS
 from commbench.sweep.nccl_tuning import (
     TunerRange,
     make_value,
+    read_selections,
     tuner_lines,
 )
+from commbench.sweep.runner import SettingResult
+from commbench.sweep.settings import make_settings
 
 NEW, OLD = (2, 29, 7), (2, 21, 5)
 ALL = ("all_reduce", "all_gather", "broadcast", "all_to_all")
@@ -39,6 +44,26 @@ def test_trees_are_for_all_reduce_alone() -> None:
     ]
     ring = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"}
     assert {name for name in OPERATIONS if "ring" in OPERATIONS[name].nccl_algorithms} == ring
+
+
+def test_selections_are_those_that_the_run_of_a_setting_recorded() -> None:
+    ring, tree = make_settings({"NCCL_ALGO": ("RING", "TREE")}, {})
+    run = in_memory("a", [steady(1e-4), steady(2e-4)])
+    facts = {
+        SELECTIONS: {
+            "AllReduce 1024": [["TREE", "LL", "1"], ["RING", "LL128", "8"]],
+            "AllGather 64": [["SYMMETRIC", "AllGather_LL", ""]],
+            "damaged": [["x"]], "AllReduce 2": [], "AllReduce x": [["RING", "LL", "1"]],
+        }
+    }  # fmt: skip
+    run = run._replace(header=run.header._replace(environment=facts))
+    results = [SettingResult(ring, run, (), 1, ""), SettingResult(tree, None, (), 0, "failed")]
+    assert read_selections(results) == {
+        ring: {
+            ("AllReduce", 1024): NcclSelection("AllReduce", 1024, "RING", "LL128", 8),
+            ("AllGather", 64): NcclSelection("AllGather", 64, "SYMMETRIC", "AllGather_LL", 0),
+        }
+    }
 
 
 def test_a_tuner_configuration_names_its_channels_and_leaves_no_size_out() -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from synthetic_sweep import SIZES, synthetic_sweep
 
+from commbench.analysis.nccl_log import SELECTIONS, selections_by_call
 from commbench.compare.ratio import MedianCI
 from commbench.compare.sentences import interval_text
 from commbench.sweep.result import load_sweep
@@ -190,17 +191,18 @@ def test_the_winner_of_each_size_is_data(tmp_path: Path) -> None:
 def test_what_nccl_selected_under_the_fastest_setting_is_a_column_and_an_export(
     tmp_path: Path,
 ) -> None:
-    settings = synthetic_sweep(
-        tmp_path, lambda setting, size: 1.5 if (setting == 0) == (size < 1 << 17) else 1.0,
-        ["NCCL_ALGO=RING,TREE"], [], backend="nccl",
-    )  # fmt: skip
-    for setting, algorithm, channels in zip(settings, ("RING", "TREE"), (23, 1), strict=True):
+    environments = {}
+    for setting, (algorithm, channels) in enumerate((("RING", 23), ("TREE", 1))):
         lines = [
             f"h:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {algorithm} proto LL "
-            f"channel{{Lo..Hi}}={{0..{channels}}}\n"
+            f"channel{{Lo..Hi}}={{0..{channels}}}"
             for size in SIZES
         ]
-        (tmp_path / setting.slug / "nccl.h.1.log").write_text("".join(lines))
+        environments[setting] = {SELECTIONS: selections_by_call(lines)}
+    synthetic_sweep(
+        tmp_path, lambda setting, size: 1.5 if (setting == 0) == (size < 1 << 17) else 1.0,
+        ["NCCL_ALGO=RING,TREE"], [], backend="nccl", environments=environments,
+    )  # fmt: skip
     rows = table_of(tmp_path)
     assert [row[-3:] for row in rows] == [["TREE", "LL", "x2"]] * 2 + [["RING", "LL", "x24"]] * 2
     assert export_tuner(load_sweep(tmp_path)).read_text().splitlines() == [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import Ended, run_commbench
+from commands import Ended, run_commbench, run_program_as
 from gloo_ranks import on_ranks
 
 from commbench.results.journal_reader import read_run
@@ -132,3 +132,41 @@ def test_a_rank_in_two_groups_needs_memory_for_both(tmp_path: Path) -> None:
     planned = run_commbench(tmp_path, "run", "--groups", "0-2;2,3;4", "--sizes", "4K", "--dry-run")
     assert "  0-2;2,3;4: 3 groups of 1, 2, 3 ranks, all at once (0-2; 2,3; 4)" in planned.out
     assert "a rank needs at most 8 KiB for buffers" in planned.out
+
+
+COUNTED = """
+import os
+from pathlib import Path
+from commbench.worker import rank
+measure_cases = rank.measure_cases
+def is_socket(fd):
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+    except OSError:
+        return False
+def counted(task, comm, *rest):
+    found = measure_cases(task, comm, *rest)
+    number = sum(map(is_socket, os.listdir("/proc/self/fd")))
+    Path(task.folder, f"sockets-{comm.rank}").write_text(str(number))
+    return found
+rank.measure_cases = counted
+"""
+"""Each rank leaves the number of its sockets when it has measured."""
+
+
+def most_sockets(where: Path, mesh: str) -> int:
+    """The most sockets that a rank has which measured the last dimension of a mesh."""
+    where.mkdir()
+    ended = run_program_as(
+        where, COUNTED, "run", "--mesh", mesh, "--over", "tp", "--sizes", "4K", "--iters", "2",
+        "--warmup", "0", "--no-plots", "--output", "run",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    return max(int(file.read_text()) for file in (where / "run").glob("sockets-*"))
+
+
+@pytest.mark.full
+def test_connections_grow_with_the_groups_and_not_with_the_number_of_ranks(tmp_path: Path) -> None:
+    few, many = (most_sockets(tmp_path / mesh, mesh) for mesh in ("dp=2,tp=4", "dp=8,tp=4"))
+    # Four times the ranks: with a connection to each other rank there would be 24 more.
+    assert many - few <= 10

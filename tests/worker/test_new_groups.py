@@ -73,7 +73,8 @@ def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, r
     assert names == [f"{name} over {group}" for name in operations for group in ("dp", "tp")]
     assert all(row[1:3] == ("2", "2") for row in call_rows(make_rows(run)))
     assert "Not measured: split_group over dp together: gloo has no split_group." in measured.out
-    assert max(map(len, measured.out.splitlines())) <= 80
+    tables = measured.out.split("  init_process_group on")[0]
+    assert max(map(len, tables.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,274 @@
+"""The calls of an overlap: a communication, a computation that takes about as long, and both.
+
+In a call of both, the communication is started with async_op=True, the rank computes, and then it
+waits. The call notes when each of the two ended. On a device events do that: one in the stream of
+the computation, and one in a further stream that waits for the communication alone. On a CPU the
+thread of the backend that ends the communication calls back (torch's Work.get_future). A thread
+that waits for the Work would disturb more, since it has to be woken up first (docs/shapes.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from commbench.results.schema import Batch
+from commbench.spec.case import Case
+from commbench.spec.operation import Works
+from commbench.spec.workloads import (
+    AT_ONCE,
+    COMMUNICATION,
+    COMPUTATION,
+    MOST_UNITS,
+    Computation,
+    Unit,
+    find_computation,
+)
+from commbench.worker.buffers import GroupBuffers, make_async_call
+from commbench.worker.communicator import Communicator
+from commbench.worker.device import Device, Event
+from commbench.worker.measure import Call, timed_loop
+from commbench.worker.timers import Timer
+from commbench.worker.watchdog.rank_state import StateBuffer
+
+CALIBRATION_S = 50e-3
+"""How long each measurement of a calibration lasts, within these numbers of iterations."""
+FEWEST, MOST = 3, 30
+UNTIMED = 3
+CALIBRATIONS = 3
+"""How often the number of units is corrected. The first one is a single unit."""
+LATEST_CALLBACK_S = 0.1
+"""How long after its Work has ended the callback of a communication may come."""
+
+Start = Callable[[], Any]
+
+
+class Work(NamedTuple):
+    """The computation of one overlap."""
+
+    run: Call
+    units: int
+    unit: str
+    """What a unit is."""
+
+    @property
+    def text(self) -> str:
+        """Such as `12 x matmul 128x128x128 float32`."""
+        return f"{self.units} x {self.unit}"
+
+
+class Ends(Protocol):
+    """Runs both at once, and notes when each ended."""
+
+    def call(self, start: Start, compute: Call) -> None:
+        """Start the communication, compute, and wait."""
+
+    def prepare(self) -> None:
+        """Forget the calls so far."""
+
+    def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        """For each of the last calls since `prepare`, so many, the ns from its beginning to the end
+        of the communication, 0 where that is unknown, and those that the computation took. Empty
+        where there were none."""
+
+
+class HostEnds:
+    """On a CPU: by its clock."""
+
+    def __init__(self) -> None:
+        self._marks: list[list[int]] = []
+        """Of each call: when it began, when the communication ended, and when the computation began
+        and ended; 0: not yet."""
+        self._has_futures = True
+        """Whether the works of the operation tell when they end."""
+
+    def call(self, start: Start, compute: Call) -> None:
+        now = time.perf_counter_ns
+        mark = [now(), 0, 0, 0]
+        self._marks.append(mark)
+        work = start()
+        if self._has_futures:
+            self._note_end(work, mark)
+        mark[2] = now()
+        compute()
+        mark[3] = now()
+        work.wait()
+
+    def _note_end(self, work: Any, mark: list[int]) -> None:
+        def note(_: Any) -> None:
+            mark[1] = time.perf_counter_ns()
+
+        try:
+            works = getattr(work, "works", (work,))
+            mark[1] = 0 if works else mark[0]
+            for each in works:
+                each.get_future().add_done_callback(note)
+        except (RuntimeError, AttributeError, NotImplementedError):
+            self._has_futures = False  # this backend's works have none
+
+    def prepare(self) -> None:
+        self._marks, self._has_futures = [], True
+
+    def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        marks = self._marks[-calls:]
+        deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
+        while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
+            time.sleep(1e-3)
+        return (
+            [ended and ended - began for began, ended, _, _ in marks],
+            [ended - began for _, _, began, ended in marks],
+        )
+
+
+class DeviceEnds:
+    """On a device: by events in its streams."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._events: list[tuple[Event, Event, Event]] = []
+        """Of each call: when it began, and when communication and computation ended. The device
+        begins to compute at once."""
+        self._calls = 0
+
+    def call(self, start: Start, compute: Call) -> None:
+        device = self._device
+        if self._calls == len(self._events):
+            self._events.append((device.make_event(), device.make_event(), device.make_event()))
+        began, communicated, computed = self._events[self._calls]
+        self._calls += 1
+        works: list[Any] = []
+
+        def note_end() -> None:
+            works[0].wait()
+            communicated.record()
+
+        began.record()
+        device.in_stream(lambda: works.append(start()))()
+        device.beside(note_end)
+        device.in_stream(compute)()
+        computed.record()
+        device.in_stream(lambda: works[0].wait())()
+
+    def prepare(self) -> None:
+        self._calls = 0
+
+    def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        called = self._events[: self._calls][-calls:]
+        for _, communicated, computed in called:
+            communicated.synchronize()
+            computed.synchronize()
+        return (
+            [round(began.elapsed_time(end) * 1e6) for began, end, _ in called],
+            [round(began.elapsed_time(end) * 1e6) for began, _, end in called],
+        )
+
+
+class Overlaps:
+    """The computations of a rank, and the calls of its overlaps."""
+
+    def __init__(
+        self, comm: Communicator, timer: Timer, state: StateBuffer, ratio: float | None
+    ) -> None:
+        self._comm, self._timer, self._state = comm, timer, state
+        self._ratio = ratio or 1.0
+        self._ends: Ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
+        self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
+        self._works: dict[tuple[Any, ...], Work] = {}
+
+    def is_calibrated(self, case: Case) -> bool:
+        """Whether the computation of a case has its length."""
+        return case.key("part") in self._works
+
+    def calibrate(self, case: Case, parts: GroupBuffers, takes_part: bool) -> None:
+        """Make the computation of a case as long as its communication times the ratio, unless the
+        case says how many units it has. All ranks call it and come to the same number of units, by
+        the slowest rank. A rank that does not take part in the case runs nothing."""
+        computation = find_computation(case.overlap)
+        assert computation is not None
+        unit, name = self._unit(computation)
+        units, calibrations = computation.units or 1, 0 if computation.units else CALIBRATIONS
+        if calibrations:
+            communicate = self._alone(_make_start(parts))
+            wanted_s = self._slowest_s(communicate, takes_part) * self._ratio
+        for _ in range(calibrations):
+            compute = self._comm.device.in_stream(_repeat(unit, units))
+            found_s = self._slowest_s(compute, takes_part)
+            units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
+        self._works[case.key("part")] = Work(_repeat(unit, units), units, name)
+
+    def make_call(self, case: Case, parts: GroupBuffers) -> Call:
+        """The function that runs a part of an overlap once, in each of the rank's groups."""
+        start, run = _make_start(parts), self._works[case.key("part")].run
+        calls: dict[str, Call] = {
+            COMMUNICATION: self._alone(start),
+            COMPUTATION: self._comm.device.in_stream(run),
+            AT_ONCE: partial(self._ends.call, start, run),
+        }
+        return calls[case.part]
+
+    def prepare(self) -> None:
+        """Forget when earlier calls ended."""
+        self._ends.prepare()
+
+    def add_ends(self, batch: Batch, case: Case) -> Batch:
+        """The batch of a case with the name of its computation, and for a case that runs both with
+        the ends of each, of the slowest rank; on rank 0. All ranks call it."""
+        batch = batch._replace(work=self._works[case.key("part")].text)
+        if case.part != AT_ONCE:
+            return batch
+        calls = len(batch.samples_s)
+        own = torch.zeros((2, calls), dtype=torch.int64)
+        if any(found := self._ends.collect(calls)):
+            own = torch.tensor(found)
+        ends = self._comm.reduce_max(own).tolist()
+        communicated, computed = (tuple(round(ns * 1e-9, 10) for ns in found) for found in ends)
+        return batch._replace(
+            communication_s=communicated if all(communicated) else (), computation_s=computed
+        )
+
+    def _alone(self, start: Start) -> Call:
+        return self._comm.device.in_stream(lambda: start().wait())
+
+    def _unit(self, computation: Computation) -> tuple[Unit, str]:
+        """The function that runs a unit of a computation, made once, and what the unit is."""
+        key = computation.workload.name, computation.detail
+        if key not in self._units:
+            device = self._comm.device
+            self._units[key] = computation.workload.make(
+                torch, device.torch_device, device.multiprocessors, computation.detail
+            )
+        return self._units[key]
+
+    def _slowest_s(self, call: Call, takes_part: bool) -> float:
+        """About the time of a call on the slowest rank, alike on all ranks: the lower quartile,
+        which other work on the host changes less than the median."""
+        first_s = self._times(call, UNTIMED, takes_part)[1]
+        number = min(MOST, max(FEWEST, int(CALIBRATION_S / max(first_s, 1e-9))))
+        return self._times(call, number, takes_part)[number // 4]
+
+    def _times(self, call: Call, number: int, takes_part: bool) -> list[float]:
+        """The sorted seconds of so many calls, of the slowest rank each."""
+        own = torch.zeros(number, dtype=torch.int64)
+        if takes_part:
+            start, stop = self._timer.prepare(number)
+            timed_loop(call, self._timer.align, start, stop, number, self._state)
+            own = torch.tensor(self._timer.collect()[0])
+        return sorted(ns * 1e-9 for ns in self._comm.all_reduce_max(own).tolist())
+
+
+def _make_start(parts: GroupBuffers) -> Start:
+    """Starts the communication in each of a rank's groups; what is returned waits for all."""
+    starts = [make_async_call(*part) for part in parts]
+    return starts[0] if len(starts) == 1 else lambda: Works([start() for start in starts])
+
+
+def _repeat(unit: Unit, number: int) -> Call:
+    def run() -> None:
+        for _ in range(number):
+            unit()
+
+    return run
