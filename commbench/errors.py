@@ -180,12 +180,14 @@ def first_line(error: BaseException) -> str:
 
 
 def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
-    """The known name that resembles `name` most; empty if none has that similarity (difflib's
-    ratio, from 0 to 1). Upper and lower case are the same."""
+    """The known name that resembles `name` most, with at least that similarity (difflib's ratio,
+    from 0 to 1), else one that begins with it; empty if there is none. Upper and lower case are
+    the same."""
     import difflib
 
     names = {each.lower(): each for each in known}
     found = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
+    found += [each for each in names if len(name) > 2 and each.startswith(name.lower())]
     return names[found[0]] if found else ""
 
 

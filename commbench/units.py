@@ -102,6 +102,8 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")
     if colon and not step:
         raise UsageError(f"{item!r} has a colon and no step", "write for example :x4 or :+1M")
+    if re.fullmatch(r"\+\s*0+(\.0+)?\s*[A-Za-z]*", step):
+        raise UsageError(f"the step {step} does not increase sizes", "add at least 1, such as :+1M")
     if step[:1] == "+":
         return size_range(parse_size(low), parse_size(high), add=parse_size(step[1:]))
     if step and not re.fullmatch(r"x\d+(\.\d+)?", step):

@@ -27,7 +27,11 @@ def measure_launches(headers: Sequence[RunHeader | None]) -> str:
 
 
 def more_time(header: RunHeader | None = None) -> str:
-    """`--budget 2`, or ten times the budget of the run."""
+    """`--budget 2`, or ten times the budget of the run; `--iters` where the run was asked for a
+    number of iterations, which takes no budget."""
+    plan = header.plan if header else None
+    if plan and plan.iterations:
+        return write_options(header, iters=10 * plan.iterations)
     return write_options(header, budget=_more_budget(header))
 
 

@@ -47,7 +47,8 @@ class Diagnostic(NamedTuple):
     """The diagnostic applies where the figure is above it."""
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
-    the same in percent, `{capped}` the same up to 100 %. `{precision}` and `{target}` say how well
+    the same in percent, with `up to` where it is of one row of several, `{capped}` likewise, and
+    100 % at most. `{precision}` and `{target}` say how well
     the median of that row is known; `{variables}`, `{different}`, `{reasons}` and
     `{backend}` are unread_variables(), different_variables(), throttle_reasons() and the backend of
     its run."""
@@ -63,11 +64,12 @@ class Diagnostic(NamedTuple):
         """Message and advice for the rows concerned, each given with its figure."""
         row, worst = max(concerned, key=lambda found: found[1])
         plan = row.header.plan
+        up_to = "up to " * (len(concerned) > 1)
         message = self.message.format(
             worst,
-            percent=format_share(worst),
-            capped=format_share(min(worst, 1.0)),
-            precision=_interval_text(row),
+            percent=up_to + format_share(worst),
+            capped=up_to + format_share(min(worst, 1.0)),
+            precision=_interval_text(row) + " in the worst row" * (len(concerned) > 1),
             target=f"{100 * plan.precision:.2g} %",
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
@@ -84,7 +86,7 @@ SYMMETRIC = 1.5
 
 def _interval_text(row: ResultRow) -> str:
     """How well the median is known: `±25 %`, or, where one side is much wider or the interval is as
-    wide as the median, its two ends: `-20/+80 %`."""
+    wide as the median, its two ends: `-20/+80 %`, or `0.6-3.1 times`."""
     time = row.time
     if time is None or time.low is None or time.high is None or time.precision is None:
         return "±0 %"
@@ -92,6 +94,8 @@ def _interval_text(row: ResultRow) -> str:
     is_symmetric = max(below, above) <= SYMMETRIC * min(below, above)
     if time.precision < 0.1 or (is_symmetric and time.precision < 0.75):
         return f"±{format_share(time.precision)}"
+    if above > time.median:
+        return f"{time.low / time.median:.1g}-{time.high / time.median:.2g} times its value"
     return f"-{100 * below / time.median:.0f}/+{format_share(above / time.median)}"
 
 
@@ -214,7 +218,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "drift", drift, 0.10,
-        "times drifted by up to {percent}", _more_time,
+        "times drifted by {percent}", _more_time,
         "Later batches of calls were slower, or faster, than earlier ones, and all in the same"
         " direction: the machine became warm, or other work began. Run longer, or again.",
     ),
@@ -235,11 +239,12 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "skew", skew, 0.10,
-        "ranks start {percent} of a call apart",
+        "a rank starts late by {percent} of the call",
         _always("see slowest_rank"),
-        "Ranks started up to that part of the call time apart, so that part is waiting, not moving"
-        " data. In results.csv, the column operation_us leaves the waiting out, and slowest_rank"
-        " names the rank.",
+        "Ranks do not start a call at the same time. From the first to the last one it takes that"
+        " part of the time of the call. The first one waits so long and moves no data. In"
+        " results.csv, the column operation_us is the time without the wait, and slowest_rank names"
+        " the rank that starts last.",
         ("too_few_cores", "always_last"),
     ),
     Diagnostic(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING
 
@@ -82,11 +83,19 @@ class RunPrinter:
 def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
     from commbench import api
-    from commbench.report.plan_table import plan_text
+    from commbench.host.cgroup import read_free_bytes
+    from commbench.report.plan_table import HostMemory, plan_text
     from commbench.spec.refusals import require_ready_case
 
     planned = api.plan_options(options)
     print_result(fill(planned.summary))
     line = shlex.join(planned.torchrun_line)
-    print_result(plan_text(planned.plan, line, is_condensed=not options.verbose))
+    own, plan = planned.nodes, planned.plan
+    first = own.rank * own.ranks_per_node
+    host = HostMemory(
+        ranks=range(first, first + own.ranks_per_node),
+        free_bytes=read_free_bytes() if plan.device == "cpu" else None,
+        cores=len(os.sched_getaffinity(0)),
+    )
+    print_result(plan_text(plan, line, is_condensed=not options.verbose, host=host))
     require_ready_case(planned.plan)

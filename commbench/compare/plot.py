@@ -163,7 +163,7 @@ def draw_lines(
         if limit > 1:
             below.append((f"limit: {limit:g} times as long", LIMIT))
         if pooled:
-            below.append(("several sizes taken together, and their 95 % interval", POOLED))
+            below.append(("several sizes taken together; dashed: their 95 % interval", POOLED))
         head = Head(
             title, [*map(plain_sentence, notes), note], [legend, *([below] if below else [])]
         )

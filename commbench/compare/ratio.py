@@ -93,9 +93,16 @@ def why_not_compared(a: Any, b: Any, ratio: MedianCI) -> str:
             return f"{'wrong results' if row.status == WRONG else row.status} in {letter}"
         if not row.time_us:
             return f"nothing timed in {letter}"
-    if (work := getattr(a, "work", "")) != getattr(b, "work", "") and a.part != COMMUNICATION:
-        return f"{work or 'nothing'} is computed in A, and {b.work or 'nothing'} in B"
+    if work := other_work(a, b):
+        return work
     return "" if ratio.median else "the ratio is out of range"
+
+
+def other_work(a: Any, b: Any) -> str:
+    """What two rows of results compute, where they do not compute the same; otherwise empty."""
+    if a.part == COMMUNICATION or a.work == b.work:
+        return ""
+    return f"{a.work or 'nothing'} is computed in A, and {b.work or 'nothing'} in B"
 
 
 def remark(a: Any, b: Any, ratio: MedianCI, verdict: str) -> str:

@@ -191,7 +191,11 @@ def smallest_differences(found: Comparison) -> str:
 
 
 def _hidden(part: float) -> str:
-    return "all differences" if part == inf else f"differences below {format_part(part)}"
+    if part == inf:
+        return "all differences"
+    return f"differences below {'a factor of ' * (part >= 1)}{format_part(part)}".removesuffix(
+        " times"
+    )
 
 
 def _first(item: tuple[float, Any]) -> float:

@@ -137,22 +137,24 @@ def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow
 
 def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
     """The rows of a kind as text."""
-    decimals = [
-        units.choose_decimals(b * GB for row in side if (b := row.busbw_GBps) is not None)
-        for side in ([row.a for row in rows], [row.b for row in rows])
-    ]
     return [
         TableLine(
             _cells(row),
-            tuple(
-                "" if side.busbw_GBps is None else units.format_GBps(side.busbw_GBps * GB, each)
-                for side, each in zip((row.a, row.b), decimals, strict=True)
-            ),
+            (_busbw_cell(row.a), _busbw_cell(row.b)),
             "" if row.p_value is None else f"{row.p_value:.2g}",
             row.verdict,
         )
         for row in rows
     ]
+
+
+def _busbw_cell(row: Any) -> str:
+    """A bus bandwidth in GB/s with the digits that the interval of the time supports."""
+    if row.busbw_GBps is None:
+        return ""
+    busbw, ends = row.busbw_GBps * GB, (row.time_ci_high_us, row.time_ci_low_us)
+    low, high = (busbw * row.time_us / end if end else None for end in ends)
+    return units.format_known_GBps(busbw, low, high)
 
 
 def _cells(row: ComparedRow) -> tuple[str, ...]:
@@ -241,9 +243,12 @@ def notes(found: Comparison) -> list[str]:
     return texts
 
 
-def warning_lines(found: Comparison, is_verbose: bool = False) -> list[str]:
-    """For each run with warnings how many they are, and the most important one; `is_verbose`: each
-    of them, with its explanation. A note says which variables the backend does not read."""
+def warning_lines(
+    found: Comparison, is_verbose: bool = False, has_command: bool = True
+) -> list[str]:
+    """For each run with warnings how many they are, and the most important one, with the command
+    that prints all; `is_verbose`: each of them, with its explanation. A note says which variables
+    the backend does not read."""
     texts = []
     both = (found.a, found.b)
     for name, loaded in zip(distinct_names(both), both, strict=True):
@@ -259,8 +264,8 @@ def warning_lines(found: Comparison, is_verbose: bool = False) -> list[str]:
             ]
             continue
         count = "1 warning" if len(shown) == 1 else f"{len(shown)} warnings, first"
-        command = f"`commbench show {typed_name(loaded.run)} --warnings`"
-        texts.append(f"{name} has {count}: {shown[0]}. See {command}.")
+        command = f" See `commbench show {typed_name(loaded.run)} --warnings`."
+        texts.append(f"{name} has {count}: {shown[0]}.{command * has_command}")
     return texts
 
 

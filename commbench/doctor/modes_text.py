@@ -74,7 +74,7 @@ def _describe_plain(report: DoctorReport) -> str:
     shares = [f.stalled_share for f in report.results if f.mode == PLAIN]
     known = [share for share in shares if share is not None]
     stalled = f" Up to {format_share(max(known))} of its iterations stall." if known else ""
-    return f"plain changes nothing for the ranks.{stalled}"
+    return f"plain leaves the scheduling of the ranks as it is.{stalled}"
 
 
 def _describe_mode(report: DoctorReport, mode: str) -> str:

@@ -74,20 +74,20 @@ def run_verdict(run: Run) -> list[str]:
         wrong = ["Some results are wrong."] if has_wrong(run) else []
         return [f"{rows} imported from {facts['imported_from']}.", *left_out, *wrong]
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
-    measured = [m for m in found if m.status == OK and m.stop_reason != CUT_OFF]
-    others = Counter(
-        CUT_OFF if m.status == OK else m.status
-        for m in found
-        if m.status != OK or m.stop_reason == CUT_OFF
-    )
+    measured = [m for m in found if m.status == OK]
+    whole = [m for m in measured if m.stop_reason != CUT_OFF]
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
+    if part := len(measured) - len(whole):
+        parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
+    others = Counter(m.status for m in found if m.status != OK)
     parts += [f"{number} {status}" for status, number in others.items()]
     sentence = ", ".join(parts)
     if has_wrong(run):
         sentence += ". Some results are wrong"
-    elif measured and all(m.wrong == 0 for m in measured):
-        sentence += f"; {'all' if len(measured) > 1 else 'its'} results are correct"
-    elif measured:
+    elif whole and all(m.wrong == 0 for m in whole):
+        which = "those of finished cases" if part else "all" if len(whole) > 1 else "its"
+        sentence += f"; {which} {'' if part else 'results '}are correct"
+    elif whole:
         sentence += ". Results were not checked"
     return [f"{sentence}.", *([] if is_complete(run) else [run_end_text(run)])]
 

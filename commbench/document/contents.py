@@ -202,7 +202,7 @@ def _warning_blocks(
     blocks: list[Block] = []
     for warning in run_notes.find_warnings(rows, name_runs):
         names = [Text(f"Rows: {warning.rows}.")] if warning.rows else []
-        title = f"{warning.name} ({warning.which}): {reword(warning.message)}."
+        title = reword(f"{warning.name} ({warning.which}): {warning.message}.")
         blocks.append(Folded(title, [Text(warning.explanation), *names]))
     return blocks or [Text("None.")]
 
@@ -254,7 +254,7 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     return Contents(
         title=f"{join_words(names[1:])} against {names[0]}",
         subtitle=_describe(runs),
-        verdict=verdict,
+        verdict=[*verdict, *_caveats(comparisons)],
         runs=named,
         results=[
             Section("Findings", answers),
@@ -262,6 +262,15 @@ def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
             *_warnings_of_runs(named),
         ],
     )
+
+
+def _caveats(comparisons: Sequence[Comparison]) -> list[str]:
+    """What limits the answer: single launches, and the most important warning of each run."""
+    single = [note for found in comparisons for note in summary.launches_note(found)]
+    lines = [
+        line for found in comparisons for line in summary.warning_lines(found, has_command=False)
+    ]
+    return list(dict.fromkeys([*(f"{n[0].upper()}{n[1:]}." for n in single), *lines]))
 
 
 def _comparison_answers(found: Comparison, sentences: Sequence[str]) -> list[Block]:
@@ -345,7 +354,11 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     if checks := gate_text.rows_to_show(result, verbose=True):
         headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
         rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
-        bad = sorted({row[-1] for row in rows} - {PASS, NOT_MEASURED})
+        preventing = {id(check) for check in result.preventing()}
+        bad = sorted(
+            {row[-1] for row, check in zip(rows, checks, strict=True) if id(check) in preventing}
+            - {NOT_MEASURED}
+        )
         blocks.append(Table(result.rule.title, headings, rows, ("row", "outcome"), bad))
     if notes := gate_text.rule_notes(gate, result):
         blocks.append(Items(notes))

@@ -13,7 +13,7 @@ from commbench.explain.row_text import explain_row
 from commbench.explain.run_text import explain_run
 from commbench.importers.hints import ImportHints
 from commbench.results.files import path_exists
-from commbench.results.run_folder import find_run
+from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader
 from commbench.spec.case import READY
 from commbench.spec.dtypes import find_dtype
@@ -65,7 +65,7 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
         try:
             return find_run(what, notify)
         except RecordsError:
-            if "/" in what or what.endswith(".jsonl"):
+            if "/" in what or what.endswith(".jsonl") or find_sweep(what):
                 raise
         raise UsageError(
             f"{what!r} is neither an operation nor a run",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
 from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, compare
+from commbench.compare.ratio import other_work
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
@@ -178,6 +179,8 @@ def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
         return RowCheck(make_case(row.b), FAIL, reason=f"{row.b.status}, not so in the baseline")
     if (estimate := rule.limit.estimate(row)) is None:
         return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
+    if other_work(row.a, row.b):
+        return _not_measured(row.a, "the baseline computes another amount")
     return _decide(rule, row.a, estimate)
 
 

@@ -8,12 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import UsageError, name_error
+from commbench.analysis.row_names import format_range
+from commbench.errors import RecordsError, UsageError, name_error
 from commbench.gate.limits import DEFAULT_SLOWDOWN, LIMITS, Limit
 from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import find_operation
-from commbench.units import LARGEST_SIZE, format_size, parse_size
+from commbench.units import LARGEST_SIZE, parse_size
 from commbench.validation import brief, is_within_limits
 
 
@@ -43,9 +44,11 @@ class Rule(NamedTuple):
         """Which rows, in a few words: `all_reduce float32 1M-1G`."""
         sizes = ""
         if self.smallest or self.largest != LARGEST_SIZE:
-            low = format_size(self.smallest) if self.smallest else ""
-            high = format_size(self.largest) if self.largest != LARGEST_SIZE else ""
-            sizes = low if low == high else f"{low}-{high}"
+            sizes = format_range(self.smallest, self.largest)
+            if self.smallest <= 0:
+                sizes = f"-{format_range(self.largest, self.largest)}"
+            elif self.largest == LARGEST_SIZE:
+                sizes = f"{format_range(self.smallest, self.smallest)}-"
         every = "all operations" if self.dtype or sizes else "all rows"
         return " ".join(filter(None, (self.operation or every, self.dtype, sizes)))
 
@@ -176,11 +179,11 @@ def _make_rules(table: Any) -> list[Rule]:
 def _toml(path: Path) -> dict[str, Any]:
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     if why := why_unreadable(path, _LARGEST_BYTES):
-        raise UsageError(f"cannot read {path}: {why}", "give a TOML file")
+        raise RecordsError(f"cannot read {path}: {why}", "give a TOML file")
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
+        raise RecordsError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
             f"{path} is not valid TOML: {error}", "docs/comparing.md shows one"

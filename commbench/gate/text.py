@@ -346,6 +346,8 @@ def _rule_text(gate: GateResult, result: RuleResult, verbose: bool) -> str:
 
 def _table(result: RuleResult, rows: Sequence[RowCheck]) -> list[str]:
     """Lines of a table of rows; each kind of case has a line of its own above its rows."""
+    kinds = list(dict.fromkeys(row.case.title for row in rows))
+    rows = sorted(rows, key=lambda row: kinds.index(row.case.title))
     headings = ("size", result.rule.limit.heading, "95 % interval", "outcome")
     lines = table(headings, [row_cells(result, row) for row in rows], left="outcome")
     head, body = lines[: -len(rows)], iter(lines[-len(rows) :])

@@ -48,10 +48,11 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The results in the text of another tool's file."""
     found = [importer for importer in IMPORTERS.values() if importer.recognises(source)]
     if not found:
+        is_csv = source.path.endswith(".csv")
+        damaged = "; a results.csv without its first line is damaged" if is_csv else ""
         raise RecordsError(
             f"{source.path} is not the output of a tool that commbench knows",
-            "it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM; a results.csv "
-            "without its first line is damaged",
+            f"it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM{damaged}",
         )
     if len(found) > 1:
         raise RecordsError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.output.plot_style import INK, LEFT, RIGHT, TEXT, WIDTH, text_width
 from commbench.units import format_about, format_bytes
@@ -114,6 +114,24 @@ def set_heading(axes: Axes, text: str, left: float = 0.0) -> None:
         text, (0, 1), xycoords="axes fraction", xytext=(-left * 72, 7), va="bottom", ha="left",
         textcoords="offset points", size=TEXT, color=INK, gid="heading",
     )  # fmt: skip
+
+
+def count_crossed(
+    axes: Axes, lines: Sequence[Sequence[tuple[float, float]]], text: str, at: Any, above: float
+) -> int:
+    """How many points of lines, also between their ends, a bold text would cover that is written
+    `above` points over the place `at`, in the coordinates of the display."""
+    dots = axes.figure.dpi
+    half = text_width(text, TEXT, "bold") * dots / 2
+    low, high = (at[1] + (above + each) * dots / 72 for each in (-1, TEXT + 1))
+    crossed = 0
+    for line in lines:
+        ends: Any = axes.transData.transform(line) if line else []
+        for (x, y), (next_x, next_y) in pairwise(ends):
+            for part in range(8):
+                across, up = (x + part / 8 * (next_x - x), y + part / 8 * (next_y - y))
+                crossed += abs(across - at[0]) < half and low < up < high
+    return crossed
 
 
 def name_size_axis(figure: Figure) -> None:

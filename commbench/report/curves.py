@@ -7,10 +7,18 @@ from math import isnan, nan
 from typing import Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
-from commbench.output.plot_style import COLOURS, DASHES, MARKERS, Style, nth_style, plain
+from commbench.output.plot_style import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    MOST_BANDS,
+    Style,
+    nth_style,
+    plain,
+)
 from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
-from commbench.spec.dimensions import IN_TITLE
+from commbench.spec.dimensions import IN_TITLE, Dimension
 from commbench.spec.operations import OPERATIONS
 from commbench.units import format_bytes, format_GBps, format_known_time, format_time
 
@@ -107,6 +115,12 @@ class Curves(NamedTuple):
             look |= {"marker": "", "linestyle": (0, (6, 2, *(1, 2) * same.index(curve)))}
         return look
 
+    def may_have_bands(self, drawn: Sequence[Curve]) -> bool:
+        """Whether the bands of curves in one panel can be told apart: they are few, and each has a
+        colour of its own."""
+        colours = {self.style(curve).colour for curve in drawn}
+        return len(drawn) <= MOST_BANDS and len(colours) == len(drawn)
+
     @property
     def is_colour_free(self) -> bool:
         """Whether the colour need not be the operation, because that is named in another way."""
@@ -135,7 +149,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
     for name, row in rows:
         case = row.measurement.case
-        variant = case.title_without("operation", *fixed)
+        variant = " ".join(
+            filter(None, (_value_text(case, d) for d in IN_TITLE if d.field in varied))
+        )
         grouped.setdefault((case.operation, variant, name), []).append(row)
     curves = [
         Curve(*key, tuple(sorted(map(_point, found), key=lambda point: point.size)), found[0])
@@ -163,6 +179,17 @@ def distinct_names(runs: Sequence[Run]) -> list[str]:
         name if names.count(name) == 1 else f"{name} ({run.path})"
         for name, run in zip(names, runs, strict=True)
     ]
+
+
+def _value_text(case: Case, dimension: Dimension) -> str:
+    """What a title says of a dimension in which curves differ; also of its usual value, such as
+    `isolated`, which titles leave out."""
+    value = getattr(case, dimension.field)
+    if text := dimension.title(value) if dimension.title else "":
+        return text
+    if value in ("", None):
+        return "all ranks" if dimension.field == "group" else ""
+    return str(value) if str(value).isalpha() else f"{dimension.word} {value}"
 
 
 def _varies(cases: Sequence[Case], field: str) -> bool:
@@ -223,7 +250,7 @@ def _join_parts(texts: Sequence[str]) -> str:
 def _title_parts(run: Run) -> tuple[str, ...]:
     """Hosts and device, ranks, CPU mode, and a warning; the latter two may be empty."""
     plan, ranks = run.header.plan, run.header.ranks
-    device = ranks[0].device if ranks else plan.device
+    device = ranks[0].device if ranks else ", ".join(run.header.devices[:2]) or plan.device
     if plan.device == "cpu":
         device = run.header.environment.get("processor") or device
     shared = "ranks share a GPU: not performance" if run.header.gpu_shared else ""
@@ -309,3 +336,24 @@ def covers(later: Curve, curve: Curve) -> bool:
     times = {p.size: p.time for p in later.timed}
     hidden = [abs(times.get(p.size, 0.0) - p.time) < COINCIDENT * p.time for p in curve.timed]
     return 2 * sum(hidden) > len(hidden)
+
+
+def is_covered(drawn: Sequence[Curve], place: int) -> bool:
+    """Whether the curve at that place is hidden by one that is drawn later."""
+    return any(covers(later, drawn[place]) for later in drawn[place + 1 :])
+
+
+def explain_thick_lines(panels: Sequence[Sequence[Curve]]) -> list[str]:
+    """What a thick line means, where a panel has one."""
+    has_any = any(is_covered(drawn, place) for drawn in panels for place in range(len(drawn)))
+    return ["A thick line lies under another curve"] if has_any else []
+
+
+def bands_beyond(drawn: Sequence[Curve], high: float) -> str:
+    """At which sizes a band reaches beyond the bandwidth `high`, where the axis ends; empty where
+    none does."""
+    cut = [point.size for curve in drawn for point in curve.timed if point.busbw_high > high]
+    if not cut:
+        return ""
+    ends = dict.fromkeys(map(format_bytes, (min(cut), max(cut))))
+    return f". A band leaves the axis ({' to '.join(ends)})"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from commbench.analysis.row_names import name_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
 from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
 from commbench.report.shape_text import describe_shape
@@ -12,16 +14,28 @@ from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.groups import ALONE, BOTH, TOGETHER, format_group
+from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.units import format_bytes, format_count, format_sizes
+from commbench.units import format_about, format_bytes, format_count, format_memory, format_sizes
 
 MOST_ROWS = 60
 """A plan with more cases is printed with a row for each kind of case."""
 
 
-def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
-    """A plan, its cases, the bytes that each rank needs, and the torchrun command.
+class HostMemory(NamedTuple):
+    """The memory that the ranks of one host share."""
+
+    ranks: Collection[int]
+    free_bytes: int | None
+    """None where that is not known, as for GPUs, whose ranks are not started yet."""
+    cores: int
+
+
+def plan_text(
+    plan: Plan, torchrun_line: str, is_condensed: bool = True, host: HostMemory | None = None
+) -> str:
+    """A plan, its cases, the bytes that each rank and this host need, and the torchrun command.
 
     `is_condensed` makes one row of the sizes of each kind, where there are many cases.
     """
@@ -44,10 +58,30 @@ def plan_text(plan: Plan, torchrun_line: str, is_condensed: bool = True) -> str:
         not_measured_text(list_missing(not_ready)),
         groups_text(plan),
         *_shapes(cases),
-        f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for {what}.",
+        fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for {what}."),
+        _host_text(plan, cases, host) if host else "",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _host_text(plan: Plan, cases: Sequence[Case], host: HostMemory) -> str:
+    """What all ranks of this host need together, what is free, and what does not fit."""
+    kinds = count_allocations(cases)
+    what = "buffers and computations" if any(case.overlap for case in cases) else "buffers"
+    needed = [kinds * plan.needed_bytes(case, host.ranks) for case in cases if case.status == READY]
+    ranks = format_count(len(host.ranks), "rank")
+    texts = [f"On this host: {ranks}, {format_about(max(needed, default=0))} for all {what}"]
+    if host.free_bytes is not None:
+        texts[0] += f"; {format_memory(host.free_bytes)} free"
+        too_large = find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
+        if too_large:
+            names = name_rows((case for case in cases if case.index in too_large), cases, 200)
+            texts.append(f"These do not fit, and a run skips them: {names}")
+    if plan.device == "cpu" and len(host.ranks) > host.cores:
+        cores = format_count(host.cores, "core")
+        texts.append(f"{ranks} share {cores}: the times will show the scheduler")
+    return "\n".join(fill(f"{text}.", rest="  ") for text in texts)
 
 
 def _shapes(cases: Sequence[Case]) -> Iterator[str]:
@@ -98,12 +132,23 @@ def _facts_text(plan: Plan) -> str:
     """The fields of the plan that are set, but the sizes: a line for each."""
     unused = {d.plan_field for d in DIMENSIONS} - used_plan_fields(plan)
     facts = {
-        name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else value
+        name.removesuffix("_s").replace("_", " "): _fact_text(name, value)
         for name, value in plan.as_json().items()
         if name not in ("sizes", "matrix", *unused) and value not in (None, "", [])
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
+
+
+def _fact_text(name: str, value: Any) -> str:
+    """The value of a field of a plan: `0.2 s`, `5 %`, `yes`."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "precision":
+        return f"{100 * value:g} %"
+    return f"{value:g} s" if name.endswith("_s") else str(value)
 
 
 def not_measured_text(lines: Sequence[str]) -> str:

@@ -1,12 +1,14 @@
 """Pictures of runs: bus bandwidth and time against size.
 
-Colour is the operation; marker and dashes are the run. What all curves have in common is in the
-title. A band is the 95 % interval of the median.
+Colour is the operation, or the run where there is one operation; marker and dashes are the run and
+the variant. What all curves have in common is in the title. A band is the 95 % interval of the
+median.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,13 +118,14 @@ def _picture(
     if name == BUSBW:
         curves = curves._replace(curves=tuple(c for c in curves.curves if c.peak))
     panels, columns = _panels(curves, kinds)
-    has_bands = all(len(panel.curves) <= plot_style.MOST_BANDS for panel in panels)
+    has_bands = all(curves.may_have_bands(panel.curves) for panel in panels)
     left_out = len(found.others) - len(others)
     lines = _peak_lines(curves, runs, peak) if BUSBW in (k.quantity for k in kinds) else []
     title = _title(kinds, curves.operations)
     notes = [
         *curve_text.make_subtitles(runs, curves.common),
         _statistic(runs, has_bands),
+        *curve_text.explain_thick_lines([panel.curves for panel in panels]),
         *([f"{left_out} more runs or variants are not drawn"] if left_out else []),
     ]
     with plot_style.styled():
@@ -141,7 +144,7 @@ def _picture(
             _draw_panel(each, panel, curves, has_bands)
             _set_axis(each, panel, [c for p in same for c in p.curves], lines, has_bands)
             sizes = [p.size for c in curves.with_sizes for p in c.points]
-            heading = _heading(panel, lines, each.get_ylim()[1])
+            heading = _heading(panel, lines, each.get_ylim()[1], has_bands)
             plot_axes.set_heading(each, heading, 0 if columns > 1 else plot_style.MARGIN)
             plot_axes.set_size_axis(each, sizes, width, has_labels=is_last)
             if place % columns:
@@ -240,7 +243,7 @@ def _draw_panel(axes: Axes, panel: Panel, curves: Curves, has_bands: bool) -> No
         look = curves.look(curve)
         if panel.title:
             look["markersize"] = 3
-        if any(curve_text.covers(later, curve) for later in panel.curves[place + 1 :]):
+        if curve_text.is_covered(panel.curves, place):
             look |= {"linewidth": 4.5, "markersize": look.get("markersize", 5) + 4}
         name = " ".join([curve.operation, *curve.other])
         if not curve.has_size:
@@ -340,12 +343,14 @@ def _draw_peak(axes: Axes, line: PeakLine) -> None:
     )  # fmt: skip
 
 
-def _heading(panel: Panel, lines: Sequence[PeakLine], high: float) -> str:
-    """What a panel shows, and which peaks are beyond its axis."""
+def _heading(panel: Panel, lines: Sequence[PeakLine], high: float, has_bands: bool) -> str:
+    """What a panel shows, and which bands and peaks are beyond its axis."""
     if panel.title:
         text = panel.title + (", GB/s" if panel.kind.quantity == BUSBW else ", time of a call")
     else:
         text = panel.kind.label
+    if has_bands and panel.kind.quantity == BUSBW:
+        text += curve_text.bands_beyond(panel.curves, high * GB)
     beyond = [line.text for line in lines if line.busbw / GB >= high]
     if beyond and panel.kind.quantity == BUSBW and not panel.title:
         are = "is" if len(beyond) == 1 else "are"
@@ -367,19 +372,20 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
     if is_single or len(peaks) > plot_style.MOST_BANDS:
         peaks = peaks[:1]
     has_names = len(curves.operations) > 1 and not is_single
+    drawn = [[(p.size, p.busbw / GB) for p in c.timed if p.busbw > 0] for c in panel.curves]
     taken: list[Any] = []
     canvas: Any = axes.figure.canvas
     renderer = canvas.get_renderer()
     for point, curve in peaks:
         style = curves.style(curve)
-        at = axes.transAxes.inverted().transform(
-            axes.transData.transform((point.size, point.busbw / GB))
-        )
-        name = f"{curve.operation} " if has_names else ""
+        place = axes.transData.transform((point.size, point.busbw / GB))
+        at = axes.transAxes.inverted().transform(place)
+        text = f"{curve.operation} " * has_names + f"{format_GBps(point.busbw)} GB/s"
+        crossed = partial(plot_axes.count_crossed, axes, drawn, text, place)
         side = "right" if at[0] > 0.85 else "left" if at[0] < 0.1 else "center"
-        for above in (6, -15):
+        for above in sorted((6, -15, 20, -29), key=crossed):
             label = axes.annotate(
-                f"{name}{format_GBps(point.busbw)} GB/s", (point.size, point.busbw / GB),
+                text, (point.size, point.busbw / GB),
                 xytext=(0, above), textcoords="offset points", ha=side, color=INK,
                 size=plot_style.TEXT, weight="bold", zorder=6, gid="peak-label",
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],

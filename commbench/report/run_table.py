@@ -88,7 +88,8 @@ def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _head(run: Run) -> str:
-    return f"{clean(run.name)}\n{fill(describe_run(run))}"
+    where, _, how = describe_run(run).partition("; ")
+    return f"{clean(run.name)}\n{fill(where)}\n{fill(how)}"
 
 
 def describe_run(run: Run) -> str:
@@ -107,9 +108,10 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
         style(line, RED) if row.measurement.status != OK else line
         for line, row in zip(lines[head:], rows, strict=True)
     ]
-    summary = wrapped(curve_text(summarise_curve(rows)), margin=2)
+    found = curve_text(summarise_curve(rows)) if len(rows) > 1 else ""
+    summary = [wrapped(found, margin=2)] if found else []
     notes = [fill(line, "  ", "  ") for line in shape_lines(rows)]
-    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, summary, *notes])
+    return "\n".join([style(clean(title), BOLD), *lines[:head], *body, *summary, *notes])
 
 
 def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[TableColumn]:
@@ -142,8 +144,19 @@ def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:
             half = _half_text(curve).removeprefix("at ")
             figures.append(("half-bandwidth size", half, "size that reaches half the peak"))
     if curve.smallest:
-        figures.append(("latency", _time(curve.smallest), _size(curve.smallest)))
+        name = "latency" if _has_latency(curve) else "time of the smallest size"
+        figures.append((name, _time(curve.smallest), _size(curve.smallest)))
     return figures
+
+
+LARGEST_LATENCY = 8 << 10
+"""Bytes up to which the time of a call is called its latency; beyond, bandwidth is a part of it."""
+
+
+def _has_latency(curve: CurveSummary) -> bool:
+    """Whether the smallest size is so small that its time is a latency."""
+    small = curve.smallest
+    return small is not None and small.measurement.case.size_bytes <= LARGEST_LATENCY
 
 
 SUMMARY_MEANINGS = {
@@ -159,11 +172,14 @@ def curve_text(curve: CurveSummary) -> str:
     """One line: the peak bus bandwidth, the half-bandwidth size and the latency."""
     parts = []
     if curve.peak:
-        half = "" if curve.half_bytes is None else f", half of that {_half_text(curve)}"
+        half = "" if curve.half_bytes is None else f", half {_half_text(curve)}"
         parts.append(f"peak busbw {_busbw(curve.peak)} GB/s ({_size(curve.peak)}){half}")
     if curve.smallest:
-        size = _size(curve.smallest)
-        parts.append(f"latency {_time(curve.smallest)}" + (f" ({size})" if size else ""))
+        size, time = _size(curve.smallest), _time(curve.smallest)
+        if _has_latency(curve):
+            parts.append(f"latency {time}" + (f" ({size})" if size else ""))
+        else:
+            parts.append(f"{size} takes {time}")
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]
 
@@ -172,7 +188,7 @@ def _half_text(curve: CurveSummary) -> str:
     assert curve.half_bytes is not None
     if curve.is_below:
         return f"below {format_bytes(round(curve.half_bytes))}"
-    return f"at {format_about(curve.half_bytes)}"
+    return f"at about {format_about(curve.half_bytes)}"
 
 
 def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
@@ -213,7 +229,9 @@ def condensed_table(
                 _time(curve.smallest) if curve.smallest else "",
                 _busbw(curve.peak) if curve.peak else "",
                 _size(curve.peak) if curve.peak else "",
-                _half_text(curve).removeprefix("at ") if curve.half_bytes is not None else "",
+                _half_text(curve).removeprefix("at ").removeprefix("about ")
+                if curve.half_bytes is not None
+                else "",
                 str(sum(wrong)) if wrong else "",
             )
         )

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results import schema
 from commbench.results.decode import decode_batch, decode_end, decode_header, decode_measurement
-from commbench.results.files import is_folder, why_unreadable
-from commbench.results.run_folder import JOURNAL
+from commbench.results.files import is_file, is_folder, why_unreadable
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import CUT_OFF, OK, SCHEMA, Batch, Measurement, Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import MOST_CASES
@@ -72,7 +72,8 @@ def read_progress(path: Path) -> RunProgress:
     if reader.header is None:
         raise RecordsError(
             f"{journal} has no complete header",
-            "the run ended before it measured anything: delete its folder and measure again",
+            _about_rows(journal)
+            or "the run ended before it measured anything: delete its folder and measure again",
         )
     folder, measurements = str(journal.parent), reader.measurements()
     run = Run(folder, reader.header, measurements, reader.end, reader.resumed)
@@ -193,7 +194,8 @@ def _parse(
         if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
     except json.JSONDecodeError as error:
-        raise _damaged(journal, f"{number}, column {error.colno}", error.msg) from None
+        why = error.msg.removesuffix(" starting at")  # the column says where
+        raise _damaged(journal, f"{number}, column {error.colno}", why) from None
     except (ValueError, RecursionError) as error:
         raise _damaged(journal, number, error) from None
     version = values.get("schema", version)
@@ -225,7 +227,14 @@ def _damaged(journal: Path, place: int | str, why: object) -> RecordsError:
         if str(place).partition(",")[0] != "1"
         else "nothing of it can be read, because the first line describes the run: measure again"
     )
-    return RecordsError(
-        f"{journal}, line {place}, is damaged: {why}",
-        advice,
-    )
+    if rows := _about_rows(journal):
+        advice = f"{rows}; {advice.removesuffix(': measure again')}"
+    return RecordsError(f"{journal}, line {place}, is damaged: {why}", advice)
+
+
+def _about_rows(journal: Path) -> str:
+    """What can be read without the journal; empty if there is nothing."""
+    rows = journal.parent / RESULTS_CSV
+    if not is_file(rows):
+        return ""
+    return f"the rows are in {rows}, which compare, check and export read"

@@ -28,7 +28,7 @@ SWEEP = "sweep.json"
 """The file that describes a sweep in its folder."""
 RESULTS = Path("results")
 """The folder in which `commbench run` makes its run folders."""
-RUN_HINT = f"give a run folder, its {JOURNAL} or {RESULTS_CSV}, or a label under {RESULTS}/"
+RUN_HINT = f"give a run folder, its {JOURNAL}, or a label under {RESULTS}/ (`commbench list`)"
 
 _SWEEP_STAMP = r"\d{8}-\d{6}-sweep-.+"
 _STAMPED = re.compile(r"(\d{8}-\d{6})-(.+)")

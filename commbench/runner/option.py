@@ -258,20 +258,20 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
         "imbalance": (
             not any(o.block_counts for o in operations),
             with_op,
-            f"{unequal} have unequal blocks",
+            f"it is for {unequal}",
         ),
         "p2p_call": (
             not any(o.p2p_calls for o in operations),
             with_op,
-            f"{made} have kinds of call",
+            f"it is for {made}",
         ),
-        "pairs": (not any(o.is_paired for o in operations), with_op, f"{paired} have pairs"),
-        "window": (not any(o.has_window for o in operations), with_op, f"{windows} has a window"),
+        "pairs": (not any(o.is_paired for o in operations), with_op, f"it is for {paired}"),
+        "window": (not any(o.has_window for o in operations), with_op, f"it is for {windows}"),
         "overlap_ratio": ("overlap" not in changed, "without --overlap", "write --overlap matmul"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),
-        "root": (not any(o.rooted for o in operations), with_op, f"{rooted} have a root"),
-        "reduce_op": (not any(o.reduces for o in operations), with_op, f"{reducing} reduce"),
+        "root": (not any(o.rooted for o in operations), with_op, f"it is for {rooted}"),
+        "reduce_op": (not any(o.reduces for o in operations), with_op, f"it is for {reducing}"),
     }
     for name, (is_idle, where, hint) in rules.items():
         if is_idle and name in changed:

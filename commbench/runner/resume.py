@@ -131,5 +131,5 @@ def progress_text(progress: RunProgress) -> str:
     count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
     begun = [m for m in progress.run.measurements if m.batches]
     more = sum(m.case.index not in progress.finished for m in begun)
-    samples = f", {more} more have samples" if more else ""
+    samples = f", {more} others have samples" if more else ""
     return f"resuming {progress.run.path}: {count} are finished{samples}"

@@ -21,6 +21,7 @@ from commbench.runner.option import (
     IN_COMMAND,
     NEVER,
     RunOption,
+    as_label,
     declare_option,
     parse_names,
     parse_precision,
@@ -209,7 +210,8 @@ class RunOptions(ShapeOptions):
     )  # fmt: skip
     label: str | None = _output(
         "NAME", "Name of the run: in files, in plots, and for other commands.", default=None,
-        require=require_label, passed_on=IF_CHANGED, is_fixed=True, default_text="the operations",
+        require=require_label, passed_on=IF_CHANGED, is_fixed=True,
+        default_text="the name of --output, or the operations",
     )  # fmt: skip
     output: Path | None = _output(  # noqa: RUF009 - it gives a field
         "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
@@ -317,8 +319,10 @@ class RunOptions(ShapeOptions):
 
     @property
     def name(self) -> str:
-        """The label, or one made of the operations."""
-        return self.label or ("-".join(self.op) if len(self.op) <= 3 else "collectives")
+        """The label, or one made of the name of the folder, or of the operations."""
+        if self.label or self.output:
+            return self.label or as_label(Path(self.output or "").resolve().name)
+        return "-".join(self.op) if len(self.op) <= 3 else "collectives"
 
     def arguments(self, *, for_user: bool = False) -> list[str]:
         """The options after `commbench run` that give the same plan to ranks that join; for a user

@@ -99,15 +99,18 @@ _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 def require_ready_case(plan: Plan) -> None:
     """Raise UnavailableError when every case is known to be impossible here, UsageError when no
-    other machine could measure them: where a dtype has no such reduce operation, where blocking
-    calls never end, and where a pair has ranks that do not exist."""
+    other machine could measure them: where a dtype has no such reduce operation, where sizes are
+    too small, where blocking calls never end, and where a pair has ranks that do not exist."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return
     reasons = dict.fromkeys(case.reason for case in cases)
     is_wrong = all(
-        case.reduce_op in REDUCE_OPS
-        and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        (case.status == SKIPPED and case.reason != _ONE_RANK)
+        or (
+            case.reduce_op in REDUCE_OPS
+            and DTYPES[case.dtype].kind not in REDUCE_OPS[case.reduce_op].kinds
+        )
         for case in cases
     )
     hint = "try another operation, dtype, reduce operation, placement or size"

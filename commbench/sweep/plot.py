@@ -80,7 +80,7 @@ def sweep_figures(result: SweepResult) -> list[Picture]:
         )
         if ordered:
             texts = sentences[kind][:MOST_SENTENCES]
-            pictures += _kind_pictures(result, kind, ordered, " ".join(texts))
+            pictures += _kind_pictures(result, kind, ordered, texts)
     return pictures
 
 
@@ -94,7 +94,7 @@ def draw(result: SweepResult, folder: Path, ending: str = ".png") -> list[Path]:
 
 
 def _kind_pictures(
-    result: SweepResult, kind: str, points: Sequence[SweepPoint], text: str
+    result: SweepResult, kind: str, points: Sequence[SweepPoint], texts: Sequence[str]
 ) -> list[Picture]:
     axes = [(name, values) for name, values in make_axes(result.sweep.settings) if len(values) > 1]
     timed = {each.setting for point in points for each in point.by_time}
@@ -106,13 +106,13 @@ def _kind_pictures(
         lines = _lines(result, settings, sized)
         if len(lines) > 1:
             title = f"{plain(kind)} under {len(lines)} settings"
-            figure = draw_lines(title, [text], lines, result.sweep.tolerance)
-            found.append(Picture(name, title, text, figure))
+            figure = draw_lines(title, texts, lines, result.sweep.tolerance)
+            found.append(Picture(name, title, " ".join(texts), figure))
     fits = len(axes) == 2 and len(axes[0][1]) <= MOST_ROWS and len(axes[1][1]) <= MOST_COLUMNS
     if fits:
-        found.append(_value_maps(f"{name}-map", kind, points, axes, text))
+        found.append(_value_maps(f"{name}-map", kind, points, axes, texts))
     elif not found and (len(points) > 1 or len(settings) > 2):
-        found.append(_setting_map(f"{name}-map", kind, points, settings, result, text))
+        found.append(_setting_map(f"{name}-map", kind, points, settings, result, texts))
     return found
 
 
@@ -153,7 +153,7 @@ def _cells(point: SweepPoint) -> dict[Setting, Cell]:
 
 def _value_maps(
     name: str, kind: str, points: Sequence[SweepPoint],
-    axes: Sequence[tuple[str, Sequence[str]]], text: str,
+    axes: Sequence[tuple[str, Sequence[str]]], texts: Sequence[str],
 ) -> Picture:  # fmt: skip
     """A heat map for each size, or for some sizes: rows are values of one variable or option,
     columns those of the other."""
@@ -178,14 +178,14 @@ def _value_maps(
             )
         )
     where = f"Rows: {plain(row_name)}. Columns: {plain(column_name)}."
-    notes = [text, f"{where} Number: {READING}."]
+    notes = [*texts, f"{where} Number: {READING}."]
     if len(chosen) < len(points):
         notes.append(f"{len(chosen)} of {len(points)} sizes are shown.")
     title = f"{plain(kind)}: {plain(row_name)} and {plain(column_name)}"
-    return _map_picture(name, title, notes, maps, text)
+    return _map_picture(name, title, notes, maps, " ".join(texts))
 
 
-READING = "time over that of the fastest setting of the same size"
+READING = "time over the shortest time of the same size"
 
 
 def _value(value: str) -> str:
@@ -194,12 +194,12 @@ def _value(value: str) -> str:
 
 def _setting_map(
     name: str, kind: str, points: Sequence[SweepPoint], settings: Sequence[Setting],
-    result: SweepResult, text: str,
+    result: SweepResult, texts: Sequence[str],
 ) -> Picture:  # fmt: skip
     """One heat map with a row for each setting, or for the best ones, and a column for each size,
     or for some sizes."""
     chosen = _spread(points, MOST_COLUMNS)
-    notes = [text]
+    notes = [*texts]
     kept = list(settings)
     if len(settings) > MOST_ROWS:
         best = {rank.setting for rank in rank_settings(points)[:MOST_ROWS]}
@@ -215,7 +215,7 @@ def _setting_map(
         tuple(tuple(cells.get(setting, EMPTY) for cells in by_size) for setting in kept),
     )
     title = f"{plain(kind)} under {len(settings)} settings"
-    return _map_picture(name, title, notes, [one], text)
+    return _map_picture(name, title, notes, [one], " ".join(texts))
 
 
 def _spread(points: Sequence[SweepPoint], most: int) -> list[SweepPoint]:
@@ -242,7 +242,7 @@ def _map_picture(
         widest = max(plot_style.text_width(c, small) for each in maps for c in each.columns)
         below = 0.3 if widest < cell - 0.06 else 0.25 + 0.75 * widest
         every = [each for one in maps for line in one.cells for each in line]
-        legend = [("fastest", {"facecolor": "none", **BEST, "edgecolor": INK})]
+        legend = [("shortest time", {"facecolor": "none", **BEST, "edgecolor": INK})]
         if any(each.is_tied and not each.is_best for each in every):
             legend.append(("tied with it", {"facecolor": "none", **TIED, "edgecolor": INK}))
         if any(each.is_undecided for each in every):

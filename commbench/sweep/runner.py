@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import Interrupted, RecordsError, unwritable_error
-from commbench.results.files import why_unreadable
+from commbench.results.files import path_exists, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
@@ -115,6 +115,9 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 def read_sweep(folder: Path) -> Sweep:
     """The sweep that is described in a folder. Raises RecordsError where there is none."""
     path = folder / SWEEP
+    if not path_exists(path):
+        hint = "name its folder or its label: `commbench list` lists sweeps"
+        raise RecordsError(f"there is no sweep {str(folder)!r}", hint)
     if why := why_unreadable(path, LARGEST_BYTES):
         raise RecordsError(f"cannot read {path}: {why}", "name the folder of a sweep")
     try:

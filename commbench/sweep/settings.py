@@ -79,7 +79,8 @@ def make_settings(
     if count < 2:
         raise UsageError(
             "there is only one setting: nothing to compare",
-            "give several values, such as --env NCCL_ALGO=RING,TREE ('-' leaves a variable unset)",
+            "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE "
+            "('-' leaves a variable unset)",
         )
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"

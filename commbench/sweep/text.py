@@ -78,25 +78,26 @@ def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
     texts = []
     if is_folded:
         texts.append(
-            "Each row has the fastest setting of a size. Both ratios are times over its time: that "
-            f"of the second fastest setting, and that of the first setting, {first}. others: how "
-            "many other settings are tied with it or undecided. sweep.csv has the times under all "
-            "settings."
+            "Each row has the setting with the shortest time of a size. Both ratios are times over "
+            f"that time: the second shortest time, and that of the first setting, {first}. others: "
+            "how many other settings are tied with it or undecided. sweep.csv has the times under "
+            "all settings."
         )
     else:
         texts.append(
-            f"Mark {BEST}: fastest. Ratios are times over the time under {first}, with 95 % "
-            "intervals."
+            f"Mark {BEST}: shortest time; it is the fastest setting where no other has a mark. "
+            f"Ratios are times over the time under {first}, with 95 % intervals."
         )
     if tied:
         texts.append(
-            f"Mark {TIED}: tied, at most {tolerance} slower than the fastest with the whole "
+            f"Mark {TIED}: tied, at most {tolerance} slower than the shortest time with the whole "
             "interval."
         )
     if undecided:
         texts.append(
-            f"Mark {UNDECIDED}: undecided; it may be as fast as the fastest, or slower. The "
-            "sentences use neighbouring sizes together, so they can decide what one row cannot."
+            f"Mark {UNDECIDED}: undecided; it may be as fast as the setting with the shortest "
+            "time, or slower. The sentences use neighbouring sizes together, so they can decide "
+            "what one row cannot."
         )
     if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
         count = "One round is" if rounds == 1 else f"{rounds} rounds are"
@@ -188,7 +189,7 @@ def _best_only(result: SweepResult) -> list[str]:
             ratio_text(gain), interval_text(gain, "", ""),
         ])  # fmt: skip
     headings = [clean(name).replace("_", "_\n") for name in names]
-    figures = ["time", "others", "second /\nfastest", "first /\nfastest", "its 95 %\ninterval"]
+    figures = ["time", "others", "second /\nshortest", "first /\nshortest", "its 95 %\ninterval"]
     return _join(result, (headings + figures, cells), _selections(result), left=headings)
 
 
@@ -316,6 +317,7 @@ def _warnings_text(result: SweepResult, most: int | None) -> str:
 def in_rounds(result: SweepResult, text: str) -> str:
     """A text about the launches of a run, for a sweep, whose rounds are these launches."""
     text = re.sub(r"--launches \d+", f"--rounds {max(6, 2 * result.sweep.rounds)}", text)
+    text = re.sub(r"^(\s*)launches \(", r"\1rounds (", text, flags=re.MULTILINE)
     return text.replace("medians of launches", "medians of rounds")
 
 

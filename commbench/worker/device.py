@@ -169,7 +169,9 @@ class Accelerator:
         self.pci_bus_id = _pci_bus_id(properties)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # where torch knows no other identity
         self.uuid = str(getattr(properties, "uuid", "")) or self.pci_bus_id or f"{visible}:{index}"
-        self.multiprocessors = int(getattr(properties, "multi_processor_count", 0)) or 1
+        # Intel's GPUs call them Xe cores, and torch subslices.
+        counts = (getattr(properties, f"{n}_count", 0) for n in ("multi_processor", "gpu_subslice"))
+        self.multiprocessors = int(max(1, *counts))
         self._side_stream: Any = None
         self._cycles_per_s = 0.0
         self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)

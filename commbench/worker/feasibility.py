@@ -4,7 +4,6 @@ rank has too little memory."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,16 +13,13 @@ from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.groups import TOGETHER
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.memory_needs import find_oversized
 from commbench.spec.plan import Plan
-from commbench.units import format_memory
 from commbench.worker.buffers import Arena, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
 
-RESERVED = 0.05
-"""The part of the free memory that is left to others, and to the backends' own allocations."""
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
 
@@ -107,7 +103,7 @@ def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> t
             known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
             if known:
                 name = parts[ranks[0]]["name"]
-                reasons.update(_find_too_large(plan, cases, name, ranks, min(known)))
+                reasons.update(find_oversized(plan, cases, name, ranks, min(known)))
         return list(reasons)
 
     skipped = frozenset(comm.agree(own, decide))
@@ -157,24 +153,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
-
-
-def _find_too_large(
-    plan: Plan, cases: Sequence[Case], memory: str, ranks: Sequence[int], free: int
-) -> dict[int, str]:
-    """Why cases do not fit into the memory that these ranks share, by index."""
-    reasons = {}
-    # Each kind of memory has an arena as large as its largest case; what registers makes one more.
-    ready = [case for case in cases if case.status == READY]
-    kinds = len({case.memory for case in ready})
-    kinds += any(OPERATIONS[case.operation].registers for case in ready)
-    times = f" for {kinds} allocations (--memory default: 1)" if kinds > 1 else ""
-    for case in cases:
-        needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
-        if needed > free * (1 - RESERVED):
-            pieces = f" for {case.pieces} pieces (--buffers hot: 1)" if case.pieces > 1 else ""
-            reasons[case.index] = (
-                f"{format_memory(needed)} needed{pieces}{times}, "
-                f"{format_memory(free)} free on {memory}"
-            )
-    return reasons

@@ -192,7 +192,8 @@ def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
     rows = [clean(*steady(queued_s=queued)) for queued in (0.06, 0.08, 0.07)]
     assert (
-        described("queued", *rows) == "ranks lacked a core 80 % of the time; try --cpu-mode plain"
+        described("queued", *rows)
+        == "ranks lacked a core up to 80 % of the time; try --cpu-mode plain"
     )
     wide = imprecise(5.0)
     assert described("imprecise", wide) == (

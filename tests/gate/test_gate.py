@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from synthetic import in_memory, steady
+from synthetic import header, in_memory, plan, steady
 
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import compare
@@ -24,6 +24,7 @@ from commbench.gate.gate import (
 from commbench.gate.limits import FAIL, LIMITS, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import parse_rule
 from commbench.gate.text import gate_text, verdict
+from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.spec.case import Case
 
 
@@ -230,3 +231,17 @@ def test_a_rule_without_rows_has_no_verdict_and_says_so() -> None:
     assert gate.exit_code == 7
     assert "No row of new matches this rule." in gate_text(gate)
     assert check(run, [parse_rule("max_time", "1s")]).exit_code == 0
+
+
+def test_rows_that_compute_another_amount_than_the_baseline_are_not_judged() -> None:
+    def run_with(units: int) -> Run:
+        asked = plan(sizes=(4096,), overlap=("matmul:8x8x8",), iterations=9)
+        batch = Batch((1e-3,) * 9, work=f"{units} x matmul 8x8x8 float32")
+        found = tuple(Measurement(case, "ok", batches=(batch,)) for case in asked.cases())
+        return Run("mine", header(asked, "mine"), found, RunEnd("complete"))
+
+    rule = parse_rule("max_slowdown", "5%")
+    (result,) = check(run_with(9), [rule], baseline=run_with(8)).results
+    assert [row.outcome for row in result.checks] == [PASS, NOT_MEASURED, NOT_MEASURED]
+    (result,) = check(run_with(9), [rule], baseline=run_with(9)).results
+    assert [row.outcome for row in result.checks] == [PASS, PASS, PASS]

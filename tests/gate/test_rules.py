@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commbench.errors import UsageError
+from commbench.errors import RecordsError, UsageError
 from commbench.gate.rules import parse_rule, read_rules
 from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage
 
@@ -28,7 +28,7 @@ from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage
          (1 << 20, LARGEST_SIZE), 0.25e9),
         ("max_time", "all_gather:-64K:80us", "all_gather -64K: time at most 80 us",
          (0, 1 << 16), 80e-6),
-        ("max_time", "8:all_gather:1.5ms", "all_gather 8: time at most 1.5 ms", (8, 8), 1.5e-3),
+        ("max_time", "8:all_gather:1.5ms", "all_gather 8B: time at most 1.5 ms", (8, 8), 1.5e-3),
     ],
 )  # fmt: skip
 def test_an_option_is_a_rule(
@@ -123,7 +123,7 @@ def test_a_file_that_holds_no_rules_is_refused(
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot read .*nowhere: No such file"):
+    with pytest.raises(RecordsError, match=r"cannot read .*nowhere: No such file"):
         read_rules(tmp_path / "nowhere")
 
 

@@ -71,7 +71,8 @@ def test_nothing_is_warned_about_where_nothing_misleads() -> None:
 def test_a_warning_is_one_line_with_the_largest_figure_and_what_to_do() -> None:
     unmeasured = row()
     assert warnings_text([waiting(0.6), waiting(0.9), unmeasured]) == (
-        "Warnings:\n  queued (all rows): ranks lacked a core 90 % of the time; try --cpu-mode plain"
+        "Warnings:\n  queued (all rows): ranks lacked a core up to 90 % of the time; try "
+        "--cpu-mode plain"
     )
 
 

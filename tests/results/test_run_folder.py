@@ -75,7 +75,7 @@ def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # n
     [
         ("rnig", "there is no file, folder or run 'rnig'", "did you mean ring?"),
         ("zzz", "there is no file, folder or run 'zzz'",
-         "give a run folder, its run.jsonl or results.csv, or a label under results/"),
+         "give a run folder, its run.jsonl, or a label under results/ (`commbench list`)"),
         ("results/notes", "results/notes is a folder without a run",
          "a run folder has a run.jsonl"),
         ("algo", "algo is a sweep, not a run",

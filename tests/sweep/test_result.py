@@ -84,5 +84,5 @@ def test_what_is_no_sweep_is_refused_before_anything_is_measured(
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordsError, match="No such file or directory"):
+    with pytest.raises(RecordsError, match="there is no sweep"):
         commbench.load_sweep(tmp_path / "nowhere")

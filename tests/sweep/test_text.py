@@ -144,7 +144,7 @@ def test_a_wide_terminal_shows_more_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, ["OMP_NUM_THREADS=1,2,3,4,5,6"], [])
-    assert "Each row has the fastest setting" in sweep_text(load_sweep(tmp_path))
+    assert "Each row has the setting with the shortest time" in sweep_text(load_sweep(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     assert [row.count("us") + row.count("ms") for row in table_of(tmp_path)] == [6] * 4
 
@@ -250,7 +250,7 @@ def test_the_folded_table_explains_its_ratios_and_shows_no_bound_of_0(
     env = ["NCCL_ALGO=RING,TREE", "NCCL_PROTO=LL,LL128,Simple"]
     synthetic_sweep(tmp_path, lambda setting, _: 2 - 0.1 * setting, env, [])
     text = " ".join(sweep_text(load_sweep(tmp_path)).split())
-    assert "Both ratios are times over its time" in text
+    assert "Both ratios are times over that time" in text
     assert "first setting, RING LL." in text
     assert "Mark *" not in text
     assert interval_text(MedianCI(1.04, 0.0001, 1.61), "", "") == "<0.01-1.61"

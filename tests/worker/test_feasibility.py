@@ -6,8 +6,9 @@ import pytest
 import torch
 from commands import Commbench
 
+from commbench.spec.memory_needs import find_oversized
 from commbench.spec.plan import Plan
-from commbench.worker.feasibility import _find_too_large, is_out_of_memory
+from commbench.worker.feasibility import is_out_of_memory
 
 
 def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(
@@ -84,7 +85,7 @@ def test_pieces_of_memory_that_do_not_fit_are_counted_in_the_reason() -> None:
         operations=("all_reduce",), sizes=(1 << 20, 1 << 24), buffers="both",
         backend="gloo", device="cpu", world_size=2,
     )  # fmt: skip
-    found = _find_too_large(plan, plan.cases(), "node1", [0, 1], 256 << 20)
+    found = find_oversized(plan, plan.cases(), "node1", [0, 1], 256 << 20)
     names = {plan.cases()[index].name: reason for index, reason in found.items()}
     assert names == {
         "all_reduce float32 sum in_place rotating 16 MiB": (
@@ -104,6 +105,6 @@ def test_each_kind_of_memory_and_its_registration_need_memory_of_their_own() -> 
             operations=("all_reduce",), sizes=(size,), backend="nccl", device="cuda",
             world_size=2, memory=kinds,
         )  # fmt: skip
-        found = _find_too_large(plan, plan.cases(), "node cuda:0", [0], free)
+        found = find_oversized(plan, plan.cases(), "node cuda:0", [0], free)
         assert set(found.values()) == ({reason} if reason else set())
         assert len(found) == (len(plan.cases()) if reason else 0)

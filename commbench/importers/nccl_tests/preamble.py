@@ -149,7 +149,7 @@ class Preamble:
         iterations, grouped = self.integers.get("iterations"), self.integers.get("grouped", 1)
         number = "" if iterations is None else f"{iterations} "
         group = f" of {grouped} grouped operations" if grouped > 1 else ""
-        return f"mean over {number}iterations{group}, {self.over_ranks}"
+        return f"mean over {number}calls{group}, {self.over_ranks}"
 
 
 def find_programs(text: str) -> list[str]:
