@@ -49,8 +49,23 @@ class Difference(NamedTuple):
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
-    """The facts that must match and do not."""
-    return _make_differences((name, _column(a, name), _column(b, name)) for name in MUST_MATCH)
+    """The facts that must match and do not; for each dimension of groups, how many ranks a group
+    has."""
+    pairs = [(name, _column(a, name), _column(b, name)) for name in MUST_MATCH]
+    if a.header and b.header:
+        first, second = (_group_sizes(run.header) for run in (a, b) if run.header)
+        common = [name for name in first if name in second]
+        pairs += [(f"ranks in a group of {name}", first[name], second[name]) for name in common]
+    return _make_differences(pairs)
+
+
+def _group_sizes(header: RunHeader) -> dict[str, str]:
+    """By dimension, the numbers of ranks of its groups."""
+    return {
+        name: ", ".join(map(str, sorted({len(group) for group in groups})))
+        for name, groups in header.plan.group_sets
+        if name
+    }
 
 
 def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:

@@ -424,3 +424,25 @@ def test_right_kernels_are_timed_and_no_others(tmp_path: Path) -> None:
     # an aligner as the call.
     assert 41 <= found["kernels"] <= 43
     assert found["kernel_s"] <= 1.1 * found["median_s"]
+
+
+def test_timing_of_a_communication_and_a_computation_at_once(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path, "--op", "all_gather", "--sizes", "256M", "--overlap", "matmul,memory",
+        "--iters", "20", ranks=1,
+    )  # fmt: skip
+    found = {(row["overlap"], row["part"]): row for row in rows}
+    assert {row["status"] for row in rows} == {"ok"}
+    program = "import torch; print(torch.cuda.get_device_properties(0).multi_processor_count)"
+    units = int(subprocess.check_output([sys.executable, "-c", program], text=True))
+    for overlap in ("matmul:exact", "matmul:ragged", "memory:1G"):
+        alone = {p: float(found[overlap, p]["time_us"]) for p in ("communication", "computation")}
+        both = found[overlap, "both"]
+        assert both["wrong"] == "0"
+        ends = [float(both[f"{part}_at_once_us"]) for part in alone]
+        assert all(end > 0.8 * time for end, time in zip(ends, alone.values(), strict=True))
+        assert float(both["time_us"]) > 0.95 * max(ends)
+        assert alone["computation"] == pytest.approx(alone["communication"], rel=0.5)
+        if overlap == "matmul:exact":
+            m, n, _ = map(int, both["work"].split()[3].split("x"))
+            assert m * n == units * 128 * 128

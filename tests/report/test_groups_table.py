@@ -118,3 +118,16 @@ def test_two_runs_of_the_same_groups_are_compared_row_by_row(tmp_path: Path) -> 
     assert len(rows) == 3
     checked = run_commbench(tmp_path, "check", "new", "--against", "old", "--max-slowdown", "10%")
     assert checked.code == 0, checked.out + checked.err
+
+
+def test_groups_of_other_sizes_are_not_compared_as_the_same(tmp_path: Path) -> None:
+    for label, mesh in (("old", "dp=2,tp=2"), ("new", "dp=1,tp=4")):
+        run = grouped_run(label)
+        asked = plan(world_size=4, mesh=mesh, over=("tp",), sizes=(1 << 20,))
+        found = tuple(m._replace(case=asked.cases()[0]) for m in run.measurements[:1])
+        batches = tuple(b._replace(group_medians_s=()) for b in found[0].batches)
+        found = (found[0]._replace(batches=batches),)
+        folder = create_folder(tmp_path / label)
+        write_run_folder(folder, run._replace(header=header(asked, label), measurements=found))
+    compared = run_commbench(tmp_path, "compare", "old", "new")
+    assert "ranks in a group of tp" in compared.out + compared.err
