@@ -143,6 +143,7 @@ COLUMNS: dict[str, Column] = {
         Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden),
         Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden),
         Column("work", _work, TEXT),
+        Column("group_bytes", lambda row: row.group_bytes, INTEGER),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

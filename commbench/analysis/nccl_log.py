@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from commbench.results.schema import RunHeader
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
+from commbench.units import format_time
 
 _SELECTION = re.compile(
     r"NCCL INFO (\w+)(?: \[[\w ]+\])?: (\d+) Bytes -> "
@@ -160,6 +162,20 @@ def describe_communicator(facts: Any) -> str:
         ", ".join(f"{number} connections via {name}" for name, number in used),
     )
     return "; ".join(part for part in parts if part)
+
+
+def describe_start_up(header: RunHeader) -> str:
+    """How long the ranks took to join: `init_process_group 0.8 s (...), first operation 9 ms`;
+    empty where that is not known."""
+    found = header.start_up
+    if found is None:
+        return ""
+    groups = "" if header.plan.layout.is_empty else f", groups {format_time(found.groups_s)}"
+    return (
+        f"init_process_group {format_time(found.init_s)} on the slowest rank and "
+        f"{format_time(found.init_fastest_s)} on the fastest{groups}, first operation "
+        f"{format_time(found.connect_s)}"
+    )
 
 
 def describe_init(facts: Any) -> str:

@@ -110,6 +110,13 @@ class ResultRow:
         """Bytes per second that the link of the most loaded rank carried, in one direction."""
         return self.algbw and self.load and self.algbw * self.load.worst_link
 
+    @property
+    def group_bytes(self) -> int | None:
+        """The memory of a new process group on the rank where it needed most; None where no group
+        was made, or that is unknown."""
+        known = [batch.group_bytes for batch in self.measurement.batches]
+        return max((size for size in known if size is not None), default=None)
+
     @cached_property
     def ordered_s(self) -> list[float]:
         """The samples in seconds, sorted."""

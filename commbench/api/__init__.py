@@ -27,7 +27,7 @@ from commbench.api.runs import (
 from commbench.units import format_count
 
 if TYPE_CHECKING:
-    from commbench.api.measuring import measure, plan_options, run, run_options
+    from commbench.api.measuring import init, measure, plan_options, run, run_options
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
@@ -50,6 +50,7 @@ __all__ = [
     "export",
     "frame",
     "import_results",
+    "init",
     "job_script",
     "list_runs",
     "load",
@@ -68,7 +69,7 @@ __all__ = [
 
 
 _LAZY = {
-    "commbench.api.measuring": ("measure", "plan_options", "run", "run_options"),
+    "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }

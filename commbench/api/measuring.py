@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import Run
-from commbench.errors import CommbenchError, UsageError
+from commbench.errors import CommbenchError, UsageError, value_error
 from commbench.results import schema
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import (
@@ -78,6 +80,46 @@ def run_options(options: RunOptions, listener: RunListener) -> Run | None:
     with restored_process_state():
         recorded = session.run(options, listener)
     return Run(*recorded) if recorded else None
+
+
+INIT_DEFAULTS: dict[str, Any] = {
+    "op": ("init",),
+    "form": ("first", "second"),
+    "sizes": "4K",
+    "iters": 10,
+    "warmup": 1,
+}  # fmt: skip
+"""The defaults of `commbench init`, where they differ from those of `commbench run`."""
+
+
+def init(
+    make_listener: Callable[[RunOptions], RunListener], *, ranks: str | None = None, **options: Any
+) -> list[Run]:
+    """Measure how ranks and process groups start: the runs, one for each number of `ranks`, such as
+    "2,4"; None for one run with as many ranks as `commbench run` would start.
+
+    `options` are those of `run`, with other defaults. Each run gets a listener. The list is empty
+    where another process reports the run. Raises CommbenchError.
+    """
+    given = {"plots": False, "label": "init", **INIT_DEFAULTS, **options}
+    numbers: list[int | None] = [None]
+    if ranks is not None:
+        if "nproc_per_node" in options:
+            raise UsageError("--ranks and --nproc-per-node exclude each other", "leave out one")
+        texts = [text.strip() for text in ranks.split(",")]
+        if not all(text.isascii() and text.isdigit() for text in texts):
+            raise value_error("--ranks", f"{ranks!r} is no list of numbers", "write --ranks 2,4,8")
+        numbers = [*map(int, texts)]
+    every = []
+    for number in dict.fromkeys(numbers):
+        own: dict[str, Any] = {} if number is None else {"nproc_per_node": number}
+        if len(numbers) > 1:
+            own["label"] = f"{given['label']}-{number}"
+            if "output" in given:
+                own["output"] = Path(given["output"]) / f"{number}-ranks"
+        every.append(parse_options(given | own))
+    found = (run_options(parsed, make_listener(parsed)) for parsed in every)
+    return [recorded for recorded in found if recorded]
 
 
 def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:

@@ -38,13 +38,13 @@ def commbench(
     """Benchmark the collectives of torch.distributed: how long each takes, and how sure that is.
 
     \b
-    commbench run --op all_reduce --sizes 1K-1G    measure: table, CSV and plots
-    commbench run --op all --dry-run               print what would be measured
-    commbench show                                 the table of the newest run
-    commbench compare RUN OTHER                    which is faster, by how much
-    commbench sweep --env NCCL_ALGO=RING,TREE      which setting is fastest
-    commbench smoke                                does every collective work here?
-    commbench doctor                               what disturbs measurements here?
+    commbench run --op all_reduce --sizes 1K-1G   measure: table, CSV and plots
+    commbench run --op all --dry-run              print what would be measured
+    commbench show                                the table of the newest run
+    commbench compare RUN OTHER                   which is faster, by how much
+    commbench sweep --env NCCL_ALGO=RING,TREE     which setting is fastest
+    commbench smoke                               does every collective work here?
+    commbench doctor                              what disturbs measurements here?
     """
     if version:
         print_result(f"commbench {__version__}")

@@ -11,7 +11,7 @@ from typer import Option
 
 from commbench.cli.run_parameters import parse_words
 from commbench.errors import CommbenchError, UsageError
-from commbench.output.console import print_error, print_result, print_status
+from commbench.output.console import print_error, print_result, print_status, wrap_on_terminal
 from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
 from commbench.units import parse_percentage
 
@@ -116,7 +116,7 @@ class SweepPrinter:
     """Prints what a sweep tells: the result on standard output, all else on standard error."""
 
     def status(self, line: str) -> None:
-        print_status(line)
+        print_status(wrap_on_terminal(line))
 
     def ended(self, result: SweepResult, error: CommbenchError | None) -> None:  # noqa: ARG002
         print_result(result.text)

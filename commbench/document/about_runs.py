@@ -16,7 +16,7 @@ from commbench.analysis.environment_diff import (
     is_default,
 )
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.nccl_log import describe_init
+from commbench.analysis.nccl_log import describe_init, describe_start_up
 from commbench.analysis.rows import ResultRow
 from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
 from commbench.document.reproduce import reproduce
@@ -177,6 +177,7 @@ def _variables(header: RunHeader) -> dict[str, str]:
 def _environment_facts(header: RunHeader) -> dict[str, str]:
     facts = {k: v for k, v in environment_facts(header).items() if k not in ("hosts", "notes")}
     facts["launcher"] = {LOCAL: "commbench"}.get(header.launcher, header.launcher)
+    facts["start_up"] = describe_start_up(header)
     return facts | {"nccl_init": describe_init(header.environment.get("nccl_log"))}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.analysis.nccl_log import describe_communicator, describe_init
+from commbench.analysis.nccl_log import describe_communicator, describe_init, describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.errors import UsageError
@@ -133,6 +133,7 @@ def _where(header: RunHeader) -> str:
     log = facts.get("nccl_log")
     parts += filter(None, [describe_communicator(log)])
     parts += [f"communicator made in {init}"] if (init := describe_init(log)) else []
+    parts += filter(None, [describe_start_up(header)])
     shared = "Ranks share a GPU: these times do not measure performance."
     return f"{'; '.join(parts)}.{f' {shared}' if header.gpu_shared else ''}"
 

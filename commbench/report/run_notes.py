@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
+from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
@@ -300,6 +301,12 @@ def interfaces_text(header: RunHeader) -> str:
         return ""
     parts = [f"{name} of {list_some(list(hosts), 8)}" for name, hosts in sorted(interfaces.items())]
     return fill(f"Network interfaces: {'; '.join(parts)}.", rest="  ")
+
+
+def start_up_text(header: RunHeader) -> str:
+    """How long the ranks took to join; empty where that is not known."""
+    text = describe_start_up(header)
+    return fill(f"Start-up: {text}.", rest="  ") if text else ""
 
 
 _ENDED = {"failed": "This run failed", "interrupted": "This run was interrupted"}

@@ -69,6 +69,7 @@ def run_text(
         run_notes.warnings_text(rows, most=most_warnings, name=run_notes.typed_name(run)),
         run_notes.slow_links_text(run.header),
         run_notes.interfaces_text(run.header),
+        "" if most_warnings is not None else run_notes.start_up_text(run.header),
         run_notes.peak_text(rows, peak) if peak else "",
         f"This run was cut off and resumed {times}." if run.resumed else "",
         run_notes.run_end_text(run),

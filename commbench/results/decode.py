@@ -31,13 +31,23 @@ _COUNT, _NUMBER, _DURATION = (0, LARGEST_SIZE), (0, inf), (SHORTEST_S, LONGEST_S
 _INTEGERS = (dimension.field for dimension in DIMENSIONS if dimension.is_integer)
 _LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
     schema.RunHeader: {"num_nodes": (1, LARGEST_SIZE), "launch": _COUNT},
+    schema.StartUp: {},
     schema.LinkProbe: dict.fromkeys(("size_bytes", "sender", "receiver"), _COUNT)
     | {"seconds": _DURATION},
     Case: dict.fromkeys((*_INTEGERS, "count", "ranks", "matrix"), _COUNT),
     schema.ReportedTiming: {"iterations": _COUNT},
     schema.Measurement: {"wrong": _NUMBER},
     schema.Batch: dict.fromkeys(
-        ("warmup", "launch", "last_in", "switches", "late_iterations", "clock_mhz", "power_w"),
+        (
+            "warmup",
+            "launch",
+            "last_in",
+            "switches",
+            "late_iterations",
+            "clock_mhz",
+            "power_w",
+            "group_bytes",
+        ),
         _NUMBER,
     )
     | {"temperature_c": (-inf, inf)},
@@ -58,6 +68,8 @@ def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     values["link_probes"] = tuple(
         _build(schema.LinkProbe, probe) for probe in values.get("link_probes", ())
     )
+    if values.get("start_up"):
+        values["start_up"] = _build(schema.StartUp, values["start_up"])
     header = _build(schema.RunHeader, values)
     _require_plain_facts("environment", header.environment, DEEPEST_FACT)
     return header

@@ -70,6 +70,20 @@ class LinkProbe(NamedTuple):
     seconds: float
 
 
+class StartUp(NamedTuple):
+    """How long the ranks needed until they could communicate, in seconds."""
+
+    init_s: float
+    """init_process_group, on the slowest rank. It contains waiting for the rank that came last."""
+    init_fastest_s: float
+    """init_process_group, on the fastest rank: about the time after the last rank came."""
+    groups_s: float
+    """The groups of --mesh or --groups, all together; the slowest rank."""
+    connect_s: float
+    """The first operation of the group of all ranks, and on GPUs of each group; the slowest
+    rank."""
+
+
 class RunHeader(NamedTuple):
     """What a run was requested to do, and where it ran."""
 
@@ -97,6 +111,8 @@ class RunHeader(NamedTuple):
     """The resolution of the clock."""
     link_probes: tuple[LinkProbe, ...] = ()
     """The transfers from each host to the next; empty on one host."""
+    start_up: StartUp | None = None
+    """How long joining took; None where the program that called had joined the ranks before."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -218,6 +234,9 @@ class Batch(NamedTuple):
     rank."""
     work: str = ""
     """What an iteration computes: `12 x matmul 128x128x128 float32`."""
+    group_bytes: int | None = None
+    """Of calls on new process groups, the memory that a group needed on the rank where it needed
+    most: of the process on a CPU, of the device on a GPU. None elsewhere, and where unknown."""
 
 
 class ReportedTiming(NamedTuple):

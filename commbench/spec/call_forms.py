@@ -51,6 +51,9 @@ class CallForm(NamedTuple):
     """Whether it copies the tensors into one more buffer, a flat one, and back."""
     is_coalesced: bool = False
     """Whether the backend is given all calls as one."""
+    calls_before: int | None = None
+    """It is a call on a process group that was made for it, after so many calls there. The host's
+    clock times it, call by call. None for a call on the group that is measured."""
 
     @property
     def has_tensors(self) -> bool:
@@ -162,6 +165,10 @@ def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
     works.wait()
 
 
+def _on_new_group(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    call(dist, b.on_new_group())
+
+
 def _pickled(call: Callable[..., Any], dist: Any, b: Any) -> None:
     call(dist, b, is_pickled=True)
 
@@ -215,6 +222,14 @@ CALL_FORMS: dict[str, CallForm] = {
             "pickled", "its messages of pickled objects, no pickling",
             "the object's calls of tensors", _pickled,
             operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
+        ),
+        CallForm(
+            "first", "the first call on a new process group", "call", _on_new_group,
+            calls_before=0,
+        ),
+        CallForm(
+            "second", "the second call on a new process group", "call", _on_new_group,
+            calls_before=1,
         ),
     )
 }  # fmt: skip
@@ -280,10 +295,10 @@ def _bucket_elements(split: str, granule_bytes: int) -> tuple[int, int]:
 def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> tuple[str, ...]:
     """The forms of an operation that are measured with a value of Case.tensors: the reference, and
     those of `chosen` that take so many tensors. By default these are all for several tensors, and
-    none for one."""
+    none for one. `all` has no form that needs a new process group."""
     chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
     if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
-        return tuple(f.name for f in usable if f.suits(operation))
+        return tuple(f.name for f in usable if f.suits(operation) and f.calls_before is None)
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 

@@ -218,6 +218,12 @@ class Case(NamedTuple):
             return self.load and self.load.worst_link
         return operation.busbw_factor and operation.busbw_factor(self.ranks)
 
+    @property
+    def uses_new_group(self) -> bool:
+        """Whether each of its calls makes a process group, or has one that was made for it."""
+        makes_group = OPERATIONS[self.operation].makes_group
+        return makes_group or self.call_form.calls_before is not None
+
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""
         if not without:

@@ -134,6 +134,8 @@ def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
 
 
 def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.makes_group:
+        return (DIRECT,)
     found = [choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation)]
     return tuple(name for name in CALL_FORMS if any(name in forms for forms in found))
 
@@ -174,7 +176,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "timing", "timing", "--timing",
         values=lambda plan, operation: (
-            (ISOLATED,) if operation.registers else expand_timing(plan.timing)
+            (ISOLATED,) if operation.is_timed_by_host else expand_timing(plan.timing)
         ),
         choices=TIMING_CHOICES,
         title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
@@ -182,7 +184,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "launch_mode", "launch_mode", "--launch",
         values=lambda plan, operation: (
-            (EAGER,) if operation.registers else expand_launch(plan.launch_mode)
+            (EAGER,) if operation.is_timed_by_host else expand_launch(plan.launch_mode)
         ),
         choices=LAUNCH_CHOICES,
         title=lambda mode: "" if mode == EAGER else mode, is_qualifier=True,

@@ -1,4 +1,5 @@
-"""Calls of torch.distributed that work on the host: of Python objects, and the monitored barrier.
+"""Calls of torch.distributed that work on the host: of Python objects, the monitored barrier, and
+those that make process groups.
 
 The object of a rank consists of the bytes of its send buffer, so that results can be checked. With
 `is_pickled=True` a call sends bytes that were pickled before, and unpickles nothing: the difference
@@ -47,6 +48,19 @@ HOST_CALLS: dict[str, Operation] = {
             torch_call="monitored_barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
             call=lambda dist, b: dist.monitored_barrier(b.group), expected=lambda _: None,
             busbw_formula="", placements=("",), is_on_host=True, backends=("gloo",),
+        ),
+        Operation(
+            name="new_group", summary="the ranks make a process group",
+            torch_call="new_group", send=Extent.NOTHING, receive=Extent.NOTHING,
+            call=lambda _, b: b.new_groups.make(), expected=lambda _: None,
+            busbw_formula="", placements=("",), is_on_host=True, makes_group=True,
+        ),
+        Operation(
+            name="split_group", summary="the ranks split a process group off their own",
+            torch_call="split_group", send=Extent.NOTHING, receive=Extent.NOTHING,
+            call=lambda _, b: b.new_groups.split(), expected=lambda _: None,
+            busbw_formula="", placements=("",), is_on_host=True, makes_group=True,
+            backends=("nccl",),
         ),
     )
 }  # fmt: skip

@@ -139,6 +139,8 @@ class Operation(NamedTuple):
     registers: bool = False
     """It makes and registers memory instead of moving data. It runs on the host, whose clock times
     it, call by call; what a call made is released before the next one."""
+    makes_group: bool = False
+    """It makes a process group of the ranks. The host's clock times it, call by call."""
     messages: str = "ceil(log2 n)"
     """How many messages must at least follow one another: a key of MESSAGE_COUNTS. ceil(log2 n)
     where data spreads from one rank to all, or back: each message at most doubles the ranks that
@@ -178,6 +180,11 @@ class Operation(NamedTuple):
     def busbw_factor(self) -> Callable[[int], float] | None:
         """The function of the number of ranks that `busbw_formula` names."""
         return BUSBW_FACTORS.get(self.busbw_formula)
+
+    @property
+    def is_timed_by_host(self) -> bool:
+        """Whether the host's clock times it, call by call, because it is work of the host."""
+        return self.registers or self.makes_group
 
     @property
     def has_data(self) -> bool:

@@ -168,7 +168,11 @@ OPERATION_SETS: dict[str, tuple[str, ...]] = {
     "p2p": tuple(POINT_TO_POINT),
     "uneven": tuple(UNEVEN),
     "symm_mem": tuple(SYMM_MEM),
-}
+    "init": (
+        "new_group", "split_group", "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+        "all_to_all", "send_recv",
+    ),
+}  # fmt: skip
 """Names for several operations. `all` has no operation with options or memory of its own."""
 
 

@@ -22,7 +22,7 @@ from commbench.spec.call_forms import (
     choose_forms,
     parse_tensors,
 )
-from commbench.spec.case import Case
+from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.groups import (
     TOGETHER,
@@ -67,6 +67,9 @@ MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
 MOST_WINDOW = 1 << 16
+_ALL_MAKE_GROUPS = (
+    "all ranks take part in making a group: measure groups together, with each rank in one"
+)
 _LIMITS = {
     "world_size": (1, MOST_RANKS),
     "launches": (1, MOST_RANKS),
@@ -294,6 +297,8 @@ class Plan:
                 case = case._replace(ranks=max(group_sizes))
                 case = round_size(case, self.rounding, forms[case.tensors], blocks[case.group])
                 case = mark_impossible(case, self.backend, self.device, group_sizes)
+                if case.status == READY and case.uses_new_group and not self._has_all_ranks(case):
+                    case = case._replace(status=UNSUPPORTED, reason=_ALL_MAKE_GROUPS)
                 cases.setdefault(case.key(), case)
         return tuple(cases.values())
 
@@ -318,6 +323,13 @@ class Plan:
         found = groups_by_key(self.layout, self.world_size)
         # A case of another tool's run, or of an older plan, has groups that the plan does not name.
         return found.get((case.group, case.group_ranks)) or (tuple(range(self.world_size)),)
+
+    def _has_all_ranks(self, case: Case) -> bool:
+        """Whether each rank is in one of the groups that call at once, together with others."""
+        groups = self.groups_of(case)
+        members = [rank for group in groups for rank in group]
+        alone = self.world_size > 1 and min(map(len, groups)) == 1
+        return sorted(members) == list(range(self.world_size)) and not alone
 
     def ranks_of(self, case: Case) -> tuple[int, ...]:
         """The ranks that take part in a case, in ascending order."""

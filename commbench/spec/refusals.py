@@ -60,6 +60,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return _NO_GRAPHS
     if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
         return reason
+    if case.call_form.calls_before is not None and (case.timing, case.launch_mode) != _ONE_BY_ONE:
+        return f"the {case.form} calls on new groups are timed one by one, and not in a graph"
     if case.launch_mode == GRAPH and operation.is_on_host:
         return f"{operation.name} works on the host, so no graph can capture it"
     if dtype and backend and dtype.name in backend.refused_dtypes:
@@ -91,6 +93,7 @@ def _never_ends(case: Case) -> bool:
     return case.p2p_call == SEND and bool(OPERATIONS[case.operation].deadlock)
 
 
+_ONE_BY_ONE = (ISOLATED, EAGER)
 _NO_GRAPHS = "a CPU has no CUDA graphs"
 
 

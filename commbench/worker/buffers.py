@@ -27,6 +27,7 @@ from commbench.worker.call_forms import make_copies, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
 from commbench.worker.memory import Memory
+from commbench.worker.new_groups import NewGroups
 from commbench.worker.objects import Objects
 
 ALIGNMENT = PAGE
@@ -57,6 +58,8 @@ class Buffers:
     """torch.ops.symm_mem."""
     register: Callable[[], object]
     """Allocates and registers as much memory as `send` has, of the same kind."""
+    new_groups: NewGroups
+    """Makes process groups of the same ranks, for a case whose calls use new ones."""
     group_number: int = 0
     """The number of the group among those of its dimension: each has its own test data."""
     peer: Peer | None = None
@@ -84,6 +87,10 @@ class Buffers:
         """The buffers of each tensor."""
         return self.several or (self,)
 
+    def on_new_group(self) -> Buffers:
+        """The same for the process group that was made last, or for one that is made now."""
+        return replace(self, group=self.new_groups.last())
+
     @property
     def global_root(self) -> int:
         """The root's number in the default process group, as torch.distributed wants it."""
@@ -107,6 +114,8 @@ class Arena:
         self._memories: dict[str, Memory] = {}
         self._spare: Memory | None = None
         self._dtypes: dict[str, str] = {}
+        self._new_groups: dict[str, NewGroups] = {}
+        """By the dimension of groups."""
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         groups: dict[str, dict[Any, None]] = {}
         for case in cases:
@@ -143,6 +152,8 @@ class Arena:
     def release(self) -> None:
         """Give up all memory, before the process group ends."""
         self.release_spare()
+        for made in self._new_groups.values():
+            made.release()
         while self._memories:
             self._memories.popitem()[1].release()
 
@@ -235,6 +246,9 @@ class Arena:
             group_number=view.number,
             symm_mem=torch.ops.symm_mem,
             register=partial(self._register_spare, case, view.group),
+            new_groups=self._new_groups.setdefault(
+                case.group, NewGroups(view.group, self._comm.all_groups(case), self._comm.device)
+            ),
             peer=find_peer(case.pairs, rank, ranks),
             p2p_call=case.p2p_call,
             window=case.window or 1,

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -69,10 +70,15 @@ class Communicator:
         """Whether all ranks run under one boot of one host, hence read the same clock."""
         self.gpu_shared = False
         """Whether two ranks have the same GPU."""
+        self.start_up_s: tuple[float, float, float] | None = None
+        """How long init_process_group, making the groups and connect took on this rank; None where
+        the ranks had joined before."""
         self.nccl_log: NcclLog | None = None
         """Where NCCL logs how it makes the communicator, on rank 0."""
         self.control = control
         self._parent, self._children = _binomial_tree(rank, ranks)
+        self.group_sets: dict[str, Sequence[Sequence[int]]] = {}
+        """Of each dimension of groups, the ranks of all its groups."""
         self.group_views: GroupViews = {}
         """Of each dimension of groups, and of each group alone, those that this rank is in."""
 
@@ -81,6 +87,10 @@ class Communicator:
         if not case.group:
             return (GroupView(self.group, self.rank, range(self.ranks), self.global_ranks),)
         return self.group_views.get((case.group, case.group_ranks), ())
+
+    def all_groups(self, case: Case) -> Sequence[Sequence[int]]:
+        """The global ranks of each group of a case's dimension."""
+        return self.group_sets.get(case.group) or (self.global_ranks,)
 
     def own_groups(self) -> list[Any]:
         """The process groups that were made and that this rank is in."""
@@ -209,6 +219,7 @@ def communicator(
     if rank_context.init_method.startswith("file:"):
         path = rank_context.init_method.removeprefix("file:")
         rendezvous = {"store": dist.FileStore(path, rank_context.world_size)}
+    began = time.perf_counter()
     try:
         # Where groups are measured, ranks connect when they first talk.
         with lazy_gloo() if not plan.layout.is_empty else nullcontext():
@@ -225,6 +236,7 @@ def communicator(
             f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
             "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
         ) from error
+    init_s = time.perf_counter() - began
     comm = Communicator(rank_context.rank, rank_context.world_size, device, dist.group.WORLD)
     try:
         with lazy_gloo():
@@ -233,9 +245,13 @@ def communicator(
         if comm.gpu_shared:
             _share_gpus(rank_context)
         comm.nccl_log = log
+        began = time.perf_counter()
         with lazy_gloo():
+            comm.group_sets = {name: groups for name, groups in plan.group_sets if name}
             comm.group_views = make_groups(plan, comm.rank, comm.group, timeout)
+        made = time.perf_counter()
         _connect_or_report(comm, plan, rank_context, watchdog)
+        comm.start_up_s = (init_s, made - began, time.perf_counter() - made)
         if log:
             log.restore_variables()
         yield comm

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from commbench.host.cpu_counters import CpuCounters
+from commbench.host.cpu_counters import UNKNOWN, CpuCounters
 from commbench.results.schema import Batch, WrongElement
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
@@ -25,6 +25,7 @@ from commbench.worker.measure import (
     no_samples,
     time_batch,
 )
+from commbench.worker.new_groups import memory_of_each, memory_without
 from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import CHECK, END, WARM_UP, CheckResult, Command, Scheduler
@@ -81,6 +82,8 @@ class _CaseRunner:
         """How long the checked call of each case took on the slowest rank."""
         self._slowest_bps = 0.0
         """The lowest rate of a check so far, in bytes per second; 0 before the first."""
+        self._group_bytes: int | None = None
+        """The memory of one of the process groups that the last batch made on this rank."""
         self._graphs: dict[tuple[int, ...], list[Call]] = {}
         """What replays the graphs of a case with so many calls, in these groups: its buffers never
         move."""
@@ -201,7 +204,13 @@ class _CaseRunner:
             self._comm.views(case),
             groups,
         )
-        return self._overlaps.add_ends(batch, case) if case.part else batch
+        if case.part:
+            return self._overlaps.add_ends(batch, case)
+        if not case.uses_new_group:
+            return batch
+        own = UNKNOWN if self._group_bytes is None else self._group_bytes
+        most = int(self._comm.reduce_max(torch.tensor(own)))
+        return batch._replace(group_bytes=None if most == UNKNOWN else most)
 
     def _fill(self, case: Case, pieces: list[GroupBuffers]) -> None:
         """Fill the buffers with test data."""
@@ -212,14 +221,16 @@ class _CaseRunner:
     def _take_samples(
         self, command: Command, case: Case, pieces: list[GroupBuffers]
     ) -> LocalSamples:
-        timer = self._timer_of(case)
+        timer = self._timer_of(case, pieces)
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
             for _ in range(command.untimed):
                 timer.align()
                 call()
         iteration = self._next_turns(case, pieces, command.calls, command.iterations)
-        return time_batch(
+        made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
+        before = memory_without(made, self._comm.device)
+        samples = time_batch(
             timer,
             self._counters,
             iteration,
@@ -227,14 +238,21 @@ class _CaseRunner:
             self._state,
             self._comm.device.read_state,
         )
+        self._group_bytes = memory_of_each(made, self._comm.device, before)
+        return samples
 
-    def _timer_of(self, case: Case) -> Timer:
-        """The timer of the device, or of the host for an operation that runs there."""
-        if not OPERATIONS[case.operation].registers:
+    def _timer_of(self, case: Case, pieces: list[GroupBuffers]) -> Timer:
+        """The timer of the device, or of the host for what runs there or needs a new group."""
+        if not (case.uses_new_group or OPERATIONS[case.operation].registers):
             return self._timer
+        new_groups = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
+        calls = [self._comm.device.in_stream(make_call(*part)) for part in pieces[0]]
 
         def align() -> None:
             self._arena.release_spare()
+            for made, call in zip(new_groups, calls, strict=False):
+                made.prepare(case.call_form.calls_before, call)
+            self._comm.device.synchronize()
             self._timer.align()
             self._comm.device.synchronize()
 

@@ -6,18 +6,22 @@ DEVICES is the one place where a kind of device is known.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from commbench.host.cgroup import read_free_bytes
 from commbench.host.nvml import GpuState, NvmlGpu, find_gpu
+from commbench.host.procfs import read_text
 from commbench.worker.memory import Memory, NcclPool, PlainMemory, SymmMem
 
+_C_LIBRARY = ctypes.CDLL(None)
 SPIN_CYCLES = 1_000_000
 """Cycles of the spin whose duration tells how many of them a second has."""
 
@@ -60,6 +64,10 @@ class Device(Protocol):
 
     def free_bytes(self) -> int | None:
         """Bytes of memory that processes can still take; None where that is unknown."""
+
+    def held_bytes(self) -> int | None:
+        """Bytes of memory that this process has on a CPU, or that all processes have on an
+        accelerator; None where that is unknown."""
 
     def make_event(self) -> Event:
         """A new event; only where `is_async`."""
@@ -108,6 +116,12 @@ class Cpu:
 
     def free_bytes(self) -> int | None:
         return read_free_bytes()
+
+    def held_bytes(self) -> int | None:
+        if hasattr(_C_LIBRARY, "malloc_trim"):
+            _C_LIBRARY.malloc_trim(0)  # what was freed must not serve what comes next
+        pages = (read_text(Path("/proc/self/statm")) or "").split()
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
     def make_event(self) -> Event:
         raise NotImplementedError("a CPU has no events")
@@ -167,6 +181,10 @@ class Accelerator:
 
     def free_bytes(self) -> int | None:
         return int(self._module.mem_get_info(self.torch_device)[0])
+
+    def held_bytes(self) -> int | None:
+        free, total = self._module.mem_get_info(self.torch_device)
+        return int(total - free)
 
     def make_event(self) -> Event:
         return self._module.Event(enable_timing=True)  # type: ignore[no-any-return]

@@ -76,13 +76,27 @@ def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: i
     `pieces` has a call for each of the case's pieces of memory. Calls take them by turns, from one
     iteration to the next too, and all iterations together use each of them.
     """
-    if OPERATIONS[case.operation].registers:
-        return list(pieces)  # the host runs them, now
+    if OPERATIONS[case.operation].is_timed_by_host:
+        return [and_wait(device, call) for call in pieces]  # the host runs them, now
+    if case.uses_new_group:
+        return [and_wait(device, device.in_stream(call)) for call in pieces]
     turns = cycle(pieces)
     parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
     if case.launch_mode == GRAPH:
         return [device.capture(part) for part in parts]
     return [back_to_back([device.in_stream(call) for call in part]) for part in parts]
+
+
+def and_wait(device: Device, call: Call) -> Call:
+    """A function that makes this call and waits until the device has done it."""
+    if not device.is_async:
+        return call
+
+    def make_call() -> None:
+        call()
+        device.synchronize()
+
+    return make_call
 
 
 def back_to_back(calls: Sequence[Call]) -> Call:

@@ -10,6 +10,8 @@ from datetime import datetime, timezone
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+
 from commbench import __version__
 from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import UnavailableError
@@ -23,7 +25,7 @@ from commbench.host.environment import (
 )
 from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
 from commbench.results.run_folder import create_folder
-from commbench.results.schema import RankInfo, RunHeader
+from commbench.results.schema import RankInfo, RunHeader, StartUp
 from commbench.spec.case import READY, UNSUPPORTED, Case
 from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator
@@ -254,11 +256,22 @@ def measure_cases(
             aligner_s=median(slowest_durations_s(aligner_durations(timer), comm)),
             resolution_s=timer.resolution_s,
             link_probes=probe_links(comm, group.leaders),
+            start_up=_start_up(comm),
         )
         sink = None if comm.rank else make_sink(header)
         scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
         run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
     return sink
+
+
+def _start_up(comm: Communicator) -> StartUp | None:
+    """How long the ranks needed to join, on rank 0; a part of it elsewhere."""
+    if comm.start_up_s is None:
+        return None
+    own_ns = torch.tensor([round(s * 1e9) for s in comm.start_up_s])
+    found = comm.reduce_max(torch.cat([own_ns, -own_ns[:1]])).tolist()
+    init, groups, connecting, fastest = (round(ns * 1e-9, 9) for ns in found)
+    return StartUp(init, -fastest, groups, connecting)
 
 
 def _local_pids(group: GroupInfo, rank: int) -> dict[int, int]:

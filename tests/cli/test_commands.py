@@ -7,14 +7,17 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from commands import Commbench
 from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.cli import lazy_group
 from commbench.cli.lazy_group import COMMANDS
+from commbench.cli.main import app
 from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.operations import OPERATIONS
 
@@ -405,6 +408,14 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
     if name == "sweep":
         assert " Options of `commbench run`: what to measure: --op OP" in text
         assert "--nnodes" not in text
+
+
+def test_the_help_of_every_command_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    whole: Any = typer.main.get_command(app)
+    for path, made in {"commbench": whole, **{n: lazy_group.command(n) for n in COMMANDS}}.items():
+        context = made.make_context(path, [], resilient_parsing=True)
+        assert max(map(len, made.get_help(context).splitlines())) <= 80, path
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])

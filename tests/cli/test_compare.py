@@ -66,13 +66,13 @@ Noise hides differences below 3 % for all_reduce 16K-256K. 4 rows in common: 1 s
 verdict |
 | :-- | --: | --: | --: | --: | --: | --: | --: | --: | :-- |
 | all_reduce float32 sum in_place | 1 KiB | 100.0 us | 80.00 us | 0.800 | 0.796-0.804 |  | \
-0.010 | 0.013 | 🟢 faster |
+0.01024 | 0.01280 | 🟢 faster |
 | all_reduce float32 sum in_place | 16 KiB | 100.0 us | 100.0 us | 1.000 | 0.995-1.005 |  | \
-0.164 | 0.164 | same within 1 % |
+0.1638 | 0.1638 | same within 1 % |
 | all_reduce float32 sum in_place | 256 KiB | 100.0 us | 104.0 us | 1.040 | 1.035-1.045 |  | \
 2.621 | 2.521 | same within 5 % |
 | all_reduce float32 sum in_place | 1 MiB | 100.0 us | 150.0 us | 1.500 | 1.493-1.507 |  | \
-10.486 | 6.991 | 🔴 slower |
+10.49 | 6.991 | 🔴 slower |
 
 * Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the \
 crossover is between them.

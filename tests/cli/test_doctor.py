@@ -41,7 +41,7 @@ def test_a_short_check_says_everything_it_found(tmp_path: Path) -> None:
     for size in ("1 KiB", "64 KiB", "1 MiB", "16 MiB"):
         row = rf"^  plain +{size} +{time_} +\d+ % +\d+ % +1$"
         assert re.search(row, table, re.M), table
-    assert re.match(r"plain changes nothing for the ranks\. Up to \d+ % ", sentences)
+    assert re.match(r"plain leaves the scheduling of the ranks as it is\. Up to \d+ % ", sentences)
     assert "That takes 3 launches of each mode; one has 1." in " ".join(sentences.split())
     assert advice.startswith(("Problems:\n", "No problems found."))
     first, *lines = ended.err.splitlines()

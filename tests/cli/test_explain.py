@@ -327,7 +327,7 @@ def test_another_tools_figures_are_explained_by_what_its_file_says(commbench: Co
     )
     time = rest.partition("\ntime      ")[2].partition("\nalgbw     ")[0]
     assert " ".join(time.split()) == (
-        "t = 74.78 us (pipelined). Mean over 20 iterations, mean over ranks, as printed by "
+        "t = 74.78 us (pipelined). Mean over 20 calls, mean over ranks, as printed by "
         "nccl-tests. The samples are unknown."
     )
     assert commbench("import", str(LOG), "--op", "all_reduce", "--output", "here").code == 0

@@ -127,7 +127,7 @@ def test_the_help_of_a_time_says_which_statistic_it_is(
     assert commbench("import", str(log), "--op", "all_reduce", "--output", "log").code == 0
     for run, statistic in (
         ("mine", "median over iterations, slowest rank"),
-        ("log", "mean over 20 iterations, mean over ranks"),
+        ("log", "mean over 20 calls, mean over ranks"),
     ):
         lines = commbench("export", run, "--format", "openmetrics").out.splitlines()
         assert lines[:3] == [

@@ -31,7 +31,7 @@ def test_a_log_becomes_a_run_with_every_row(commbench: Commbench, name: str) -> 
     }
     shown = commbench("show", "run")
     assert (shown.code, shown.out) == (0, ended.out)
-    assert "mean over 20 iterations, mean over ranks" in shown.out
+    assert "mean over 20 calls, mean over ranks" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 100
 
 
@@ -98,6 +98,5 @@ def test_a_file_that_is_none_of_a_known_tool_is_refused(
     assert ended.code == 6
     assert ended.err == (
         "error: notes.txt is not the output of a tool that commbench knows\n"
-        "hint: it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM; a "
-        "results.csv without its first line is damaged\n"
+        "hint: it reads nccl-tests (text, JSON), OSU, Intel MPI Benchmarks and PARAM\n"
     )

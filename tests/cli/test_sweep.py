@@ -201,7 +201,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
          "--launches cannot be used in a sweep"),
         ("--vary cpu-mode=quiet,loud", 2, "unknown cpu mode 'loud'"),
         ("--vary cpu-mode=quiet,plain --nonsense", 2, "there is no option --nonsense"),
-        ("--resume nowhere", 6, "cannot read nowhere/sweep.json: No such file or directory"),
+        ("--resume nowhere", 6, "there is no sweep 'nowhere'"),
         ("--vary cpu-mode=quiet,plain --rounds 0", 2, "--rounds is 0"),
         ("--vary cpu-mode=quiet,plain --export pdf", 2, "unknown export 'pdf'"),
         ("--vary cpu-mode=quiet,plain --sizes 1K --export nccl-tuner", 3,

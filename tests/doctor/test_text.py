@@ -63,7 +63,7 @@ gloo's bus bandwidth reached 4.19 GB/s here (16 MiB, quiet): 84 % of the loopbac
   batch  16 MiB  8.00 ms   7.00 … 9.00 ms       0.89  0.88 … 0.90     12 %
   realtime: not measured: this user may not use SCHED_FIFO, which it needs
 
-plain changes nothing for the ranks. Up to 12 % of its iterations stall.
+plain leaves the scheduling of the ranks as it is. Up to 12 % of its iterations stall.
 quiet: up to 1 MiB 2.0 times as fast as plain (2.0 … 2.2); at 16 MiB 2.0 times as fast as plain
   (2.0 … 2.2).
 realtime is not available here: this user may not use SCHED_FIFO, which it needs.

@@ -201,6 +201,7 @@ batches = st.builds(
     elapsed_s=seconds,
     queued_s=st.none() | seconds,
     switches=st.integers(0, 10**9),
+    group_bytes=st.none() | st.integers(0, 10**9),
     throttled_s=st.none() | seconds,
     stolen_s=st.none() | seconds,
     launch=st.integers(0, 99),

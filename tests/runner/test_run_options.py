@@ -61,7 +61,7 @@ def test_an_empty_name_is_refused_with_the_known_ones(texts: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(texts, "--op")
     assert refused.value.message == "--op has an empty item"
-    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, uneven, symm_mem"
+    assert refused.value.hint == f"known: {', '.join(OPERATIONS)}, all, p2p, uneven, symm_mem, init"
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:

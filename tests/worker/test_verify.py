@@ -235,6 +235,7 @@ def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> N
             "all_gather_object": lambda: torch.cat(sent),
             "broadcast_object_list": lambda: sent[root],
             "monitored_barrier": lambda rank=rank: sent[rank],
+            "new_group": lambda rank=rank: sent[rank],
             "all_to_all_v": lambda rank=rank: torch.cat([unequal(r, rank) for r in range(ranks)]),
             "all_gather_v": lambda: torch.cat(sent),
             "reduce_scatter_v": lambda rank=rank: (
@@ -275,8 +276,12 @@ def test_what_every_operation_must_do_is_what_its_closed_form_expects(ranks: int
         for buffers, pattern in zip(everyone, patterns, strict=True):
             assert inspect(buffers, pattern) == (0, None), case.name
         names.add((case.operation, case.placement))
-    # A CPU has no memory of torch's symmetric memory, and registers none.
-    here = [o for o in OPERATIONS.values() if not (o.memory or o.registers)]
+    # A CPU has no memory of torch's symmetric memory, registers none, and gloo splits no group.
+    here = [
+        o
+        for o in OPERATIONS.values()
+        if not (o.memory or o.registers or (o.makes_group and o.backends))
+    ]
     expected = {(o.name, placement) for o in here for placement in o.placements}
     if ranks == 1:
         expected -= {(o.name, "out_of_place") for o in here if o.min_ranks == 2}

@@ -35,7 +35,7 @@ def test_the_newest_version_is_read_with_its_iterations() -> None:
     assert row.samples_s[:2] == (65.106e-6, 66.5528e-6)
     assert len(row.samples_s) == row.iterations == 10
     assert (row.wrong, row.line) == (0, 2)
-    assert row.statistic == "mean over 10 iterations, slowest rank"  # -a 3
+    assert row.statistic == "mean over 10 calls, slowest rank"  # -a 3
 
 
 def test_the_world_is_processes_times_their_devices() -> None:
@@ -74,7 +74,7 @@ def test_the_first_version_is_read_with_its_bare_words_and_misspelling() -> None
     ]
     assert file.notes == ("left out 1 (result 1): its time is 'inf' (in_place)",)
     assert {row.wrong for row in file.rows} == {None}
-    assert {row.statistic for row in file.rows} == {"mean over 10 iterations, mean over ranks"}
+    assert {row.statistic for row in file.rows} == {"mean over 10 calls, mean over ranks"}
 
 
 @pytest.mark.parametrize("value", ["true", True, 1, 3])

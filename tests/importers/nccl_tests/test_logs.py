@@ -44,7 +44,7 @@ def test_every_row_of_a_real_log_is_imported(name: str) -> None:
     ]
     assert (file.ranks, file.backend, file.timing) == (8, "nccl", "pipelined")
     assert (file.hosts, file.devices) == (("localhost",), ("A100-SXM4-40GB",))
-    assert {row.statistic for row in file.rows} == {"mean over 20 iterations, mean over ranks"}
+    assert {row.statistic for row in file.rows} == {"mean over 20 calls, mean over ranks"}
     graphs, left_out = file.notes
     assert graphs == "it does not say whether CUDA graphs were used (option -G): assumed not"
     assert left_out.startswith(f"left out {len(printed) - len(moved)} (lines ")

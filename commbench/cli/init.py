@@ -1,0 +1,76 @@
+"""`commbench init`: how long ranks and process groups take to start."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commbench import api
+from commbench.api.measuring import INIT_DEFAULTS
+from commbench.cli.run import RunPrinter
+from commbench.cli.run_parameters import given_options, make_parameter, make_signature
+from commbench.output.console import print_result
+
+if TYPE_CHECKING:
+    from commbench.errors import CommbenchError
+    from commbench.results.schema import Run
+
+
+def init(context: typer.Context, **_: object) -> None:
+    """Time what a job does before it trains: init_process_group, new groups, first calls.
+
+    Measures how long the ranks take to join, to make a process group, and to make the first and the
+    second call of each operation on a new group, and the memory of a group. Each number of --ranks
+    is a run of its own, with a journal in results/.
+
+    \b
+    commbench init
+    commbench init --ranks 2,4,8
+    commbench init --mesh dp=2,tp=4                   new groups of each dimension
+    commbench init --op new_group,all_reduce --iters 30
+    """
+    ranks = context.params.pop("ranks")
+    runs = api.init(_InitPrinter, ranks=ranks, **given_options(context))
+    if runs:
+        from commbench.report.start_up_table import start_up_text
+
+        print_result(start_up_text(runs))
+
+
+class _InitPrinter(RunPrinter):
+    """Prints the messages of a run. One table of all runs follows the last one."""
+
+    def ended(self, run: Run, error: CommbenchError | None) -> None:
+        if error:
+            super().ended(run, error)
+
+
+_OTHERS = (
+    "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend", "device",
+    "nproc_per_node", "timeout", "cpu_mode", "label", "output",
+)  # fmt: skip
+init.__signature__ = make_signature(  # type: ignore[attr-defined]
+    inspect.Parameter(
+        "ranks",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[
+            str | None,
+            typer.Option(
+                metavar="N,N",
+                help="Numbers of ranks on this host; each is a run.  "
+                "[default: that of --nproc-per-node]",
+                rich_help_panel="What to measure",
+            ),
+        ],
+    ),
+    *(
+        make_parameter(name, default=(), default_text=", ".join(value))
+        if isinstance(value, tuple)
+        else make_parameter(name, default=value)
+        for name, value in INIT_DEFAULTS.items()
+    ),
+    *map(make_parameter, _OTHERS),
+)

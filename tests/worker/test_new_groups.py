@@ -1,0 +1,125 @@
+"""Process groups that are made to be timed: real ranks, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import Ended, run_commbench
+
+from commbench.analysis.rows import make_rows
+from commbench.report.start_up_table import JOINING, call_rows, joining_row
+from commbench.results.journal_reader import read_run
+from commbench.results.schema import Run
+from commbench.spec.plan import Plan
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run_commbench(
+        tmp_path_factory.mktemp("init"), "init", "--mesh", "dp=2,tp=2",
+        "--op", "new_group,split_group,all_gather,barrier", "--sizes", "4001", "--iters", "6",
+        "--output", "run",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(measured: Ended) -> Run:
+    assert measured.code == 0, measured.err
+    return read_run(measured.folder)
+
+
+def test_new_groups_and_calls_on_them_are_timed_and_checked(run: Run) -> None:
+    found = {(m.case.operation, m.case.form, m.case.group): m for m in run.measurements}
+    forms = ("direct", "first", "second")
+    wanted = {(op, form) for op in ("all_gather", "barrier") for form in forms}
+    wanted |= {("new_group", "direct"), ("split_group", "direct")}
+    assert found.keys() == {(*each, group) for each in wanted for group in ("dp", "tp")}
+    for (operation, form, _), measurement in found.items():
+        if operation == "split_group":
+            assert measurement.reason == "gloo has no split_group"
+            continue
+        assert measurement.status == "ok"
+        assert len(measurement.samples_s) == 6
+        assert measurement.wrong == (0 if operation == "all_gather" else None)
+        for batch in measurement.batches:
+            is_new = operation == "new_group" or form != "direct"
+            assert (batch.group_bytes is not None) == is_new
+
+
+def test_making_a_group_takes_memory_and_longer_than_a_barrier_in_it(run: Run) -> None:
+    rows = {(r.measurement.case.operation, r.measurement.case.form): r for r in make_rows(run)}
+    made, used = rows["new_group", "direct"], rows["barrier", "direct"]
+    assert made.ordered_s[0] > used.ordered_s[0]  # the fastest of each, since hosts are busy
+    known = [row.group_bytes for row in rows.values() if row.group_bytes is not None]
+    assert 4096 <= max(known) < 64 << 20
+
+
+def test_the_header_says_how_long_joining_took(measured: Ended, run: Run) -> None:
+    found = run.header.start_up
+    assert found is not None
+    assert 0 < found.init_fastest_s <= found.init_s < 60
+    assert found.groups_s > 0
+    assert found.connect_s > 0
+    head = json.loads((measured.folder / "run.jsonl").read_text().splitlines()[0])
+    assert head["start_up"]["init_s"] == found.init_s
+    assert len(joining_row(run.header)) == len(JOINING)
+    assert joining_row(run.header._replace(plan=run.header.plan))[0] == "4"
+
+
+def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, run: Run) -> None:
+    names = [row[0] for row in call_rows(make_rows(run))]
+    operations = ("new_group", "all_gather", "barrier")
+    assert names == [f"{name} over {group}" for name in operations for group in ("dp", "tp")]
+    assert all(row[1:3] == ("2", "2") for row in call_rows(make_rows(run)))
+    assert "Not measured: split_group over dp together: gloo has no split_group." in measured.out
+    tables = measured.out.split("  init_process_group on")[0]
+    assert max(map(len, tables.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"groups": "0-1"}, "all ranks take part in making a group: measure groups together, "),
+        ({"groups": "0-2;2-3"}, "all ranks take part in making a group: measure groups together, "),
+        ({"mesh": "dp=2,tp=2", "concurrency": "alone"}, "all ranks take part in making a group"),
+        ({"timing": "pipelined"}, "the first calls on new groups are timed one by one"),
+    ],
+)
+def test_groups_in_which_ranks_would_be_missing_are_refused(
+    given: dict[str, str], reason: str
+) -> None:
+    plan = Plan(
+        operations=("all_reduce",), sizes=(64,), forms=("first",), backend="gloo", device="cpu",
+        world_size=4, **given,
+    )  # type: ignore[arg-type] # fmt: skip
+    refused = [case for case in plan.cases() if case.form == "first"]
+    assert refused
+    assert all(case.reason.startswith(reason) for case in refused)
+
+
+def test_forms_on_new_groups_are_measured_where_they_are_named_only() -> None:
+    plan = Plan(
+        operations=("all_reduce", "new_group"), sizes=(64,), forms=("all",), backend="gloo",
+        device="cpu", world_size=2,
+    )  # fmt: skip
+    forms = {case.form for case in plan.cases()}
+    assert "async" in forms
+    assert forms.isdisjoint({"first", "second"})
+    assert {case.form for case in plan.cases() if case.operation == "new_group"} == {"direct"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ranks", "2,x"], "error: --ranks '2,x' is no list of numbers"),
+        (["--ranks", "2", "--nproc-per-node", "2"], "error: --ranks and --nproc-per-node exclude"),
+        (["--ranks", "0,2"], "error: --nproc-per-node"),
+    ],
+)
+def test_a_wrong_number_of_ranks_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], message: str
+) -> None:
+    ended = run_commbench(tmp_path_factory.mktemp("wrong"), "init", *words)
+    assert ended.code == 2
+    assert ended.err.startswith(message)
