@@ -44,7 +44,7 @@ from commbench.spec.refusals import mark_impossible
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
 from commbench.spec.splits import FILE, UNIFORM, parse_imbalance
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER
-from commbench.spec.workloads import NO_OVERLAP, parse_overlap
+from commbench.spec.workloads import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
@@ -337,8 +337,11 @@ class Plan:
         return groups[0] if len(groups) == 1 else tuple(sorted({r for g in groups for r in g}))
 
     def needed_bytes(self, case: Case, ranks: Collection[int]) -> int:
-        """Bytes of buffers that these ranks need together for a case."""
-        needed, wanted = 0, frozenset(ranks)
+        """Bytes of buffers that these ranks need together for a case, and of the tensors of all
+        computations, which stay."""
+        wanted = frozenset(ranks)
+        computations = overlap_bytes(*expand_overlap(self.overlap, self.device))
+        needed = len(wanted) * (computations - overlap_bytes(case.overlap))
         for group in self.groups_of(case):
             own = case.in_group(len(group))
             needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)

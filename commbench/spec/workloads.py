@@ -198,7 +198,8 @@ def expand_overlap(chosen: tuple[str, ...], device: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def overlap_bytes(overlap: str) -> int:
-    """Bytes of the tensors of a computation; 0 without one, and for one that is not known here."""
-    computation = find_computation(overlap)
-    return computation.workload.bytes_of(computation.detail) if computation else 0
+def overlap_bytes(*overlaps: str) -> int:
+    """Bytes of the tensors of all these computations. Several with other numbers of units share
+    theirs. Nothing for `""`, and for a computation that is not known here."""
+    found = filter(None, map(find_computation, overlaps))
+    return sum({(c.workload.name, c.detail): c.workload.bytes_of(c.detail) for c in found}.values())

@@ -62,10 +62,10 @@ def test_exact_shapes_fill_all_multiprocessors_and_ragged_ones_begin_a_second_wa
 
 
 def test_the_memory_of_a_computation_counts() -> None:
-    def plan(overlap: str) -> Plan:
+    def plan(*overlaps: str) -> Plan:
         return Plan(
             operations=("all_reduce",), sizes=(4096,), backend="gloo", device="cpu", world_size=2,
-            overlap=(overlap,),
+            overlap=overlaps,
         )  # fmt: skip
 
     assert [case.needed_bytes(0) for case in plan("none").cases()] == [4096]
@@ -73,6 +73,9 @@ def test_the_memory_of_a_computation_counts() -> None:
     assert [case.part for case in cases] == list(PARTS)
     assert {case.needed_bytes(0) for case in cases} == {4096 + 4 * (300 + 600 + 200)}
     assert {case.needed_bytes(0) for case in plan("memory:32M").cases()} == {4096 + (32 << 20)}
+    several = plan("none", "memory:32M", "memory:32M:5", "memory:1M")
+    needed = {several.needed_bytes(case, [0, 1]) for case in several.cases()}
+    assert needed == {2 * (4096 + (33 << 20))}
 
 
 @pytest.mark.parametrize(
