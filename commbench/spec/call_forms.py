@@ -295,10 +295,11 @@ def _bucket_elements(split: str, granule_bytes: int) -> tuple[int, int]:
 def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> tuple[str, ...]:
     """The forms of an operation that are measured with a value of Case.tensors: the reference, and
     those of `chosen` that take so many tensors. By default these are all for several tensors, and
-    none for one. `all` has no form that needs a new process group."""
+    none for one. `all` are those that need no new process group."""
     chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
     if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
-        return tuple(f.name for f in usable if f.suits(operation) and f.calls_before is None)
+        usable = [f for f in usable if f.calls_before is None or f.name in chosen]
+        return tuple(form.name for form in usable if form.suits(operation))
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 

@@ -33,7 +33,7 @@ dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
 comm = Communicator(rank, ranks, Cpu(), dist.group.WORLD)
 plan = Plan(
     operations=tuple(OPERATIONS), sizes=(100, 4001), placement="both", root=ranks - 1,
-    tensors=("1", "3", "ddp:512"), forms=("all",), dtypes=("int32",),
+    tensors=("1", "3", "ddp:512"), forms=("all", "first", "second"), dtypes=("int32",),
     backend="gloo", device="cpu", world_size=ranks,
 )  # fmt: skip
 said: dict[str, list[str]] = {"right": [], "wrong": [], "refused": [], "skipped": [], "started": []}
