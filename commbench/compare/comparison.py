@@ -119,6 +119,12 @@ class Comparison:
     """Of each of `rows`, where it is among the measurements of A and of B; empty where a run has no
     samples."""
 
+    def __str__(self) -> str:
+        """What `commbench compare` prints."""
+        from commbench.compare.text import comparisons_text
+
+        return comparisons_text([self]).rstrip("\n")
+
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""

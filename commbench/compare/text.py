@@ -102,7 +102,10 @@ def _importance(row: ComparedRow) -> float:
 
 
 def _sides(found: Comparison) -> list[str]:
-    rows = [(s.letter, clip(s.name, 20), clip(s.path, 30), s.extent) for s in summary.sides(found)]
+    rows = [
+        (s.letter, clip(s.name, 20), _clip_start(s.path, 30), s.extent)
+        for s in summary.sides(found)
+    ]
     return table(("", "", "", ""), rows, left="")[2:]
 
 
@@ -153,6 +156,12 @@ def remarks(
 
 def _wrapped(text: str) -> str:
     return fill(text, rest="  ")
+
+
+def _clip_start(text: str, width: int) -> str:
+    """As clip, but with the end of the text, which tells paths apart."""
+    safe = clean(text)
+    return safe if len(safe) <= width else f"…{safe[1 - width :]}"
 
 
 def clip(text: str, width: int) -> str:

@@ -148,7 +148,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
     tables += [
         Table(f"{title}: each group", *table) for title, table in group_tables(run, MOST_ROWS)
     ]
-    meanings = run_table.SUMMARY_MEANINGS | column_meanings(rows)
+    meanings = run_table.SUMMARY_MEANINGS | column_meanings(rows) | overlap_table.meanings(rows)
     tables.append(Folded("What the columns mean", [Facts(list(meanings.items()))]))
     many = len(kinds) > MOST_TABLES
     results += [Folded(f"The {len(kinds)} tables with every size", tables)] if many else tables
@@ -157,12 +157,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
     for title, forms in run_notes.compare_forms(rows).items():
         name = f"{title}: time over that of {forms.reference}"
         results.append(Table(name, ("size", forms.reference, *forms.forms), forms.rows))
-    for title, found in (overlaps := overlap_table.overlap_kinds(rows)).items():
-        results.append(_kind_table(f"{title}: at once", overlap_table.FIGURES, found))
-        results.append(_kind_table(f"{title}: times", overlap_table.TIMES, found))
-    if overlaps:
-        facts = list(overlap_table.MEANINGS.items())
-        results.append(Folded("What the figures of overlaps mean", [Facts(facts)]))
+    results += [_kind_table(*found) for found in overlap_table.overlap_tables(rows)]
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if notes := run.header.environment.get("notes"):
         sections.append(Section("Notes about the imported file", [Items(notes)]))

@@ -46,7 +46,7 @@ def link_text(link: Link) -> str:
         link.name,
         f"  what it is   {link.what}",
         f"  one way      {link.bytes_per_second / GB:g} GB/s per {link.per}",
-        f"  source  {link.source}",
+        f"  source       {link.source}",
     ]
     if link.aliases:
         lines.insert(2, f"  or           {', '.join(link.aliases)}")

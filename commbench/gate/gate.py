@@ -96,6 +96,12 @@ class GateResult(NamedTuple):
     """Why the run is incomplete; then the check fails. Empty where the run is complete, or where
     its file does not hold whether it is."""
 
+    def __str__(self) -> str:
+        """What `commbench check` prints."""
+        from commbench.gate.text import gate_text
+
+        return gate_text(self)
+
     @property
     def outcome(self) -> str:
         """`fail` if a rule fails or the run is incomplete. `no verdict` if a rule has none, or no

@@ -51,7 +51,8 @@ class Job:
         nodes = format_count(self.nodes, "node")
         ranks = format_count(self.ranks_per_node, "rank")
         gpus = format_count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPUs"
-        return f"commbench {__version__} measures {self.title} on {nodes}, {ranks} and {gpus} each."
+        what = f"commbench {__version__} measures the run {self.title}"
+        return f"{what} on {nodes}, {ranks} and {gpus} each."
 
 
 def make_job(

@@ -151,7 +151,9 @@ def time_label(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number without an exponent: `0.0001`, `1500`."""
+    """A number, without an exponent if it is 0.0001 or more: `1e-6`, `0.0001`, `1500`."""
+    if 0 < value < 0.9999e-4:
+        return f"{value:.3g}".replace("e-0", "e-")
     return (
         f"{value:.10f}".rstrip("0").rstrip(".")
         if value < 1

@@ -7,6 +7,7 @@ from math import isnan, nan
 from typing import Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
+from commbench.output.paragraphs import list_some
 from commbench.output.plot_style import (
     COLOURS,
     DASHES,
@@ -229,15 +230,21 @@ MOST_TITLES = 4
 
 
 def make_titles(runs: Sequence[Run]) -> list[str]:
-    """A line for each machine on which runs were measured, without repetitions."""
+    """A line for each machine on which runs were measured, without repetitions; of several
+    machines with the names of their runs."""
     lines: dict[str, list[tuple[str, ...]]] = {}
+    names: dict[str, dict[str, None]] = {}
     for run in runs:
         machine, *settings = _title_parts(run)
         lines.setdefault(machine, []).append(tuple(settings))
-    return [
+        names.setdefault(machine, {})[run.name] = None
+    titles = [
         ", ".join([machine, *(_join_parts(p) for p in zip(*settings, strict=True) if any(p))])
         for machine, settings in lines.items()
     ]
+    if len(titles) == 1:
+        return titles
+    return [f"{list_some([*names[m]], 3)}: {t}" for m, t in zip(lines, titles, strict=True)]
 
 
 def _join_parts(texts: Sequence[str]) -> str:

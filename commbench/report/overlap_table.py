@@ -129,3 +129,19 @@ TIMES = (
     TableColumn("overlap\nof OSU", lambda row: format_share(_overlap(row).osu_hidden), 2),
 )
 """The times from which they are computed, and the formulas of other tools."""
+
+
+def overlap_tables(
+    rows: Sequence[ResultRow],
+) -> list[tuple[str, Sequence[TableColumn], list[ResultRow]]]:
+    """The same tables for a document: of each its title, its columns, and the rows it is of."""
+    return [
+        (f"{title}: {name}", columns, found)
+        for title, found in overlap_kinds(rows).items()
+        for name, columns in (("at once", FIGURES), ("times", TIMES))
+    ]
+
+
+def meanings(rows: Sequence[ResultRow]) -> dict[str, str]:
+    """What the columns of these tables mean; empty where there are none."""
+    return MEANINGS if overlap_kinds(rows) else {}

@@ -1,8 +1,7 @@
 """Pictures of runs: bus bandwidth and time against size.
 
-Colour is the operation, or the run where there is one operation; marker and dashes are the run and
-the variant. What all curves have in common is in the title. A band is the 95 % interval of the
-median.
+Colour is the operation, or the run where there is one operation; marker and dashes are run and
+variant. What all curves have in common is in the title. A band is the 95 % interval of the median.
 """
 
 from __future__ import annotations

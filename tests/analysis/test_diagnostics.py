@@ -210,6 +210,13 @@ def test_advice_names_an_option_that_was_not_used_yet() -> None:
     assert described("queued", batch).endswith("; run `commbench doctor`")
 
 
+def test_a_run_with_a_number_of_iterations_is_advised_more_of_them() -> None:
+    """`commbench run --iters 20 --budget 2` is refused."""
+    two = [MS] * 50 + [3 * MS] * 50
+    found = described("bimodal", clean(*batches(*[two] * 4), iterations=20))
+    assert found == "times form two separate groups; try --iters 200"
+
+
 @pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
 def test_a_warning_about_many_rows_fits_one_line_of_eighty_columns(diagnostic: Diagnostic) -> None:
     wide = row(*batches((MS,) * 9 + (1.5 * MS,) * 9), peak="1GB/s")

@@ -29,6 +29,17 @@ def test_a_report_is_written_into_a_new_file_and_never_over_another(
     assert Page((tmp_path / "report.html").read_text()).texts["h1"] == ["new"]
 
 
+def test_a_file_of_another_kind_is_refused(commbench: Commbench, tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "results" / "mine", "mine")
+    ended = commbench("report", "mine", "-o", "x.pdf")
+    assert (ended.code, ended.err) == (
+        2,
+        "error: '.pdf' is no ending of a report\n"
+        "hint: end the name in .html or .md, or give --format\n",
+    )
+    assert not (tmp_path / "x.pdf").exists()
+
+
 def test_several_runs_are_compared_with_the_first(commbench: Commbench, tmp_path: Path) -> None:
     make_runs(tmp_path)
     ended = commbench("report", "old", "new", "--format", "markdown")

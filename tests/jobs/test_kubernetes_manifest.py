@@ -101,7 +101,7 @@ def test_the_manifest_as_a_whole() -> None:
 
 
 MANIFEST = f"""\
-# commbench {__version__} measures ring on 4 nodes, 8 ranks and 8 GPUs each.
+# commbench {__version__} measures the run ring on 4 nodes, 8 ranks and 8 GPUs each.
 # Needs:    Kubeflow Trainer 2.2 or newer, the runtime below; torch and commbench in the image.
 # Submit:   kubectl create -f FILE
 # Log:      kubectl logs -n bench -f -l jobset.sigs.k8s.io/jobset-name=commbench-ring,\

@@ -49,7 +49,7 @@ def test_the_script_as_a_whole() -> None:
 
 SCRIPT = f"""\
 #!/bin/bash
-# commbench {__version__} measures ring on 4 nodes, 8 ranks and 8 GPUs each.
+# commbench {__version__} measures the run ring on 4 nodes, 8 ranks and 8 GPUs each.
 # Submit:   sbatch FILE; options given to sbatch replace those below.
 # Results:  results/JOB-ring, in the folder from which you submit. The first node writes them.
 # Log:      commbench-ring-JOB.log, with the table. JOB is the job's number.

@@ -10,6 +10,7 @@ from synthetic import header, plan
 from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import make_rows
+from commbench.report.overlap_table import meanings, overlap_tables
 from commbench.report.run_table import run_text
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
 from commbench.spec.case import Case
@@ -87,3 +88,11 @@ def test_too_few_cores_for_both_at_once_are_warned_about(
 
 def names(row: Any) -> set[str]:
     return {diagnostic.name for diagnostic in diagnose_row(row)}
+
+
+def test_a_document_has_both_tables_and_what_their_columns_mean() -> None:
+    rows = make_rows(run_of())
+    titles = [title.partition(": ")[2] for title, _, _ in overlap_tables(rows)]
+    assert titles == ["at once", "times"]
+    assert "gain" in meanings(rows)
+    assert overlap_tables(rows[:2]) == [] and meanings(rows[:2]) == {}

@@ -311,6 +311,12 @@ def test_bandwidth_has_a_linear_axis_from_zero_with_the_peak_written_at_it() -> 
         assert re.fullmatch(r"\d+(\.\d+)?", label.get_text())
 
 
+def test_every_entry_of_a_legend_says_something() -> None:
+    found = run_figures([synthetic_run(*LADDER, timing="both")])[0]
+    texts = [text.get_text() for legend in found.figure.legends for text in legend.get_texts()]
+    assert texts == ["isolated", "pipelined"]
+
+
 @pytest.mark.parametrize("speed", [0.5, 3.0, 450.0])
 def test_the_peak_is_a_line_with_its_speed(speed: float) -> None:
     run = synthetic_run(*LADDER, peak=f"{speed:g}GB/s")

@@ -233,6 +233,19 @@ def test_a_journal_must_begin_with_its_header(lines: list[str], tmp_path: Path) 
         read_run(tmp_path)
 
 
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_rows_beside_a_journal_that_cannot_be_read_are_named_and_never_to_be_deleted(
+    lines: list[str], number: int, tmp_path: Path
+) -> None:
+    broken = ["{\n", *lines[number + 1 :]] if number else []
+    (tmp_path / JOURNAL).write_text("".join([*lines[:number], *broken]), encoding="utf-8")
+    (tmp_path / "results.csv").write_text("operation,size_bytes\n", encoding="utf-8")
+    with pytest.raises(RecordsError) as refused:
+        read_run(tmp_path)
+    assert f"{tmp_path / 'results.csv'}, which compare, check and export read" in refused.value.hint
+    assert "delete" not in refused.value.hint and "measure again" not in refused.value.hint
+
+
 def test_what_is_no_journal_at_all_is_refused_with_what_to_give(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")

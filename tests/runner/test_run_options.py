@@ -209,6 +209,9 @@ def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:
         ({"op": ("all_reduce", "barrier", "reduce")}, "all_reduce-barrier-reduce"),
         ({"op": ("all_reduce", "barrier", "reduce", "gather")}, "collectives"),
         ({"label": "nccl-2.27_ring"}, "nccl-2.27_ring"),
+        ({"output": Path("results/mine")}, "mine"),
+        ({"output": Path("results/mine (2)/")}, "mine-2"),
+        ({"output": Path("results/mine"), "label": "ring"}, "ring"),
     ],
 )
 def test_a_run_is_named_by_its_label_or_its_operations(wishes: dict[str, Any], name: str) -> None:

@@ -128,7 +128,7 @@ xgmi-mi300x
   what it is   xGMI: MI300X, MI325X, 7 links
   or           mi300x, mi325x
   one way      448 GB/s per accelerator
-  source  https://github.com/stas00/ml-engineering/blob/master/network/README.md
+  source       https://github.com/stas00/ml-engineering/blob/master/network/README.md
 
                                  busbw
   machine     operation    size   GB/s  part of link
