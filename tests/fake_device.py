@@ -191,6 +191,10 @@ class FakeDevice:
     def free_bytes(self) -> int:
         return self._fake.free_bytes
 
+    def held_bytes(self) -> int:
+        """A MiB for each process group."""
+        return len(torch.distributed.distributed_c10d._world.pg_map) << 20
+
     def make_event(self) -> Event:
         return Event(self._stream, self._fake.first_record_s)
 

@@ -413,3 +413,20 @@ def test_of_nccls_errors_what_nccl_itself_says_is_kept(
 
 def test_an_error_without_a_message_is_its_type() -> None:
     assert reason_of(RuntimeError("")) == "RuntimeError"
+
+
+def test_first_calls_on_a_device_end_when_it_has_done_them(program: Commbench) -> None:
+    fake = Fake(enqueue_s=0.0)
+    options = ("--op", "new_group,all_reduce", "--form", "first", "--sizes", "8M")
+    ended = run(program, fake, *options, "--iters", "3", "--warmup", "0")
+    assert ended.code == 0, ended.err
+    found = {(row["operation"], row["form"], row["size_bytes"]): row for row in ended.rows()}
+    assert {row["status"] for row in found.values()} == {"ok"}
+    # The host has queued it after a few microseconds; gloo needs milliseconds.
+    assert float(found["all_reduce", "first", str(8 << 20)]["time_min_us"]) > 500
+    # The device takes a MiB for each group, of which a new group and its calls make one.
+    assert {(op, form): row["group_bytes"] for (op, form, _), row in found.items()} == {
+        ("new_group", "direct"): str(1 << 20),
+        ("all_reduce", "first"): str(1 << 20),
+        ("all_reduce", "direct"): "",
+    }

@@ -8,7 +8,7 @@ import pytest
 from commands import Ended, run_commbench
 
 from commbench.analysis.rows import make_rows
-from commbench.report.start_up_table import JOINING, call_rows, joining_row
+from commbench.report.start_up_table import JOINING, call_rows, joining_row, start_up_text
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Run
 from commbench.spec.plan import Plan
@@ -64,7 +64,7 @@ def test_the_header_says_how_long_joining_took(measured: Ended, run: Run) -> Non
     head = json.loads((measured.folder / "run.jsonl").read_text().splitlines()[0])
     assert head["start_up"]["init_s"] == found.init_s
     assert len(joining_row(run.header)) == len(JOINING)
-    assert joining_row(run.header._replace(plan=run.header.plan))[0] == "4"
+    assert joining_row(run.header)[0] == "4"
 
 
 def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, run: Run) -> None:
@@ -75,6 +75,14 @@ def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, r
     assert "Not measured: split_group over dp together: gloo has no split_group." in measured.out
     tables = measured.out.split("  init_process_group on")[0]
     assert max(map(len, tables.splitlines())) <= 80
+
+
+def test_what_nccl_says_of_its_own_time_is_below_the_table(run: Run) -> None:
+    said = {"init_s": 55.01, "init_parts_s": {"kernels": 52.45, "bootstrap": 0.57}}
+    environment = run.header.environment | {"nccl_log": said}
+    text = start_up_text([run._replace(header=run.header._replace(environment=environment))])
+    own = "NCCL's own time of the communicator of all ranks: 55.01 s (kernels 52.45, bootstrap"
+    assert own in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
