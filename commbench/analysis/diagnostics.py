@@ -167,10 +167,10 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "overlap_cores", overlap_threads_per_core, 1.0,
-        "{:.3g} threads of both at once share a core", _always("start fewer ranks"),
+        "{:.3g} threads share a core", _always("start fewer ranks"),
         "A rank computes in one thread and its backend communicates in another. Here both have to"
         " share a core, so the communication stops while the rank computes, or the other way round."
-        " Start fewer ranks on each host, and use --cpu-mode plain.",
+        " Start fewer ranks on each host, in the CPU mode plain.",
         ("too_few_cores",),
     ),
     Diagnostic(

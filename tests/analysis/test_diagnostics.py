@@ -13,9 +13,10 @@ from synthetic_rows import batches, ranks, row
 from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostic_figures import ranks_per_core
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
-from commbench.analysis.rows import ResultRow
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import IN_PROCESS, Batch, RankInfo
 from commbench.spec.plan import CPU_MODES
+from commbench.spec.workloads import AT_ONCE
 
 BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
 MS = 1e-3
@@ -52,6 +53,13 @@ def clean(*found: Batch, **wishes: Any) -> ResultRow:
 def crowded(ranks_per_core: float) -> ResultRow:
     cores = tuple(range(100))
     return clean(ranks=ranks(*[cores] * round(100 * ranks_per_core)))
+
+
+def computing(threads_per_core: float) -> ResultRow:
+    """The ranks communicate and compute at once: each has two threads."""
+    found = crowded(threads_per_core / 2)
+    case = found.measurement.case._replace(part=AT_ONCE)
+    return make_row(found.header, found.measurement._replace(case=case))
 
 
 def stalled(share: float) -> ResultRow:
@@ -133,6 +141,7 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "unread_variables": (with_variables, 0, 1),
     "different_variables": (with_differences, 0, 1),
     "too_few_cores": (crowded, 1.0, 1.01),
+    "overlap_cores": (computing, 1.0, 1.02),
     "throttled": (lambda share: clean(*steady(throttled_s=share * 0.1)), 0.0099, 0.0101),
     "stolen": (lambda share: clean(*steady(stolen_s=share * 0.1)), 0.0499, 0.0501),
     "gpu_throttled": (on_gpus, 0.1, 0.101),
@@ -173,9 +182,11 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     assert names(found) == []
     unknown = [diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.figure(found) is None]
     # Nothing is said of drift and of two groups where neither is seen, nor of one launch's spread.
-    # No link was named, and nothing was queued on a device, nor was the state of one known.
+    # No link was named, no rank computed, and nothing was queued on a device, nor was the state of
+    # one known.
     assert unknown == [
-        "above_link", "gpu_throttled", "gpu_clocks", "drift", "launches", "bimodal", "launch_bound"
+        "above_link", "overlap_cores", "gpu_throttled", "gpu_clocks", "drift", "launches",
+        "bimodal", "launch_bound",
     ]  # fmt: skip
 
 
