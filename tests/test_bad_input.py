@@ -63,10 +63,10 @@ READERS = (
     ["check", "a", "--against", "FILE"], ["import", "FILE", "--output", "new"],
 )  # fmt: skip
 OTHERS = {
-    ("check", "a", "--rules", "fifo"): (2, "cannot read fifo: it is a FIFO, not a file"),
-    ("check", "a", "--rules", "zero"): (2, "cannot read zero: it is a device, not a file"),
-    ("check", "a", "--rules", "huge"): (2, "cannot read huge: it is larger than 1 MiB"),
-    ("check", "a", "--rules", "dir"): (2, "cannot read dir: Is a directory"),
+    ("check", "a", "--rules", "fifo"): (6, "cannot read fifo: it is a FIFO, not a file"),
+    ("check", "a", "--rules", "zero"): (6, "cannot read zero: it is a device, not a file"),
+    ("check", "a", "--rules", "huge"): (6, "cannot read huge: it is larger than 1 MiB"),
+    ("check", "a", "--rules", "dir"): (6, "cannot read dir: Is a directory"),
     ("check", "a", "--rules", "deep.toml"): (2, "deep.toml is not valid TOML"),
     ("check", "a", "--rules", "bad.toml"): (2, "bad.toml, rule 1: max_time is "),
     ("show", "latin.csv"): (6, "latin.csv has the rows of a run, but not its samples"),

@@ -30,6 +30,7 @@ LINES = {
     "export a --format json": 0,
     f"import {LOG} --op all_reduce --output new": 0,
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
+    "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,

@@ -158,6 +158,7 @@ def test_a_late_rank_is_named(run: Run) -> None:
     skip_if_disturbed(timed_calls(ended))
     (row,) = ended.rows()
     assert row["slowest_rank"] == "1"
+    skip_if_stalled(timed_calls(ended))
     assert {"skew", "always_last"} <= warnings(row)
     assert float(row["entry_skew_us"]) == pytest.approx(DELAY_US, rel=0.05)
     assert float(row["operation_us"]) == pytest.approx(MEDIAN_US, rel=0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 from commands import Commbench
 
@@ -47,11 +49,12 @@ def test_half_a_round_trip_and_a_message_of_a_window_are_what_the_time_is_of(
         "--no-plots",
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    for row, parts in zip(ended.rows(), (2, 50), strict=True):
-        # From the last entry to the last exit is nearly the whole call, which has so many parts.
-        seconds, call = (float(row[name]) * 1e-6 for name in ("time_us", "operation_us"))
-        assert call == pytest.approx(seconds, rel=0.6)
+    for case, (row, parts) in enumerate(zip(ended.rows(), (2, 50), strict=True)):
         assert int(row["calls"]) == parts
+        # From the last entry to the last exit is never more than the time of the slowest rank, and
+        # in some batch nearly as much: both are of one part of the call.
+        shares = [b["operation_s"] / median(b["samples_s"]) for b in ended.batches(case)]
+        assert max(shares) < 1.001 and max(shares) > 0.5
     stream = ended.rows()[1]
     rate = float(stream["messages_per_s"])
     assert rate == pytest.approx(1e6 / float(stream["time_us"]), rel=1e-5)
