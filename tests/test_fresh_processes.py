@@ -39,6 +39,13 @@ LINES = {
     "list": 0,
     "env": 0,
 }
+RARE = [
+    line
+    for line in LINES
+    if line.split(" ")[0]
+    in {"shwo", "explain", "report", "export", "sweep", "job", "doctor", "ops", "links"}
+]
+"""Those that only the full tests start from nothing."""
 
 
 def test_every_command_is_among_them() -> None:
@@ -54,7 +61,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize(
+    "line", [pytest.param(each, marks=[pytest.mark.full] if each in RARE else []) for each in LINES]
+)
 def test_a_command_ends_and_prints_alike_from_nothing_and_forked(
     runs: Path, tmp_path: Path, line: str
 ) -> None:

@@ -216,7 +216,7 @@ def overlap_of(where: Path, script: str) -> tuple[dict[str, str], float]:
     for measurement in read_run(where / "run").measurements:
         samples = [1e6 * seconds for seconds in measurement.samples_s]
         least = truth_us.get(measurement.case.part, min(samples))
-        assert min(samples) == pytest.approx(least, rel=0.01)
+        assert min(samples) > 0.99 * least
         share = sum(sample > 1.01 * least for sample in samples) / len(samples)
         if share > TOLERATED:
             pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")

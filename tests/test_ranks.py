@@ -12,7 +12,8 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import COLLECTIVES, OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 
-WORLD_SIZES = (1, 2, 3, pytest.param(4, marks=pytest.mark.full))
+WORLD_SIZES = (1, 2, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (3, 4)))
+"""test_call_forms.py checks every operation on 3 ranks."""
 SIZES = (4, 1000, 100001)
 SOME_DTYPES = "float32,bfloat16,bool"
 DTYPES_AND_SIZES = {

@@ -16,7 +16,7 @@ JOINING = (
     "ranks", "init_process_group,\nslowest rank", "fastest\nrank", "groups\nof a mesh",
     "first\noperation",
 )  # fmt: skip
-CALLS = ("call", "ranks", "groups", "size", "first", "second", "later", "memory\nof a group")
+CALLS = ("call", "ranks", "groups", "size", "first", "second", "later", "memory")
 FIRST, SECOND = "first", "second"
 
 

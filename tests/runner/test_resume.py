@@ -34,7 +34,7 @@ from commbench.results.schema import OK, Measurement, RunEnd
 from commbench.runner.resume import remaining_tasks
 
 ASCENDING = [
-    "--sizes", "1M,2M,4M", "--dtype", "float32,int16", "--iters", "100", "--order", "ascending",
+    "--sizes", "512K,1M,2M", "--dtype", "float32,int16", "--iters", "100", "--order", "ascending",
 ]  # fmt: skip
 """Three cases one after another, large enough to be interrupted; three that gloo refuses."""
 
