@@ -49,7 +49,7 @@ def settled_state(before: dict[str, Any] | None = None) -> dict[str, Any]:
     while states[-1] != before and time.monotonic() < deadline:
         if not before and len(states) > 3 and all(state == states[-1] for state in states[-4:]):
             break
-        time.sleep(0.1)
+        time.sleep(0.04)
         states.append(process_state())
     return states[-1]
 
