@@ -76,7 +76,6 @@ class _CaseRunner:
         self._state = state
         self._counters = CpuCounters()
         self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
-        self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checked_s: dict[int, float] = {}
         """How long the checked call of each case took on the slowest rank."""
