@@ -135,17 +135,22 @@ class ResultRow:
 
     @cached_property
     def group_s(self) -> dict[str, float]:
-        """The time of each group that was measured, by its ranks: the median over the batches of
-        the median of its slowest rank. Empty for all ranks as one group."""
-        case, batches = self.measurement.case, self.measurement.batches
-        if not case.group or not batches:
+        """The time of each group that was measured, by its ranks. That of a group alone is the time
+        of the row. Of groups that call together, the journal has the median of each batch: their
+        median, weighted by the iterations of the batch. Empty for all ranks as one group."""
+        case = self.measurement.case
+        batches = [batch for batch in self.measurement.batches if batch.samples_s]
+        if not case.group or not batches or not self.time:
             return {}
         groups = self.header.plan.groups_of(case)
-        medians = [
-            batch.group_medians_s or (median(sorted(batch.samples_s)),) * len(groups)
-            for batch in batches
-        ]
-        by_group = zip(*medians, strict=True)
+        if len(groups) == 1:
+            return {format_group(groups[0]): self.time.median}
+        by_group: list[list[float]] = [[] for _ in groups]
+        for batch in batches:
+            number = len(batch.samples_s)
+            medians = batch.group_medians_s or (median(sorted(batch.samples_s)),) * len(groups)
+            for found, middle in zip(by_group, medians, strict=True):
+                found += [middle] * number
         return {
             format_group(group): median(sorted(found))
             for group, found in zip(groups, by_group, strict=True)

@@ -15,6 +15,11 @@ from commbench.spec.operations import OPERATIONS
 from commbench.units import format_bytes, format_GBps, format_time
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
+STATISTICS = (
+    "alone: the median over iterations, as in the table of the run. together: the median of the "
+    "medians of the batches, weighted by their iterations."
+)
+"""What the times of the table are."""
 
 
 class GroupRow(NamedTuple):
@@ -32,12 +37,13 @@ class GroupRow(NamedTuple):
 
 
 def groups_text(run: Run) -> str:
-    """For each kind of call a table of the groups at each size; below it the bytes that leave a
-    host, if there are several."""
+    """For each kind of call a table of the groups at each size; below it what its times are, and
+    the bytes that leave a host, if there are several."""
     texts = []
     for title, rows in _kinds(run).items():
         lines = fitting_table(_COLUMNS, group_rows(rows))
-        notes = [fill(note, "  ", "  ") for note in _host_notes(run.header, rows)]
+        found = [STATISTICS, *_host_notes(run.header, rows)]
+        notes = [fill(note, "  ", "  ") for note in found]
         texts.append("\n".join([style(clean(title), BOLD), *lines, *notes]))
     return "\n\n".join(texts) or NO_GROUPS
 

@@ -9,6 +9,7 @@ from commands import run_commbench
 from synthetic import header, plan
 
 from commbench.analysis.csv_file import write_run_folder
+from commbench.analysis.rows import make_rows
 from commbench.report.curves import find_curves
 from commbench.report.groups_table import NO_GROUPS, groups_text, host_bytes
 from commbench.report.run_table import run_text
@@ -35,10 +36,34 @@ def grouped_run(label: str = "mine") -> Run:
 def test_each_group_is_shown_alone_and_together() -> None:
     lines = groups_text(grouped_run()).splitlines()
     assert "over tp" in lines[0] and "alone" not in lines[0]
-    assert [line.split() for line in lines[3:]] == [
+    assert [line.split() for line in lines[3:5]] == [
         ["1", "MiB", "0,1", "100.0", "us", "110.0", "us", "1.10"],
         ["1", "MiB", "2,3", "150.0", "us", "300.0", "us", "2.00"],
     ]
+
+
+def test_the_time_of_a_group_alone_is_that_of_its_row() -> None:
+    run = grouped_run()
+    together, *alone = run.measurements
+    # The median of the batches' medians would be 100 us, and of all iterations it is 900 us.
+    us = (Batch((100e-6,)), Batch((100e-6,)), Batch((900e-6,) * 20))
+    run = run._replace(measurements=(together, alone[0]._replace(batches=us), alone[1]))
+    rows = {row.measurement.case.group_ranks: row for row in make_rows(run)}
+    assert rows["0,1"].time and rows["0,1"].time.median == 900e-6
+    assert rows["0,1"].group_s == {"0,1": 900e-6}
+    assert rows[""].alone_s == {"0,1": 900e-6, "2,3": pytest.approx(150e-6)}
+    (line,) = [line for line in groups_text(run).splitlines() if "  0,1 " in line]
+    assert line.split()[3:] == ["900.0", "us", "110.0", "us", "0.12"]
+
+
+def test_a_group_together_is_weighted_by_the_iterations_of_its_batches() -> None:
+    run = grouped_run()
+    together, *alone = run.measurements
+    few = Batch((900e-6,) * 2, group_medians_s=(800e-6, 900e-6))
+    many = Batch((300e-6,) * 20, group_medians_s=(200e-6, 300e-6))
+    found = together._replace(batches=(few, few, many))
+    row = make_rows(run._replace(measurements=(found, *alone)))[0]
+    assert row.group_s == {"0,1": 200e-6, "2,3": 300e-6}
 
 
 def test_the_table_names_the_slowest_group_and_its_interference() -> None:
