@@ -22,6 +22,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
+from commbench.output.table import TableColumn, fill_columns
 from commbench.report.plan_table import field_name, field_text
 from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
@@ -93,6 +94,18 @@ def run_verdict(run: Run) -> list[str]:
     elif whole:
         sentence += ". Results were not checked"
     return [f"{sentence}.", *([] if is_complete(run) else [run_end_text(run)])]
+
+
+def kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
+    """The rows of a kind. What is wrong with a row is beside its size, where nobody misses it."""
+    filled = [(column.heading, cells) for column, cells in fill_columns(columns, rows)]
+    notes: list[str] = []
+    if filled[-1][0] == "":
+        notes = filled.pop()[1]
+        filled.insert(1, ("status", notes))
+    headings, cells = zip(*filled, strict=True)
+    left = ("status",) if notes else ()
+    return Table(title, headings, list(zip(*cells, strict=True)), left, sorted({*notes} - {""}))
 
 
 def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> Section:

@@ -40,10 +40,10 @@ from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.plot_style import Picture
-from commbench.output.table import TableColumn, fill_columns
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
 from commbench.report.plots import run_figures
+from commbench.report.shape_text import shape_lines
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
@@ -141,14 +141,21 @@ def run_contents(loaded: LoadedRun) -> Contents:
     results += make_drawings(run_figures([run]))
     peak = run.header.plan.peak
     parsed = parse_peak(peak) if peak else None
-    tables: list[Block] = [
-        _kind_table(title, run_table.table_columns(parsed, found), found[:MOST_ROWS])
-        for title, found in kinds.items()
-    ]
+    tables: list[Block] = []
+    for title, found in kinds.items():
+        columns = run_table.table_columns(parsed, found)
+        tables.append(about_runs.kind_table(title, columns, found[:MOST_ROWS]))
+        tables += [Text(line) for line in shape_lines(found)]
+    if parsed:
+        tables.append(Text(" ".join(run_notes.peak_text(rows, parsed).split())))
     tables += [
         Table(f"{title}: each group", *table) for title, table in group_tables(run, MOST_ROWS)
     ]
-    meanings = run_table.SUMMARY_MEANINGS | column_meanings(rows) | overlap_table.meanings(rows)
+    meanings = (
+        run_table.summary_meanings([*kinds.values()])
+        | column_meanings(rows)
+        | overlap_table.meanings(rows)
+    )
     tables.append(Folded("What the columns mean", [Facts(list(meanings.items()))]))
     many = len(kinds) > MOST_TABLES
     results += [Folded(f"The {len(kinds)} tables with every size", tables)] if many else tables
@@ -157,7 +164,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
     for title, forms in run_notes.compare_forms(rows).items():
         name = f"{title}: time over that of {forms.reference}"
         results.append(Table(name, ("size", forms.reference, *forms.forms), forms.rows))
-    results += [_kind_table(*found) for found in overlap_table.overlap_tables(rows)]
+    results += [about_runs.kind_table(*found) for found in overlap_table.overlap_tables(rows)]
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if notes := run.header.environment.get("notes"):
         sections.append(Section("Notes about the imported file", [Items(notes)]))
@@ -173,18 +180,6 @@ def run_contents(loaded: LoadedRun) -> Contents:
         sections,
         is_bad=not is_complete(run) or has_wrong(run),
     )
-
-
-def _kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
-    """The rows of a kind. What is wrong with a row is beside its size, where nobody misses it."""
-    filled = [(column.heading, cells) for column, cells in fill_columns(columns, rows)]
-    notes: list[str] = []
-    if filled[-1][0] == "":
-        notes = filled.pop()[1]
-        filled.insert(1, ("status", notes))
-    headings, cells = zip(*filled, strict=True)
-    left = ("status",) if notes else ()
-    return Table(title, headings, list(zip(*cells, strict=True)), left, sorted({*notes} - {""}))
 
 
 def _warning_blocks(

@@ -49,11 +49,13 @@ class TableColumn(NamedTuple):
     cell: Callable[[Any], str]
     """The text for one of those things."""
     importance: int
-    """Where a table is too wide, its columns of the lowest importance are left out."""
+    """Where a table is too wide, its columns of the lowest importance are left out, or wrapped."""
     is_decimal: bool = False
     """Whether the numbers are aligned at their decimal point."""
     is_left: bool = False
     """Whether it is aligned on the left."""
+    is_wrapped: bool = False
+    """Whether its cells take several lines, instead of being left out."""
 
 
 WIDTH = 80
@@ -71,13 +73,40 @@ def fill_columns(
 
 def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list[str]:
     """The lines of a table with a row for each thing. Columns whose cells are all empty are left
-    out, and so are the least important ones where the table would be wider than WIDTH."""
+    out, and so are the least important ones where the table would be wider than WIDTH; a column
+    with `is_wrapped` stays, and its cells take several lines."""
     filled = fill_columns(columns, things)
-    while sum(2 + _widest(column, cells) for column, cells in filled) > WIDTH and len(filled) > 1:
-        filled.remove(min(filled, key=lambda found: found[0].importance))
+    room = 0
+    while (excess := sum(2 + _widest(*found) for found in filled) - WIDTH) > 0 and len(filled) > 1:
+        least = min(filled, key=lambda found: found[0].importance)
+        if least[0].is_wrapped:
+            room = max(_widest(*least) - excess, _NARROWEST)
+            break
+        filled.remove(least)
     headings = [column.heading for column, _ in filled]
     left = ",".join(column.heading for column, _ in filled if column.is_left)
-    return table(headings, list(zip(*(cells for _, cells in filled), strict=True)), left)
+    rows = list(zip(*(cells for _, cells in filled), strict=True))
+    if room:
+        at = next(index for index, (column, _) in enumerate(filled) if column.is_wrapped)
+        rows = [line for row in rows for line in _wrap_cell(row, at, room)]
+    return table(headings, rows, left)
+
+
+_NARROWEST = 20
+"""Columns of a terminal for text that is wrapped, at least."""
+
+
+def _wrap_cell(row: tuple[str, ...], at: int, room: int) -> list[tuple[str, ...]]:
+    """The row with the cell `at` in lines of at most `room` columns; the other cells are in the
+    first line."""
+    import textwrap
+
+    first, *rest = textwrap.wrap(
+        clean(row[at]), room, subsequent_indent="  ", break_on_hyphens=False
+    ) or [""]
+    blank = ("",) * len(row)
+    more = [(*blank[:at], text, *blank[at + 1 :]) for text in rest]
+    return [(*row[:at], first, *row[at + 1 :]), *more]
 
 
 def _widest(column: TableColumn, cells: Sequence[str]) -> int:

@@ -216,10 +216,10 @@ def _others_bytes(cases: Sequence[Case]) -> str:
 
 
 _COLUMNS = (
-    TableColumn("case", lambda cases: cases[0].title, 9, is_left=True),
+    TableColumn("case", lambda cases: cases[0].title, 8, is_left=True, is_wrapped=True),
     TableColumn("size", _sizes, 9),
     TableColumn("count", lambda c: str(c[0].count) if c[0].dtype and len(c) == 1 else "", 1),
-    TableColumn("bytes\nper rank", lambda cases: format_bytes(_most_bytes(cases)), 8),
+    TableColumn("bytes\nper rank", lambda cases: format_bytes(_most_bytes(cases)), 9),
     TableColumn("not at\nthe root", _others_bytes, 2),
 )
 

@@ -159,13 +159,20 @@ def _has_latency(curve: CurveSummary) -> bool:
     return small is not None and small.measurement.case.size_bytes <= LARGEST_LATENCY
 
 
-SUMMARY_MEANINGS = {
-    "latency": "The time of the smallest size.",
-    "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
-    "half of peak at": "The size that reaches half of the peak. If the peak is at the largest "
-    "size, larger sizes may have a higher peak, and then this size is larger, too.",
-}
-"""What the figures of a curve mean."""
+def summary_meanings(kinds: Sequence[Sequence[ResultRow]]) -> dict[str, str]:
+    """What the figures of the curves of these kinds mean."""
+    return {
+        _smallest_heading(kinds): "The time of the smallest size.",
+        "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
+        "half of peak at": "The size that reaches half of the peak. If the peak is at the largest "
+        "size, larger sizes may have a higher peak, and then this size is larger, too.",
+    }
+
+
+def _smallest_heading(kinds: Sequence[Sequence[ResultRow]]) -> str:
+    """What the time of the smallest size is called: `latency` if it is one for all kinds."""
+    curves = [curve for rows in kinds if (curve := summarise_curve(rows)).smallest]
+    return "latency" if all(map(_has_latency, curves)) else "smallest size"
 
 
 def curve_text(curve: CurveSummary) -> str:
@@ -196,7 +203,8 @@ def _condensed_text(kinds: Sequence[Sequence[ResultRow]], name: str) -> str:
     sizes = sorted({row.measurement.case.size_bytes for rows in kinds for row in rows} - {0})
     extent = f" from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
     note = (
-        f"One row for each kind of call{extent}; latency is the time of the smallest size. "
+        f"One row for each kind of call{extent}; the column `{_smallest_heading(kinds)}` is the "
+        "time of the smallest size. "
         f"`commbench show {name}` prints a table with every size for each kind."
     )
     return "\n".join([*table(headings, cells, ",".join(left)), fill(clean(note), "  ", "  ")])
@@ -217,7 +225,13 @@ def condensed_table(
         or dimension.field == "operation"
     ]
     headings = [dimension.word for dimension in shown]
-    headings += ["latency", "peak busbw\nGB/s", "at size", "half of\npeak at", "wrong"]
+    headings += [
+        _smallest_heading(kinds),
+        "peak busbw\nGB/s",
+        "at size",
+        "half of\npeak at",
+        "wrong",
+    ]
     cells = []
     for rows, case in zip(kinds, firsts, strict=True):
         curve = summarise_curve(rows)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from commbench.analysis.nccl_log import describe_init
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import fill
-from commbench.output.table import BOLD, clean, style, table
+from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style, table
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.call_forms import DIRECT
 from commbench.units import format_bytes, format_known_time, format_time
@@ -17,6 +18,12 @@ JOINING = (
     "first\noperation",
 )  # fmt: skip
 CALLS = ("call", "ranks", "groups", "size", "first", "second", "later", "memory")
+_CALL_COLUMNS = [
+    TableColumn(
+        name, itemgetter(at), int(at > 0), is_left=name == "call", is_wrapped=name == "call"
+    )
+    for at, name in enumerate(CALLS)
+]
 FIRST, SECOND = "first", "second"
 
 
@@ -32,7 +39,7 @@ def start_up_text(runs: Sequence[Run]) -> str:
         lines += [*table(JOINING, joined), ""]
     rows = [row for run in runs for row in make_rows(run)]
     calls = call_rows(rows)
-    lines += table(CALLS, calls, left="call")
+    lines += fitting_table(_CALL_COLUMNS, calls) if calls else []
     lines += [fill(note, "  ", "  ") for note in _notes(headers, rows)]
     missing = {
         f"{row.measurement.case.title}: {row.measurement.reason}": None
