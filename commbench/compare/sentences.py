@@ -70,7 +70,7 @@ def _disturbance(pooled: PooledRatio, low: MedianCI) -> str:
     if of_low == verdict:
         less = ", but less" if _is_weaker(low, pooled) else ""
         return f"{calls} are {of_low} too{less}: {times}"
-    return f"{calls}, and so the collective itself, are {of_low}: {times}"
+    return f"{calls} alone are {of_low}: {times}"
 
 
 def _known_sizes(pooled: PooledRatio) -> str:
