@@ -3,6 +3,7 @@ measure it again, and the journals."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import re
 from collections import Counter
@@ -21,12 +22,14 @@ from commbench.analysis.rows import ResultRow
 from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
+from commbench.report.plan_table import field_name, field_text
 from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, WRONG, Run, RunHeader, is_imported
 from commbench.spec.call_forms import ONE_TENSOR
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import describe_timing, expand_timing
 from commbench.units import format_about, format_count, format_sizes
 from commbench.worker.context import LOCAL
@@ -114,6 +117,27 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
         "forms of a call": ", ".join(plan.forms),
         "ranks": f"{plan.world_size}{backend}{device}{nodes}",
         "hosts": list_some(header.hosts, MOST_HOSTS),
+        **_other_facts(plan),
+    }
+
+
+_SHOWN = frozenset(
+    (
+        "operations", "dtypes", "reduce_ops", "sizes", "tensors", "forms", "backend", "device",
+        "world_size", "cpu_mode", "iterations", "warmup", "precision", "budget_s", "timing",
+        "launch_mode", "buffers", "nccl_options", "order", "peak", "launches", "check",
+        "placement", "matrix",
+    )
+)  # fmt: skip
+"""Fields of a plan that the report shows in any event, and the matrix, which can be long."""
+
+
+def _other_facts(plan: Plan) -> dict[str, str]:
+    """The other fields of the plan that do not have their default value."""
+    return {
+        field_name(field.name): field_text(field.name, value)
+        for field in dataclasses.fields(plan)
+        if field.name not in _SHOWN and (value := getattr(plan, field.name)) != field.default
     }
 
 

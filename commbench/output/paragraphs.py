@@ -14,6 +14,7 @@ from commbench.units import GB
 WIDEST = 120
 """Columns of a paragraph, at most. Longer lines are hard to read."""
 _MARGIN = 10
+"""Columns of the labels of paragraphs, at least."""
 _UNIT = re.compile(
     r"(?:(?<=\d)|(?<=[±=…])|(?<=\b[Sntk])(?= =)) "
     r"(?=\d|= |… |(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))"
@@ -58,8 +59,9 @@ class Paragraph(NamedTuple):
 
 def paragraphs(parts: Sequence[Paragraph]) -> str:
     """The parts as text, with the labels in a column of their own."""
+    margin = max([_MARGIN, *(len(part.label) + 2 for part in parts)])
     texts = (
-        wrapped(text, part.label if index == 0 else "", _MARGIN)
+        wrapped(text, part.label if index == 0 else "", margin)
         for part in parts
         for index, text in enumerate(part.texts)
     )

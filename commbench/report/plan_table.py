@@ -132,7 +132,7 @@ def _facts_text(plan: Plan) -> str:
     """The fields of the plan that are set, but the sizes: a line for each."""
     unused = {d.plan_field for d in DIMENSIONS} - used_plan_fields(plan)
     facts = {
-        name.removesuffix("_s").replace("_", " "): _fact_text(name, value)
+        field_name(name): field_text(name, value)
         for name, value in plan.as_json().items()
         if name not in ("sizes", "matrix", *unused) and value not in (None, "", [])
     }
@@ -140,9 +140,14 @@ def _facts_text(plan: Plan) -> str:
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
 
 
-def _fact_text(name: str, value: Any) -> str:
+def field_name(name: str) -> str:
+    """What a field of a plan is called in a table: `reduce ops`, `timeout`."""
+    return name.removesuffix("_s").replace("_", " ")
+
+
+def field_text(name: str, value: Any) -> str:
     """The value of a field of a plan: `0.2 s`, `5 %`, `yes`."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):
         return "yes" if value else "no"

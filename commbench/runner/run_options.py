@@ -39,7 +39,7 @@ from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.allocators import MEMORY_HELP
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options
-from commbench.spec.operations import DEFAULT_OPERATION
+from commbench.spec.operations import DEFAULT_OPERATION, OPERATION_SETS
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.splits import read_matrices
 from commbench.spec.timing_modes import TIMING_HELP
@@ -319,10 +319,11 @@ class RunOptions(ShapeOptions):
 
     @property
     def name(self) -> str:
-        """The label, or one made of the name of the folder, or of the operations."""
+        """The label, or one made of the name of the folder, or of the operations or their set."""
         if self.label or self.output:
             return self.label or as_label(Path(self.output or "").resolve().name)
-        return "-".join(self.op) if len(self.op) <= 3 else "collectives"
+        sets = {own: name for name, own in OPERATION_SETS.items() if name != "all"}
+        return sets.get(self.op) or ("-".join(self.op) if len(self.op) <= 3 else "collectives")
 
     def arguments(self, *, for_user: bool = False) -> list[str]:
         """The options after `commbench run` that give the same plan to ranks that join; for a user
