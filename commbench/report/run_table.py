@@ -55,7 +55,8 @@ def run_text(
     if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
-        tables = [_kind_text(title, found, peak) for title, found in timed.items()]
+        name = run_notes.typed_name(run)
+        tables = [_kind_text(title, found, peak, name) for title, found in timed.items()]
     times = "once" if run.resumed == 1 else f"{run.resumed} times"
     shared = "Ranks share a GPU: these times do not measure performance."
     parts = (
@@ -101,7 +102,7 @@ def describe_run(run: Run) -> str:
     return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
-def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
+def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None, name: str) -> str:
     lines = fitting_table(table_columns(peak, rows), rows)
     head = len(lines) - len(rows)
     body = [
@@ -110,7 +111,7 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None) -> str:
     ]
     found = curve_text(summarise_curve(rows)) if len(rows) > 1 else ""
     summary = [wrapped(found, margin=2)] if found else []
-    notes = [fill(line, "  ", "  ") for line in shape_lines(rows)]
+    notes = [fill(line, "  ", "  ") for line in shape_lines(rows, name)]
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, *summary, *notes])
 
 

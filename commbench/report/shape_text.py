@@ -5,19 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commbench.analysis.rows import ResultRow
+from commbench.output.paragraphs import list_some
 from commbench.spec.case import Case, Load
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import count_pairs
 from commbench.units import format_bytes, format_count, format_GBps
 
 
-def shape_lines(rows: Sequence[ResultRow]) -> Iterator[str]:
-    """Lines below the table of these rows, which are of one kind; none for most kinds."""
+def shape_lines(rows: Sequence[ResultRow], name: str) -> Iterator[str]:
+    """Lines below the table of these rows, which are of one kind; none for most kinds. `name` is
+    the run as a command takes it."""
     yield from describe_shape(rows[-1].measurement.case)
     if rows[-1].load:
         yield from _busiest(rows)
     if OPERATIONS[rows[-1].measurement.case.operation].has_window:
         yield from _rates(rows)
+    if any(row.group_interference for row in rows):
+        yield f"Interference of the slowest group; `commbench show {name} --groups` has all."
+        yield from _larger_interference(rows)
+
+
+def _larger_interference(rows: Sequence[ResultRow]) -> Iterator[str]:
+    """The groups with the largest interference, at the sizes where the slowest one has less."""
+    found = []
+    for row in rows:
+        ratios = row.group_interference
+        if row.worst_group not in ratios:
+            continue
+        group = max(ratios, key=ratios.__getitem__)
+        if f"{ratios[group]:.2f}" != f"{ratios[row.worst_group]:.2f}":
+            found.append(f"{_at_size(row)}group {group} has {ratios[group]:.2f}")
+    if found:
+        yield f"Another group has a larger one: {list_some(found, 4)}."
+
+
+def _at_size(row: ResultRow) -> str:
+    return f"at {_size(row)} " if row.measurement.case.dtype else ""
 
 
 def describe_shape(case: Case) -> Iterator[str]:

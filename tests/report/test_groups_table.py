@@ -75,6 +75,21 @@ def test_the_table_names_the_slowest_group_and_its_interference() -> None:
     assert row[-1] == "2,3"
 
 
+def test_a_note_names_a_group_with_a_larger_interference_than_the_slowest() -> None:
+    run = grouped_run()
+    said = " ".join(run_text(run).split())
+    assert "Interference of the slowest group; `commbench show mine --groups` has all." in said
+    assert "Another group has a larger one" not in said
+    together, *alone = run.measurements
+    fast = (Batch((20e-6,) * 10),) * 6
+    said = " ".join(
+        run_text(
+            run._replace(measurements=(together, alone[0]._replace(batches=fast), alone[1]))
+        ).split()
+    )
+    assert "Another group has a larger one: at 1 MiB group 0,1 has 5.50." in said
+
+
 def test_show_groups_reads_a_recorded_run(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     write_run_folder(folder, grouped_run())
