@@ -127,7 +127,14 @@ def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[Tab
         more.append(TableColumn("inter-\nference", _interference, 8, is_decimal=True))
     if peak:
         more.append(TableColumn("of\npeak", lambda row: _peak_cell(row, peak), 6))
-    return [*COLUMNS[:-1], *more, COLUMNS[-1]]
+    references = {row.reference.measurement.case.form for row in rows if row.reference}
+    columns = [
+        column._replace(heading=f"over\n{'/'.join(sorted(references))}")
+        if column is _OVER and references
+        else column
+        for column in COLUMNS
+    ]
+    return [*columns[:-1], *more, columns[-1]]
 
 
 def _interference(row: ResultRow) -> str:
@@ -329,6 +336,8 @@ def _note(row: ResultRow) -> str:
     return CUT_OFF if measurement.stop_reason == CUT_OFF else ""
 
 
+_OVER = TableColumn("over\ndirect", _form_ratio, 7, is_decimal=True)
+"""Its heading names the form of the reference."""
 COLUMNS = (
     TableColumn("size", _size, 9),
     TableColumn("count", _count, 1),
@@ -339,7 +348,7 @@ COLUMNS = (
     TableColumn("n", lambda row: str(row.time.iterations) if row.time else "", 4),
     TableColumn("algbw\nGB/s", _algbw, 3, is_decimal=True),
     TableColumn("busbw\nGB/s", _busbw, 8, is_decimal=True),
-    TableColumn("over\ndirect", _form_ratio, 7, is_decimal=True),
+    _OVER,
     TableColumn("wrong", _wrong, 7),
     TableColumn("", _note, 9),
 )

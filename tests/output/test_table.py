@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commbench.output.table import BOLD, PLAIN, RED, clean, safe, style, table, width
+from commbench.output.table import (
+    BOLD,
+    PLAIN,
+    RED,
+    TableColumn,
+    clean,
+    fitting_table,
+    safe,
+    style,
+    table,
+    width,
+)
 
 
 class Terminal(io.StringIO):
@@ -40,6 +51,21 @@ def test_columns_named_left_are_aligned_left_and_lines_end_without_blanks() -> N
         "  ───────────────────",
         "  all_reduce  10  why",
         "  barrier      8",
+    ]
+
+
+def test_a_column_of_names_is_wrapped_where_the_table_is_too_wide_and_others_are_left_out() -> None:
+    columns = (
+        TableColumn("case", lambda row: row[0], 2, is_left=True, is_wrapped=True),
+        TableColumn("count", lambda row: row[1], 1),
+        TableColumn("size", lambda row: row[2], 3),
+    )
+    lines = fitting_table(columns, [("all_reduce " + "in_place " * 8, "7", "1 KiB")])
+    assert lines == [
+        "  case                                                                     size",
+        "  ─────────────────────────────────────────────────────────────────────────────",
+        "  all_reduce in_place in_place in_place in_place in_place in_place        1 KiB",
+        "    in_place in_place",
     ]
 
 
