@@ -62,9 +62,9 @@ def test_a_column_of_names_is_wrapped_where_the_table_is_too_wide_and_others_are
     )
     lines = fitting_table(columns, [("all_reduce " + "in_place " * 8, "7", "1 KiB")])
     assert lines == [
-        "  case                                                                     size",
-        "  ─────────────────────────────────────────────────────────────────────────────",
-        "  all_reduce in_place in_place in_place in_place in_place in_place        1 KiB",
+        "  case                                                               size",
+        "  ───────────────────────────────────────────────────────────────────────",
+        "  all_reduce in_place in_place in_place in_place in_place in_place  1 KiB",
         "    in_place in_place",
     ]
 
