@@ -104,8 +104,8 @@ class ShapeOptions:
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
         "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "
-        "file:MATRIX.csv: in the ratio of these numbers, a line per sender. A seed may follow: "
-        "zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
+        "file:MATRIX.csv: in the ratio of these whole numbers, a line per sender. A seed may "
+        "follow: zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
         parse=parse_imbalance_list, cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
 

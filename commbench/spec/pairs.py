@@ -76,6 +76,7 @@ def parse_pairs(text: str) -> str:
         first, second = map(int, found.groups())
         if first != second:
             return f"{first}-{second}"
+        raise UsageError(f"pair {known} has one rank twice", "a pair needs two different ranks")
     raise UsageError(
         f"unknown pairs {text!r:.60}", f"known: {HALVES}, {NEIGHBOURS}, or two ranks such as 0-5"
     )

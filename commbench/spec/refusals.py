@@ -122,6 +122,14 @@ def require_ready_case(plan: Plan) -> None:
         is_wrong, hint = True, "leave out --p2p-call send, or write --p2p-call isend"
     elif all(why_no_pairs(case.pairs, case.ranks) for case in cases):
         is_wrong, hint = True, "write --pairs halves, or start more ranks"
+    elif all(case.reason == _ONE_RANK for case in cases):
+        hint = "choose groups of at least two ranks"
+    elif all(c.matrix and why_no_splits(c.imbalance, c.ranks, c.matrix) for c in cases):
+        hint = "give a matrix with a line for each rank of a group, or other ranks"
+    elif all(case.overlap and _why_no_overlap(case) for case in cases) or any(
+        case.matrix for case in cases
+    ):
+        hint = "the reason above names what to change"
     raise (UsageError if is_wrong else UnavailableError)(
         f"nothing is left to measure: {'; '.join(list(reasons)[:3])}", hint
     )

@@ -45,6 +45,8 @@ class _Kind(NamedTuple):
     value: str = ""
     """What its value is; empty for a kind without one."""
     largest: float = 0.0
+    example: str = ""
+    """A value of it, for a hint."""
 
 
 def _receiving(weights: list[int]) -> Weights:
@@ -66,11 +68,11 @@ KINDS: dict[str, _Kind] = {
     UNIFORM: _Kind("equal blocks", lambda n, _: _receiving([1] * n)),
     "zipf": _Kind(
         "rank k gets k^-A, from k = 1",
-        lambda n, a: _receiving([round(_SCALE * k**-a) for k in range(1, n + 1)]), "A", 16,
+        lambda n, a: _receiving([round(_SCALE * k**-a) for k in range(1, n + 1)]), "A", 16, "1",
     ),
     "hot": _Kind(
         "rank 0 gets R times as much as each other",
-        lambda n, r: _receiving([round(_SCALE * r), *[_SCALE] * (n - 1)]), "R", 1e6,
+        lambda n, r: _receiving([round(_SCALE * r), *[_SCALE] * (n - 1)]), "R", 1e6, "4",
     ),
     "w0": _Kind("balanced", lambda n, _: _receiving([1] * n)),
     "w1": _Kind("a quarter of the experts is hot: the first ones", lambda n, _: _experts(
@@ -83,7 +85,7 @@ KINDS: dict[str, _Kind] = {
     "w5": _Kind("the last rank gets nothing", lambda n, _: _receiving(
         [int(rank + 1 < n or n == 1) for rank in range(n)])),
     "w6": _Kind("w2 with the hot rank of step STEP: STEP modulo n", lambda n, step: _hot_rank(
-        n, int(step) % n), "STEP", _LARGEST_SEED),
+        n, int(step) % n), "STEP", _LARGEST_SEED, "1"),
     "w7": _Kind("a burst: one rank gets half of everything", lambda n, _: _receiving(
         [max(1, n - 1), *[1] * (n - 1)])),
 }  # fmt: skip
@@ -136,7 +138,12 @@ def _parse_number(text: str, kind: _Kind, number: str, is_seed: bool = False) ->
         return float(number)
     what = "seed" if is_seed else kind.value
     needed = f"a {'whole ' if is_whole else ''}number up to {largest:g}"
-    raise UsageError(f"imbalance {text!r:.60} has no valid {what}", f"it is {needed}")
+    parts = [text.partition(":")[0], kind.example, "7" if is_seed else ""]
+    written = ":".join(filter(None, parts))
+    raise UsageError(
+        f"imbalance {text!r:.60} has no valid {what}",
+        f"write --imbalance {written}; {what} is {needed}",
+    )
 
 
 def _form(name: str, kind: _Kind) -> str:
@@ -164,13 +171,19 @@ def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
             f"cannot read the matrix {path}: {reason}", "give a CSV file with a line per sender"
         ) from None
     lines = [line.replace(",", " ").split() for line in content.splitlines()]
-    rows = [line for line in lines if line and not line[0].startswith("#")]
+    rows = {at: row for at, row in enumerate(lines, 1) if row and not row[0].startswith("#")}
     hint = "it needs n lines of n whole numbers from 0, and one of them above 0"
-    if any(len(row) != len(rows) for row in rows) or len(rows) > MOST_SPLIT_RANKS:
-        raise UsageError(f"{path} is no square matrix", hint)
-    cells = [cell for row in rows for cell in row]
-    if not all(re.fullmatch(r"\d{1,12}", cell) for cell in cells) or not any(map(int, cells)):
-        raise UsageError(f"{path} is no matrix of whole numbers", hint)
+    for at, row in rows.items():
+        for cell in row:
+            if not re.fullmatch(r"\d{1,12}", cell):
+                found = f"line {at} has {cell!r:.30}"
+                raise UsageError(f"{path} is no matrix of whole numbers: {found}", hint)
+        if len(row) != len(rows) or len(rows) > MOST_SPLIT_RANKS:
+            found = f"line {at} has {len(row)} numbers, and there are {len(rows)} lines"
+            raise UsageError(f"{path} is no square matrix: {found}", hint)
+    cells = [cell for row in rows.values() for cell in row]
+    if not any(map(int, cells)):
+        raise UsageError(f"{path} is no matrix: it has no number above 0", hint)
     matrix = tuple(map(int, cells))
     digest = "#" + sha256(repr(matrix).encode()).hexdigest()[:8]
     if (told := _DIGEST.search(given)) and told.group() != digest:

@@ -123,11 +123,11 @@ def test_forms_are_compared_with_one_direct_call_of_the_same_bytes() -> None:
     assert "direct" not in flat
     assert separate == (
         "all_reduce float32 sum in_place 4 tensors separate\n"
-        "                                               algbw    busbw    over\n"
-        "   size   count     time   95 % interval  n     GB/s     GB/s  direct  wrong\n"
-        "  ──────────────────────────────────────────────────────────────────────────\n"
-        "  1 KiB     256   404 us    398 … 410 us  9  0.00253  0.00253    4.00      0\n"
-        "  1 MiB  262144  4.59 ms  4.53 … 4.66 ms  9  0.2282   0.2282     4.00      0\n"
+        "                                               algbw    busbw  over\n"
+        "   size   count     time   95 % interval  n     GB/s     GB/s  flat  wrong\n"
+        "  ────────────────────────────────────────────────────────────────────────\n"
+        "  1 KiB     256   404 us    398 … 410 us  9  0.00253  0.00253  4.00      0\n"
+        "  1 MiB  262144  4.59 ms  4.53 … 4.66 ms  9  0.2282   0.2282   4.00      0\n"
         "  Peak busbw 0.2282 GB/s (1 MiB), half at about 352 KiB; latency 404 us (1 KiB)"
     )
     assert forms == (

@@ -54,8 +54,14 @@ def test_a_text_has_one_normal_form(text: str, found: str) -> None:
     assert parse_pairs(text) == found == parse_pairs(found)
 
 
-@pytest.mark.parametrize("text", ["", "all", "1", "2-2", "1-2-3", "-1-2", "1-99999999"])
+@pytest.mark.parametrize("text", ["", "all", "1", "1-2-3", "-1-2", "1-99999999"])
 def test_other_texts_are_refused_with_what_is_known(text: str) -> None:
     with pytest.raises(UsageError, match="unknown pairs") as refused:
         parse_pairs(text)
     assert refused.value.hint == "known: halves, neighbours, or two ranks such as 0-5"
+
+
+def test_a_pair_of_one_rank_is_refused() -> None:
+    with pytest.raises(UsageError, match="pair 2-2 has one rank twice") as refused:
+        parse_pairs("2-2")
+    assert refused.value.hint == "a pair needs two different ranks"

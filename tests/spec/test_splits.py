@@ -132,6 +132,23 @@ def test_a_file_that_is_no_matrix_is_refused(tmp_path: Path, content: str) -> No
         read_matrix(f"file:{path}")
 
 
+def test_a_wrong_line_of_a_matrix_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "moe.csv"
+    path.write_text("# heads\n1 2\n3 0.5\n")
+    with pytest.raises(UsageError, match=r"line 3 has '0\.5'"):
+        read_matrix(f"file:{path}")
+    path.write_text("1 2\n\n3\n")
+    with pytest.raises(UsageError, match="line 3 has 1 numbers, and there are 2 lines"):
+        read_matrix(f"file:{path}")
+
+
+def test_a_value_that_is_missing_is_shown_by_an_example() -> None:
+    for text, written in {"zipf": "zipf:1", "hot": "hot:4", "hot:4:x": "hot:4:7"}.items():
+        with pytest.raises(UsageError) as refused:
+            parse_imbalance(text)
+        assert refused.value.hint.startswith(f"write --imbalance {written}; ")
+
+
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match="cannot read the matrix"):
         read_matrix(f"file:{tmp_path / 'none.csv'}")
