@@ -13,7 +13,7 @@ from commbench.report.shape_text import describe_shape
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
-from commbench.spec.groups import ALONE, BOTH, TOGETHER, format_group
+from commbench.spec.groups import ALONE, BOTH, TOGETHER, dimensions_of_one_rank, format_group
 from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.plan import Plan
@@ -57,6 +57,7 @@ def plan_text(
         "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
         groups_text(plan),
+        left_out_text(plan),
         *_shapes(cases),
         fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for {what}."),
         _host_text(plan, cases, host) if host else "",
@@ -118,6 +119,34 @@ def groups_text(plan: Plan) -> str:
             )
     texts = [fill(line, "  ", "    ") for line in lines]
     return "\n".join([style("Groups:", BOLD), *texts]) if texts else ""
+
+
+def left_out_text(plan: Plan) -> str:
+    """The dimensions and groups that are not measured, since they have one rank, and the ranks in
+    no group; empty where there are none."""
+    texts = []
+    if names := dimensions_of_one_rank(plan.layout, plan.world_size):
+        texts.append(_of_one_rank("dimension", list(names)))
+    for name, groups in plan.group_sets:
+        if not name:
+            continue
+        single = [format_group(group) for group in groups if len(group) == 1]
+        if single and len(single) < len(groups):
+            texts.append(_of_one_rank("group", single))
+        idle = sorted({*range(plan.world_size)} - {rank for group in groups for rank in group})
+        if idle:
+            named = list_some(list(map(str, idle)), MOST_GROUPS)
+            verb = "ranks {} are" if len(idle) > 1 else "rank {} is"
+            texts.append(f"{verb.format(named)} in no group")
+    text = "; ".join(texts)
+    return fill(f"{text[0].upper()}{text[1:]}.", rest="  ") if text else ""
+
+
+def _of_one_rank(what: str, names: list[str]) -> str:
+    named = list_some(names, MOST_GROUPS)
+    if len(names) > 1:
+        return f"{what}s {named} have one rank each and are not measured"
+    return f"{what} {named} has one rank and is not measured"
 
 
 def _most_groups_of_a_rank(plan: Plan) -> int:

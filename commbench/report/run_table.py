@@ -21,7 +21,7 @@ from commbench.output.table import (
 )
 from commbench.report import run_notes
 from commbench.report.overlap_table import overlap_text, without_overlaps
-from commbench.report.plan_table import MOST_ROWS, list_missing, not_measured_text
+from commbench.report.plan_table import MOST_ROWS, left_out_text, list_missing, not_measured_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
@@ -64,6 +64,7 @@ def run_text(
         shared if run.header.gpu_shared else "",
         *tables,
         _not_measured_text(rows),
+        left_out_text(run.header.plan),
         run_notes.timing_modes_text(rows),
         run_notes.forms_text(rows),
         overlap_text(rows),

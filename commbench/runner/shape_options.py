@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from commbench.errors import UsageError
 from commbench.runner.option import (
     declare_option,
     parse_imbalance_list,
@@ -14,7 +15,7 @@ from commbench.runner.option import (
     parse_texts,
 )
 from commbench.spec.call_forms import CALL_FORMS
-from commbench.spec.groups import Layout
+from commbench.spec.groups import ALONE, BOTH, MESH_HINT, Layout
 from commbench.spec.splits import KINDS_HELP
 
 SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks")
@@ -46,8 +47,9 @@ class ShapeOptions:
         default_text="as given, the last one fastest", is_varied=True, refused_by=_OWN_GROUP,
     )  # fmt: skip
     groups: str = _groups(
-        "GROUPS", 'Groups of ranks instead of a mesh: "0-3;4-7", "0-6:2;1-7:2". Or a rule of '
-        'nccl-tests\' NCCL_TESTS_SPLIT: "MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups",
+        "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "
+        'groups: "0-3;4-7", "0,2;1,3", "0-6:2;1-7:2". Or a rule of nccl-tests\' NCCL_TESTS_SPLIT: '
+        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups",
         default_text="none", refused_by=_OWN_GROUP,
     )  # fmt: skip
     group_size: int | None = _groups(
@@ -111,6 +113,13 @@ class ShapeOptions:
 
     @property
     def layout(self) -> Layout:
-        """What is given about groups of ranks."""
+        """What is given about groups of ranks. UsageError for --concurrency without any."""
         values = (getattr(self, name) for name in Layout._fields)
-        return Layout(*values)
+        found = Layout(*values)
+        if found.is_empty and self.concurrency in (ALONE, BOTH):
+            raise UsageError(
+                f"--concurrency {self.concurrency} has no effect without --mesh, --groups or "
+                "--group-size",
+                MESH_HINT,
+            )
+        return found

@@ -178,6 +178,14 @@ def common_blocks(layout: Layout, ranks: int) -> dict[str, int]:
     return {name: lcm(*map(len, groups)) for name, groups in group_sets(layout, ranks)}
 
 
+def dimensions_of_one_rank(layout: Layout, ranks: int) -> tuple[str, ...]:
+    """The dimensions of a mesh that are not measured, since they have one rank."""
+    if not layout.mesh or layout.over:
+        return ()
+    measured = {found.name for found in group_sets(layout, ranks)}
+    return tuple(name for name in _parse_mesh(layout.mesh) if name not in measured)
+
+
 def format_group(ranks: Sequence[int]) -> str:
     """The ranks of a group as --groups takes them: `0-3`, `0,4`, `0-12:4`, `0,1,5`."""
     if len(ranks) > 2:

@@ -234,10 +234,16 @@ class Plan:
         """The root is a rank, and the backend serves the device."""
         fewest = min(len(group) for found in self.group_sets for group in found.groups)
         if self.root >= fewest and self.root:
-            where = "" if self.layout.is_empty else " in the smallest group"
+            if not self.layout.is_empty:
+                raise value_error(
+                    "root",
+                    f"{self.root} is not a rank of the smallest group",
+                    f"root counts within a group, and the smallest has {fewest} "
+                    f"rank{'s: 0 to' if fewest > 1 else ':'} {fewest - 1}",
+                )
             raise value_error(
                 "root",
-                f"{self.root} is not a rank of {fewest}{where}",
+                f"{self.root} is not a rank of {fewest}",
                 f"ranks go from 0 to {fewest - 1}",
             )
         known = BACKENDS.get(self.backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run_commbench
@@ -12,6 +13,7 @@ from commbench.analysis.csv_file import write_run_folder
 from commbench.analysis.rows import make_rows
 from commbench.report.curves import find_curves
 from commbench.report.groups_table import NO_GROUPS, groups_text, host_bytes
+from commbench.report.plan_table import left_out_text, plan_text
 from commbench.report.run_table import run_text
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
@@ -99,6 +101,28 @@ def test_show_groups_reads_a_recorded_run(tmp_path: Path) -> None:
     lines = (folder / "results.csv").read_text().splitlines()
     (together,) = [line for line in lines if "together" in line]
     assert ',2,2,"2,3",2.0' in together
+
+
+@pytest.mark.parametrize(
+    ("layout", "ranks", "said"),
+    [
+        ({"groups": "0-1;2"}, 4, "Group 2 has one rank and is not measured; "
+         "rank 3 is in no group."),
+        ({"groups": "0-1;4;5"}, 6, "Groups 4, 5 have one rank each and are not measured; "
+         "ranks 2, 3 are in no group."),
+        ({"mesh": "pp=1,tp=2"}, 2, "Dimension pp has one rank and is not measured."),
+        ({"mesh": "pp=1,tp=2", "over": ("tp",)}, 2, ""),
+        ({"mesh": "dp=2,tp=2"}, 4, ""),
+        ({}, 4, ""),
+    ],
+)  # fmt: skip
+def test_groups_of_one_rank_and_ranks_in_no_group_are_named(
+    layout: dict[str, Any], ranks: int, said: str
+) -> None:
+    asked = plan(world_size=ranks, **layout)
+    assert " ".join(left_out_text(asked).split()) == said
+    for text in (plan_text(asked, "torchrun"), run_text(Run("x", header(asked, "x"), (), None))):
+        assert said in " ".join(text.split())
 
 
 def test_a_run_without_groups_says_so() -> None:

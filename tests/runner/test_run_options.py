@@ -176,6 +176,10 @@ def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
         ({"rounding": "up"}, "unknown rounding 'up'"),
         ({"format": "html"}, "unknown format 'html'"),
         ({"peak": "25"}, "peak '25' has no unit"),
+        (
+            {"concurrency": "both"},
+            "--concurrency both has no effect without --mesh, --groups or --group-size",
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_before_torch_is_needed(

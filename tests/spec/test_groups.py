@@ -183,8 +183,10 @@ def test_groups_of_different_sizes_move_the_same_bytes() -> None:
 
 
 def test_the_root_is_a_rank_of_every_group() -> None:
-    with pytest.raises(UsageError, match="root 2 is not a rank of 2 in the smallest group"):
+    with pytest.raises(UsageError, match="root 2 is not a rank of the smallest group") as refused:
         plan(world_size=4, mesh="dp=2,tp=2", operations=("broadcast",), root=2)
+    hint = "root counts within a group, and the smallest has 2 ranks: 0 to 1"
+    assert refused.value.hint == hint
 
 
 def test_memory_is_that_of_every_group_that_a_rank_is_in() -> None:
