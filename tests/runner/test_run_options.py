@@ -212,6 +212,7 @@ def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:
         ({}, "all_reduce"),
         ({"op": ("all_reduce", "barrier", "reduce")}, "all_reduce-barrier-reduce"),
         ({"op": ("all_reduce", "barrier", "reduce", "gather")}, "collectives"),
+        ({"op": tuple(POINT_TO_POINT)}, "p2p"),
         ({"label": "nccl-2.27_ring"}, "nccl-2.27_ring"),
         ({"output": Path("results/mine")}, "mine"),
         ({"output": Path("results/mine (2)/")}, "mine-2"),
