@@ -125,6 +125,17 @@ REFUSED = {
     ),
     "run --backend nccl --device cpu": (3, None),
     "run --backend smoke-signals": (3, None),
+    "run --group-size 1 --nproc-per-node 2 --dry-run": (
+        3,
+        "error: nothing is left to measure: a group of one rank has no other to talk to\n"
+        "hint: choose groups of at least two ranks\n",
+    ),
+    "run --overlap matmul --tensors 4 --nproc-per-node 2 --dry-run": (
+        3,
+        "error: nothing is left to measure: "
+        "an overlap is measured with the direct call of one tensor\n"
+        "hint: the reason above names what to change\n",
+    ),
     "run --dtype int16": (
         3,
         "error: nothing is left to measure: gloo does not support int16\n"
