@@ -165,7 +165,7 @@ def test_a_late_rank_is_named(run: Run) -> None:
 
 
 def test_a_rank_that_turns_slow_is_named(run: Run) -> None:
-    ended = run("slow_after_50", "--sizes", "4K", "--iters", "200")
+    ended = run("slow_after_50", "--sizes", "4K", "--iters", "100")
     skip_if_disturbed(timed_calls(ended))
     (row,) = ended.rows()
     assert row["slowest_rank"] == "1"
