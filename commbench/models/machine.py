@@ -7,7 +7,7 @@ History of VERSION:
 from __future__ import annotations
 
 import json
-from math import isfinite
+from math import ceil, isfinite, log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ FORMAT = "commbench machine"
 MOST_BYTES = 1 << 28
 DIGITS = 7
 """Significant digits of numbers in the file."""
+NEAREST = 12
+"""Points nearest in size whose errors count in scatter_at."""
 
 
 class Piece(NamedTuple):
@@ -43,6 +45,9 @@ class Point(NamedTuple):
     time_s: float
     is_left_out: bool = False
     """Whether the model was fitted without it, as the user requested."""
+    cv_error: float | None = None
+    """log(measured/predicted), where a fit without this point's number of ranks, or without its
+    range of sizes, predicts it; None where that was not tried."""
 
 
 class Rival(NamedTuple):
@@ -142,6 +147,21 @@ def time_of(fitted: FittedModel, world_size: int, ranks_per_node: int, size_byte
     return sum(p * t for p, t in zip(piece.parameters, terms, strict=True))
 
 
+def scatter_at(fitted: FittedModel, size_bytes: float) -> float:
+    """How far a measured time lies from the model at about this size: the part of 0.68 (one
+    standard deviation of a normal distribution) of the errors of the NEAREST points that fits were
+    made without; where there are none, the scatter."""
+    errors = sorted(
+        (abs(log2(max(point.size_bytes, 1) / max(size_bytes, 1))), abs(point.cv_error))
+        for point in fitted.fitted_points
+        if point.cv_error is not None
+    )
+    nearest = sorted(error for _, error in errors[:NEAREST])
+    if not nearest:
+        return fitted.scatter
+    return max(fitted.scatter, nearest[ceil(0.68 * len(nearest)) - 1])
+
+
 def write_machine(machine: Machine, path: Path) -> None:
     """Write a new machine file; RecordsError where it exists or cannot be written."""
     write_new(path, json.dumps({"format": FORMAT, **_to_json(machine)}, indent=1) + "\n")
@@ -228,6 +248,8 @@ def _make_point(found: dict[str, Any]) -> Point:
             raise ValueError(f"{name} is {str(value)[:40]}")
     if not _number("time_s", point.time_s) or type(point.is_left_out) is not bool:
         raise ValueError("a point has no time")
+    if point.cv_error is not None:
+        _number("cv_error", abs(point.cv_error))
     return point
 
 
