@@ -147,7 +147,10 @@ def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
     ended = commbench("links")
     assert (ended.code, ended.err) == (0, "")
     assert max(len(line) for line in ended.out.splitlines() if "http" not in line) <= 80
-    rows = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[2 : 2 + len(load_links())]}
+    rows = {
+        line.split()[0]: line.split()[1]
+        for line in ended.out.splitlines()[2 : 2 + len(load_links())]
+    }
     assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in load_links()}
     assert all(link.source in ended.out for link in load_links())
 
