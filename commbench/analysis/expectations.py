@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import exp, log
 from typing import NamedTuple
 
@@ -202,6 +203,7 @@ MIX_UPS = (
 """A mistake is named only where the bandwidth without it is plausible."""
 
 
+@lru_cache(maxsize=1024)
 def expect(call: Call, below: float = BELOW, above: float = ABOVE) -> Expectation:
     """What to expect of a call; `below` and `above` are fractions of the figures of others."""
     bound = find_bound(call)

@@ -247,6 +247,8 @@ def check(
 
     if undecided is not None:
         choose("--undecided", undecided, {PASS: None, FAIL: None})
+    if tolerance is not None and expect is None:
+        raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
     if rules is None or isinstance(rules, (str, Path)):
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
@@ -254,8 +256,6 @@ def check(
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
     hardware = None if expect is None else parse_hardware(expect)
     below = BELOW if tolerance is None else parse_percentage(str(tolerance), "--tolerance")
-    if tolerance is not None and expect is None:
-        raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
     if expect is not None:

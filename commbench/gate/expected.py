@@ -92,6 +92,8 @@ def expectation_rules(
             "name it: --expect h100; or give the run folder with its run.jsonl",
         )
 
+    what = f" of {_what(hardware)}" if hardware else ""
+
     def of_row(row: Any, is_least: bool) -> RowLimit:
         call = call_of(row, hardware) if hardware else None
         if call is None:
@@ -104,9 +106,11 @@ def expectation_rules(
             return RowLimit(None, _OTHER)
         return RowLimit(found.low, "" if found.low else "nothing comparable was published")
 
-    what = f" of {_what(hardware)}" if hardware else ""
-    least, most = LIMITS["min_busbw"], LIMITS["min_busbw"]
-    most = most._replace(
+    least = LIMITS["min_busbw"]._replace(
+        name="expected_busbw",
+        words=lambda limit: f"bus bandwidth at least {gbps(limit)} GB/s, as expected{what}",
+    )
+    most = LIMITS["min_busbw"]._replace(
         name="possible_busbw",
         words=lambda limit: f"at most {gbps(limit)} GB/s are possible",
         is_least=False,
@@ -114,7 +118,7 @@ def expectation_rules(
     below = f"at most {format_share(tolerance)} below the lowest figure of others"
     return [
         Rule(
-            least._replace(name="expected_busbw"), 0.0, of_row=lambda row: of_row(row, True),
+            least, 0.0, of_row=lambda row: of_row(row, True),
             name=f"bus bandwidth as expected{what}: {below}",
         ),
         Rule(
