@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from commbench.api import load as load
     from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
+    from commbench.api import pairs as pairs
     from commbench.api import plot as plot
     from commbench.api import report as report
     from commbench.api import resume_sweep as resume_sweep
@@ -45,6 +46,7 @@ _MODULES = {
     "load_sweep": "commbench.api",
     "resume_sweep": "commbench.api",
     "report": "commbench.api",
+    "pairs": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",

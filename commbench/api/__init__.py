@@ -27,7 +27,7 @@ from commbench.api.runs import (
 from commbench.units import format_count
 
 if TYPE_CHECKING:
-    from commbench.api.measuring import init, measure, plan_options, run, run_options
+    from commbench.api.measuring import init, measure, pairs, plan_options, run, run_options
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
@@ -56,6 +56,7 @@ __all__ = [
     "load",
     "load_sweep",
     "measure",
+    "pairs",
     "plan_options",
     "plot",
     "report",
@@ -69,7 +70,7 @@ __all__ = [
 
 
 _LAZY = {
-    "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
+    "commbench.api.measuring": ("init", "measure", "pairs", "plan_options", "run", "run_options"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }
