@@ -30,6 +30,7 @@ LINES = {
     "export a --format json": 0,
     f"import {LOG} --op all_reduce --output new": 0,
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
+    "pairs --timeout 0": 2,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "smoke --timeout 0": 2,
@@ -43,7 +44,7 @@ RARE = [
     line
     for line in LINES
     if line.split(" ")[0]
-    in {"shwo", "explain", "report", "export", "sweep", "job", "doctor", "ops", "links"}
+    in {"shwo", "explain", "report", "export", "sweep", "job", "doctor", "ops", "links", "pairs"}
 ]
 """Those that only the full tests start from nothing."""
 

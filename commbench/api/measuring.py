@@ -20,6 +20,7 @@ from commbench.runner.run_options import (
     RunOptions,
     parse_options,
 )
+from commbench.spec.operations import PAIR_OPERATIONS
 from commbench.spec.pairs import BATCH, EVERY_PAIR, QUICK
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def init(
 
 
 PAIRS_DEFAULTS: dict[str, Any] = {
-    "op": ("ping_pong", "stream"),
+    "op": PAIR_OPERATIONS,
     "pairs": (EVERY_PAIR,),
     "sizes": "4M",
     "latency_size": "8",

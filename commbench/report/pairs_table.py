@@ -15,7 +15,19 @@ from commbench.analysis.pair_values import (
     pair_matrices,
 )
 from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, Quantity, RankMatrix
-from commbench.analysis.slow_parts import IN, LINK, OUT, Diagnosis, Finding, find_slow
+from commbench.analysis.slow_parts import (
+    ACROSS,
+    BOTH,
+    HOST,
+    IN,
+    LINK,
+    OUT,
+    RANK,
+    WITHIN,
+    Diagnosis,
+    Finding,
+    find_slow,
+)
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
 from commbench.results.schema import Run
@@ -77,28 +89,48 @@ def _matrix_text(found: PairMatrix) -> str:
 
 
 def describe_diagnosis(matrix: RankMatrix, diagnosis: Diagnosis) -> list[str]:
-    """Sentences: each slow part, or that there is none; and what the matrix cannot tell."""
-    lines = [_describe_finding(finding) for finding in diagnosis.findings]
-    if not lines:
-        lines.append(
-            f"No rank, host or link has a slow {matrix.quantity.name}. A single link is named from "
-            f"{diagnosis.threshold:.2f} of its peers."
-        )
-    return [*lines, *diagnosis.unknown]
+    """Sentences: each slow part, or that there is none."""
+    lines = [_describe_finding(matrix, finding) for finding in diagnosis.findings]
+    if lines:
+        return lines
+    limit = diagnosis.link_limit
+    found = f"No rank, host or link has a {_BAD[matrix.quantity.name]} {matrix.quantity.name}."
+    if limit is not None:
+        found += f" A single link would be named below {limit:.2f} of the speed of its peers."
+    return [found]
 
 
-def _describe_finding(finding: Finding) -> str:
-    quantity, way = finding.quantity, ""
-    if finding.direction in (OUT, IN):
-        way = " when it sends" if finding.direction == OUT else " when it receives"
-        if finding.kind == LINK:
-            way = " in this direction only" if finding.direction == OUT else " in the other one"
+_BAD = {BANDWIDTH.name: "low", LATENCY.name: "high"}
+
+
+def _describe_finding(matrix: RankMatrix, finding: Finding) -> str:
+    quantity = finding.quantity
     return (
-        f"Slow: {finding.name}{way}: {_number(quantity, finding.value)} {quantity.unit}, where its "
-        f"peers have {_number(quantity, finding.peers)} {quantity.unit}: "
+        f"Slow: {_name_part(matrix, finding)}: {_number(quantity, finding.value)} {quantity.unit}, "
+        f"where its peers have {_number(quantity, finding.peers)} {quantity.unit}: "
         f"{finding.ratio:.2f} of their speed ({format_count(finding.pairs, 'value')} against "
         f"{finding.peer_pairs})."
     )
+
+
+def _name_part(matrix: RankMatrix, finding: Finding) -> str:
+    """A slow part in words: `host node3 when it sends`, `the link from rank 0 to rank 5`."""
+    first = finding.ranks[0]
+    way = {OUT: " when it sends", IN: " when it receives"}.get(finding.direction, "")
+    scope = {WITHIN: " within its host", ACROSS: " to other hosts"}.get(finding.scope, "")
+    if finding.kind == LINK:
+        one_each = len(finding.ranks) == len(finding.to_ranks) == 1
+        ends = [
+            f"rank {_end(matrix, ranks[0])}" if one_each else f"host {matrix.hosts[ranks[0]]}"
+            for ranks in (finding.ranks, finding.to_ranks)
+        ]
+        if finding.direction == BOTH:
+            return f"the link between {ends[0]} and {ends[1]}"
+        return f"the link from {ends[0]} to {ends[1]}, in this direction only"
+    if finding.kind == RANK:
+        return f"rank {_end(matrix, first)}{way}{scope if len(set(matrix.hosts)) > 1 else ''}"
+    host = f"host {matrix.hosts[first]}{way}{scope if finding.scope == WITHIN else ''}"
+    return host if finding.kind == HOST else f"interface {matrix.interfaces[first]} of {host}"
 
 
 class PairRow(NamedTuple):
@@ -163,7 +195,11 @@ def _slowness(row: RankRow) -> float:
 
 
 def _number(quantity: Quantity, value: float | None) -> str:
-    return "" if value is None else f"{value / quantity.scale:#.3g}".rstrip(".")
+    """The value in the unit of the quantity, with three digits."""
+    if value is None:
+        return ""
+    text = f"{value / quantity.scale:#.3g}"
+    return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
 def _end(matrix: RankMatrix, rank: int) -> str:

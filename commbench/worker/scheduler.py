@@ -12,6 +12,8 @@ from commbench.worker.quick_search import LOOK_ITERATIONS, QuickSearch
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 
 END, CHECK, WARM_UP, MEASURE = range(4)
+LOOKED = "looked"
+"""Stop reason of a case that a quick search did not choose after its first look."""
 
 
 class Command(NamedTuple):
@@ -79,7 +81,7 @@ class Scheduler:
         self._order = CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
-        self._looked: dict[int, CaseProgress] = {}
+        self._looked: dict[int, CaseLook] = {}
         """The cases of the first look that have ended."""
         self._unlooked: dict[int, Case] = {}
         """The cases that are measured only if they are chosen."""
@@ -92,8 +94,8 @@ class Scheduler:
                 self._unlooked[case.index] = case
             elif case.status == READY:
                 is_look = search and case.index in search.looks
-                own = replace(plan, iterations=LOOK_ITERATIONS) if is_look else plan
-                self._unfinished[case.index] = CaseProgress(own, case, before)
+                made = CaseLook if is_look else CaseProgress
+                self._unfinished[case.index] = made(plan, case, before)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
@@ -118,7 +120,7 @@ class Scheduler:
             ended = self._unfinished.pop(self._current.case.index)
             self._current = None
             self._add_done(1.0 - ended.progress)
-            if self._search and ended.case.index in self._search.looks:
+            if self._search and isinstance(ended, CaseLook):
                 self._looked[ended.case.index] = ended
             else:
                 self._sink.finished(ended.measurement())
@@ -129,7 +131,7 @@ class Scheduler:
             if index in chosen and looked.go_on(self._plan):
                 self._unfinished[index] = looked
             else:
-                self._sink.finished(looked.measurement())
+                self._sink.finished(looked.measurement()._replace(stop_reason=LOOKED))
         for index in chosen & self._unlooked.keys():
             case = self._unlooked[index]
             before = self._sink.batches_before(case)
@@ -209,15 +211,6 @@ class CaseProgress:
             self._warmup += len(result)
             self._schedule.record(self._request, result)
 
-    def go_on(self, plan: Plan) -> bool:
-        """Go on until the case has what this plan wants; whether it can: memory has not run
-        out."""
-        if self._schedule is None:
-            return False
-        self._plan = plan
-        self._schedule = SampleSchedule(plan, self.case, before=self._batches)
-        return True
-
     def measurement(self) -> Measurement:
         """What the case gave, without its batches."""
         checked = self._checked or CheckResult()
@@ -242,6 +235,28 @@ class CaseProgress:
             not checked.failed and self._schedule is None
         ):  # without memory the case ends here; the others go on
             self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._batches)
+
+
+class CaseLook(CaseProgress):
+    """A case of which one short batch is measured, and more only if it is to go on."""
+
+    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
+        # The first of two batches.
+        look = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
+        super().__init__(look, case, before)
+        self._is_look = True
+
+    def next(self) -> Command | None:
+        return None if self._is_look and self._checked and self._batches else super().next()
+
+    def go_on(self, plan: Plan) -> bool:
+        """Go on until the case has what this plan wants; whether it can: memory has not run
+        out."""
+        if self._schedule is None:
+            return False
+        self._is_look, self._plan = False, plan
+        self._schedule = SampleSchedule(plan, self.case, before=self._batches)
+        return True
 
 
 def _describe(first: WrongElement) -> str:
