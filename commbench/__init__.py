@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commbench.api import compare as compare
     from commbench.api import doctor as doctor
     from commbench.api import environment as environment
+    from commbench.api import expect as expect
     from commbench.api import explain as explain
     from commbench.api import export as export
     from commbench.api import frame as frame
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from commbench.api import measure as measure
     from commbench.api import pairs as pairs
     from commbench.api import plot as plot
+    from commbench.api import predict as predict
     from commbench.api import report as report
     from commbench.api import resume_sweep as resume_sweep
     from commbench.api import run as run
@@ -45,11 +47,13 @@ _MODULES = {
     "sweep": "commbench.api",
     "load_sweep": "commbench.api",
     "resume_sweep": "commbench.api",
+    "predict": "commbench.api",
     "report": "commbench.api",
     "pairs": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",
+    "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
     "doctor": "commbench.api",

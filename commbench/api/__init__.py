@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from commbench.api.runs import (
     Run,
     as_results,
+    expect,
     explain,
     export,
     frame,
@@ -28,6 +29,7 @@ from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.api.measuring import init, measure, pairs, plan_options, run, run_options
+    from commbench.api.models import predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
@@ -46,6 +48,7 @@ __all__ = [
     "compare",
     "doctor",
     "environment",
+    "expect",
     "explain",
     "export",
     "frame",
@@ -59,6 +62,7 @@ __all__ = [
     "pairs",
     "plan_options",
     "plot",
+    "predict",
     "report",
     "resume_sweep",
     "run",
@@ -71,6 +75,7 @@ __all__ = [
 
 _LAZY = {
     "commbench.api.measuring": ("init", "measure", "pairs", "plan_options", "run", "run_options"),
+    "commbench.api.models": ("predict",),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }

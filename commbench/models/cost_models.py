@@ -120,10 +120,30 @@ _GATHERING = ("all_gather", "reduce_scatter")
 
 _TABLE = (
     CostModel(
-        "alpha-beta", (), (FIXED, BETA),
+        "alpha-beta",
+        (),
+        (FIXED, BETA),
         lambda s: (1.0, float(s.size_bytes)),
-        "T = fixed + beta S", "Hockney 1994; with several numbers of ranks: a time that does not "
-        "depend on them, as reduction in the switch (NVLS, SHARP)",
+        "T = fixed + S beta",
+        "Hockney 1994; for one number of ranks",
+        spans_ranks=False,
+    ),
+    CostModel(
+        "alpha-beta, pipelined",
+        (),
+        (FIXED, BETA, ROOT),
+        lambda s: (1.0, float(s.size_bytes), sqrt(s.size_bytes)),
+        "T = fixed + S beta + sqrt(S) gamma",
+        "a pipeline with segments of the best size; for one number of ranks",
+        spans_ranks=False,
+    ),
+    CostModel(
+        "same for all ranks",
+        (),
+        (FIXED, BETA),
+        lambda s: (1.0, float(s.size_bytes)),
+        "T = fixed + S beta",
+        "reduction in the switch (NVLS, SHARP); links that each pair has alone",
     ),
     CostModel(
         "ring", ("all_reduce",), _MERGED,

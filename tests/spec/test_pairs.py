@@ -42,7 +42,6 @@ def pairs_of(pairs: str, ranks: int) -> list[tuple[int, int]]:
         ("round:1", 4, [(0, 1), (2, 3)]),
         ("round:1:back", 4, [(1, 0), (3, 2)]),
         ("round:2", 5, [(0, 2), (3, 4)]),
-        ("round:5", 5, []),
         ("halves", 1, []),
         ("neighbours", 1, []),
     ],
@@ -63,7 +62,7 @@ def test_a_rank_that_the_group_does_not_have_is_named() -> None:
     assert why_no_pairs("1-3", 4) == why_no_pairs("halves", 4) == ""
     assert why_no_pairs("1-3+0-4", 4) == "rank 4 of pairs 1-3+0-4 is not one of 4 ranks"
     assert why_no_pairs("round:3:back", 4) == "4 ranks have the rounds 0 to 2, but not 3"
-    assert why_no_pairs("round:4", 5) == ""
+    assert why_no_pairs("round:4", 5) == "" and find_peer("round:5", 0, 5) is None
 
 
 @pytest.mark.parametrize(
