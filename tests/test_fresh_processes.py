@@ -32,6 +32,7 @@ LINES = {
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
+    "model fit absent": 6,
     "model predict absent --ranks 2": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
