@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commbench.api import compare as compare
     from commbench.api import doctor as doctor
     from commbench.api import environment as environment
+    from commbench.api import expect as expect
     from commbench.api import explain as explain
     from commbench.api import export as export
     from commbench.api import fit_model as fit_model
@@ -52,6 +53,7 @@ _MODULES = {
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",
+    "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
     "doctor": "commbench.api",

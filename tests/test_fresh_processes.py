@@ -37,6 +37,7 @@ LINES = {
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
+    "expect --gpu h100 --busbw 480GB/s": 0,
     "ops": 0,
     "list": 0,
     "env": 0,
@@ -45,7 +46,19 @@ RARE = [
     line
     for line in LINES
     if line.split(" ")[0]
-    in {"shwo", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops", "links"}
+    in {
+        "shwo",
+        "explain",
+        "report",
+        "export",
+        "sweep",
+        "job",
+        "model",
+        "doctor",
+        "ops",
+        "links",
+        "expect",
+    }  # fmt: skip
 ]
 """Those that only the full tests start from nothing."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from commbench.api.runs import (
     Run,
     as_results,
+    expect,
     explain,
     export,
     frame,
@@ -47,6 +48,7 @@ __all__ = [
     "compare",
     "doctor",
     "environment",
+    "expect",
     "explain",
     "export",
     "fit_model",
