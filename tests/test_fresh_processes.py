@@ -58,7 +58,7 @@ RARE = [
         "ops",
         "links",
         "expect",
-    }  # fmt: skip
+    }
 ]
 """Those that only the full tests start from nothing."""
 
