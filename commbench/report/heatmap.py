@@ -69,6 +69,7 @@ class _What:
             self._unit,
             self._matrix.quantity.is_better_high,
             {(at[a], at[b]): v for (a, b), v in self._values.items() if a in at and b in at},
+            self._medians(at),
             len(ranks),
             tuple(map(str, ranks)),
             tuple(self._matrix.hosts[rank] for rank in ranks),
@@ -77,23 +78,38 @@ class _What:
             has_diagonal=False,
         )
 
+    def _medians(self, at: dict[int, int]) -> tuple[dict[int, float], dict[int, float]]:
+        """The medians of rows and of columns over all ranks: of pairs across hosts, if any."""
+        hosts = self._matrix.hosts
+        across = {p: v for p, v in self._values.items() if hosts[p[0]] != hosts[p[1]]}
+        rows: dict[int, list[float]] = {}
+        columns: dict[int, list[float]] = {}
+        for (a, b), value in (across or self._values).items():
+            if a in at:
+                rows.setdefault(at[a], []).append(value)
+            if b in at:
+                columns.setdefault(at[b], []).append(value)
+        found = [{at: median(values) for at, values in each.items()} for each in (rows, columns)]
+        return found[0], found[1]
+
     def reduce(self, title: str, notes: Sequence[str]) -> Sheet:
         """The medians of hosts, or of neighbouring hosts or ranks."""
         blocks, names = _make_blocks(self._matrix)
         gathered: dict[Pair, list[float]] = {}
         for (a, b), value in self._values.items():
             gathered.setdefault((blocks[a], blocks[b]), []).append(value)
-        first = {block: rank for rank, block in reversed(list(enumerate(blocks)))}
+        racks = {block: self._racks[rank] for rank, block in reversed(list(enumerate(blocks)))}
         return Sheet(
             title,
             (*notes, "From the host of a row to the host of a column, in the same order"),
             self._unit,
             self._matrix.quantity.is_better_high,
             {pair: median(values) for pair, values in gathered.items()},
+            self._medians(dict(enumerate(blocks))),
             len(names),
             names,
             (),
-            tuple(self._racks[first[block]] for block in range(len(names))),
+            tuple(racks[block] for block in range(len(names))),
             tuple(
                 m for finding in self._findings for m in _marks(finding, dict(enumerate(blocks)))
             ),
@@ -102,16 +118,16 @@ class _What:
 
 
 def choose_ranks(matrix: RankMatrix, findings: Sequence[Finding]) -> list[int]:
-    """Ranks for a picture of a part of a large matrix: those of the findings, then ranks that were
-    measured with them, then ranks from everywhere."""
+    """Ranks for a picture of a part of a large matrix: those of the findings, ranks that were
+    measured with them, and ranks from everywhere."""
     slow = [rank for each in findings for rank in (*each.ranks[:4], *each.to_ranks[:4])]
     chosen = dict.fromkeys(slow[: MOST_VALUES // 2])
+    for _ in range(2):  # those that were measured with them, and then with those
+        met = sorted({b for a, b in matrix.values if a in chosen and b not in chosen})
+        step = max(1, len(met) // (MOST_VALUES // 2))
+        chosen |= dict.fromkeys(met[::step][: (MOST_VALUES - len(chosen)) // 2])
     step = max(1, matrix.ranks // MOST_VALUES)
     sample = [*range(0, matrix.ranks, step), *range(matrix.ranks)]
-    if chosen:
-        met = sorted({b for a, b in matrix.values if a in chosen and b not in chosen})
-        if len(met) < matrix.ranks // 2:
-            sample = [*met[: MOST_VALUES // 2], *sample]
     for rank in sample:
         if len(chosen) == min(MOST_VALUES, matrix.ranks):
             break

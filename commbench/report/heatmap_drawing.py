@@ -41,6 +41,8 @@ class Sheet(NamedTuple):
     is_better_high: bool
     values: dict[Pair, float]
     """By row and column, in the unit of the picture."""
+    medians: tuple[dict[int, float], dict[int, float]]
+    """Of rows and of columns."""
     rows: int
     names: tuple[str, ...]
     """Of each row and column: a rank, or a block of hosts."""
@@ -153,26 +155,19 @@ def _fill_cells(
     rows, at, wide = sheet.rows, sheet.rows + _gap(sheet.rows), _strip(sheet.rows)
     image = numpy.zeros((rows, rows, 4))
     strips = numpy.zeros((2, rows, 4))
-    by_row: list[list[float]] = [[] for _ in range(rows)]
-    by_column: list[list[float]] = [[] for _ in range(rows)]
     shown: list[tuple[float, float, float, Any]] = []
     medians_of = min(scales, default=False)  # of cells across hosts, if there are any
     for pair, value in sheet.values.items():
-        (row, column), kind = pair, sheet.is_within(pair)
-        image[pair] = colour = colours(scales[kind](value))
+        row, column = pair
+        image[pair] = colour = colours(scales[sheet.is_within(pair)](value))
         shown.append((column + 0.5, row + 0.5, value, colour))
-        if kind == medians_of:
-            by_row[row].append(value)
-            by_column[column].append(value)
     if not sheet.has_diagonal:
         image[range(rows), range(rows)] = 1.0
-    for row in range(rows):
-        for strip, found in enumerate((by_row[row], by_column[row])):
-            if found:
-                middle = median(found)
-                strips[strip, row] = colour = colours(scales[medians_of](middle))
-                x, y = (at + wide / 2, row + 0.5) if strip == 0 else (row + 0.5, at + wide / 2)
-                shown.append((x, y, middle, colour))
+    for strip, found in enumerate(sheet.medians):
+        for row, middle in found.items():
+            strips[strip, row] = colour = colours(scales[medians_of](middle))
+            x, y = (at + wide / 2, row + 0.5) if strip == 0 else (row + 0.5, at + wide / 2)
+            shown.append((x, y, middle, colour))
     boxes = ((0, rows, 0, rows), (at, at + wide, 0, rows), (0, rows, at, at + wide))
     images = (image, strips[0][:, None], strips[1][None])
     for (x0, x1, y0, y1), pixels in zip(boxes, images, strict=True):
@@ -183,7 +178,7 @@ def _fill_cells(
     if rows > MOST_VALUES:
         return
     texts = format_values([value for _, _, value, _ in shown], rows)
-    points = min(TEXT, cell * 72 * 0.88 / (0.62 * max(map(len, texts), default=1)))
+    points = min(TEXT, cell * 72 * 0.8 / (0.62 * max(map(len, texts), default=1)))
     for (x, y, _, colour), text in zip(shown, texts, strict=True):
         axes.text(x, y, text, size=points, ha="center", va="center_baseline", gid=plot_style.FIXED,
                   color="white" if sum(colour[:3]) < 1.6 else INK, zorder=3)  # fmt: skip
@@ -201,7 +196,7 @@ def format_values(values: Sequence[float], rows: int) -> list[str]:
 def _separate(axes: Axes, sheet: Sheet) -> None:
     """Lines between hosts with several ranks, and stronger ones between racks."""
     hosts = [start for start, _ in _spans(sheet.hosts)]
-    if len(hosts) == sheet.rows:
+    if 2 * len(hosts) > sheet.rows:
         hosts = []
     racks = [row for row in range(1, sheet.rows) if sheet.racks[row] != sheet.racks[row - 1]]
     for found, width in ((hosts, 0.8), (racks, 1.8)):
