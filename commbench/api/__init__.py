@@ -27,6 +27,7 @@ from commbench.api.runs import (
 from commbench.units import format_count
 
 if TYPE_CHECKING:
+    from commbench.api.advice import advise
     from commbench.api.measuring import init, measure, plan_options, run, run_options
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "advise",
     "check",
     "compare",
     "doctor",
@@ -69,6 +71,7 @@ __all__ = [
 
 
 _LAZY = {
+    "commbench.api.advice": ("advise",),
     "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
