@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
     from commbench.api import plot as plot
+    from commbench.api import predict as predict
     from commbench.api import report as report
     from commbench.api import resume_sweep as resume_sweep
     from commbench.api import run as run
@@ -44,6 +45,7 @@ _MODULES = {
     "sweep": "commbench.api",
     "load_sweep": "commbench.api",
     "resume_sweep": "commbench.api",
+    "predict": "commbench.api",
     "report": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",

@@ -148,14 +148,14 @@ def program_text(script: str, seed: int = 0, median_us: float = 2000.0) -> str:
 
 def know_computation() -> None:
     """Make the scripted computation known to this process, which reads or measures runs with it."""
-    from commbench.spec.workloads import WORKLOADS, Workload
+    from commbench.spec.computations import COMPUTATIONS, ComputationKind
 
     def make(*_: object) -> tuple[Callable[[], object], str]:
         from scripted_backend import ScriptedUnit
 
         return ScriptedUnit(), "1 ms"
 
-    WORKLOADS["scripted"] = Workload(
+    COMPUTATIONS["scripted"] = ComputationKind(
         "scripted", "units of a given length", parse=str, defaults=lambda _: ("1ms",),
         bytes_of=lambda _: 0, make=make,
     )  # fmt: skip

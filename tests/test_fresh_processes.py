@@ -32,6 +32,7 @@ LINES = {
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
+    "model predict absent --ranks 2": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
@@ -43,7 +44,7 @@ RARE = [
     line
     for line in LINES
     if line.split(" ")[0]
-    in {"shwo", "explain", "report", "export", "sweep", "job", "doctor", "ops", "links"}
+    in {"shwo", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops", "links"}
 ]
 """Those that only the full tests start from nothing."""
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from commbench.analysis.statistics import design_effect, median
 from commbench.spec.backends import BACKENDS
+from commbench.spec.computations import AT_ONCE
 from commbench.spec.timing_modes import describe_timing
-from commbench.spec.workloads import AT_ONCE
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow

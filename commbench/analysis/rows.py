@@ -18,9 +18,9 @@ from commbench.analysis.overlap import Overlap, find_overlap
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.case import Load
+from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.spec.groups import ALONE, TOGETHER, format_group
 from commbench.spec.pairs import count_pairs
-from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from commbench.units import format_count
 if TYPE_CHECKING:
     from commbench.api.advice import advise
     from commbench.api.measuring import init, measure, plan_options, run, run_options
+    from commbench.api.models import predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
@@ -60,6 +61,7 @@ __all__ = [
     "measure",
     "plan_options",
     "plot",
+    "predict",
     "report",
     "resume_sweep",
     "run",
@@ -73,6 +75,7 @@ __all__ = [
 _LAZY = {
     "commbench.api.advice": ("advise",),
     "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
+    "commbench.api.models": ("predict",),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }

@@ -34,6 +34,9 @@ COMMAND_GROUPS = {
         "compare": "Say which of several runs is faster, and how sure that is.",
         "check": "Check a run against limits or an earlier run, for CI.",
     },
+    "Foresee": {
+        "model": "Fit cost models to runs, and predict other sizes and ranks.",
+    },
     "Look up": {
         "ops": "Print the operations and the torch calls that are timed.",
         "links": "Print the speed of links, to compare a bandwidth with.",
@@ -120,7 +123,7 @@ def command(name: str) -> Any:
     module = import_module(f"commbench.cli.{python_name}")
     function = getattr(module, python_name)
     if isinstance(function, typer.Typer):
-        group: Any = typer.main.get_command(function)
+        group: Any = typer.main.get_group(function)
         for each in group.commands.values():
             _leave_files_to_their_readers(each)
         return group

@@ -14,7 +14,7 @@ from math import exp, hypot, inf, log
 from typing import Any, NamedTuple
 
 from commbench.results.schema import OK, WRONG
-from commbench.spec.workloads import COMMUNICATION
+from commbench.spec.computations import COMMUNICATION
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
 NOT_COMPARED = "not compared"

@@ -15,11 +15,11 @@ from commbench.output.paragraphs import Paragraph, exact, gbps, paragraphs, seco
 from commbench.results.schema import CUT_OFF
 from commbench.spec.call_forms import DIRECT, choose_forms, size_step
 from commbench.spec.case import Load
+from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
 from commbench.spec.timing_modes import describe_timing
-from commbench.spec.workloads import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.units import format_bytes, format_count, format_known_time, format_percent
 
 _ROUNDING = 0.005

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, get_args, get_origin
 from commbench.errors import UsageError, name_error
 from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.call_forms import parse_tensors
+from commbench.spec.computations import parse_overlap
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS, find_operation
 from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.spec.splits import parse_imbalance
-from commbench.spec.workloads import parse_overlap
 from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
 

@@ -37,13 +37,13 @@ from commbench.runner.option import (
 )
 from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.allocators import MEMORY_HELP
+from commbench.spec.computations import NO_OVERLAP
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options
 from commbench.spec.operations import DEFAULT_OPERATION, OPERATION_SETS
 from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
 from commbench.spec.splits import read_matrices
 from commbench.spec.timing_modes import TIMING_HELP
-from commbench.spec.workloads import NO_OVERLAP
 from commbench.units import parse_sizes
 
 DEFAULT_SIZES = "1K-64M"

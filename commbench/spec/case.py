@@ -17,13 +17,13 @@ from commbench.spec.call_forms import (
     count_tensors,
     split_count,
 )
+from commbench.spec.computations import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.spec.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operation import BlockCounts
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent
 from commbench.spec.splits import make_splits, why_no_splits
 from commbench.spec.timing_modes import EAGER
-from commbench.spec.workloads import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
@@ -99,10 +99,10 @@ class Case(NamedTuple):
     memory: str = DEFAULT_MEMORY
     """The kind of memory of its buffers (spec.allocators)."""
     overlap: str = ""
-    """The computation beside it, with its shape: `matmul:128x128x128` (spec.workloads); empty for
-    none."""
+    """The computation beside it, with its shape: `matmul:128x128x128` (spec.computations); empty
+    for none."""
     part: str = ""
-    """What it runs of an overlap (spec.workloads.PARTS); empty without one."""
+    """What it runs of an overlap (spec.computations.PARTS); empty without one."""
 
     group: str = ""
     """The dimension whose groups are measured (spec.groups); empty for all ranks as one group.

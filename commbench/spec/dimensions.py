@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
+from commbench.spec.computations import PARTS, expand_overlap
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
@@ -34,7 +35,6 @@ from commbench.spec.timing_modes import (
     expand_launch,
     expand_timing,
 )
-from commbench.spec.workloads import PARTS, expand_overlap
 
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation

@@ -23,6 +23,7 @@ from commbench.spec.call_forms import (
     parse_tensors,
 )
 from commbench.spec.case import READY, UNSUPPORTED, Case
+from commbench.spec.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.groups import (
     TOGETHER,
@@ -44,7 +45,6 @@ from commbench.spec.refusals import mark_impossible
 from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
 from commbench.spec.splits import FILE, UNIFORM, parse_imbalance
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER
-from commbench.spec.workloads import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
@@ -161,7 +161,7 @@ class Plan:
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
     overlap: tuple[str, ...] = (NO_OVERLAP,)
-    """The computations beside a communication, as --overlap takes them (spec.workloads)."""
+    """The computations beside a communication, as --overlap takes them (spec.computations)."""
     overlap_ratio: float | None = None
     """How long a computation takes, over the communication; None: as long."""
     imbalance: tuple[str, ...] = (UNIFORM,)

@@ -18,8 +18,7 @@ import torch
 
 from commbench.results.schema import Batch
 from commbench.spec.case import Case
-from commbench.spec.operation import Works
-from commbench.spec.workloads import (
+from commbench.spec.computations import (
     AT_ONCE,
     COMMUNICATION,
     COMPUTATION,
@@ -28,6 +27,7 @@ from commbench.spec.workloads import (
     Unit,
     find_computation,
 )
+from commbench.spec.operation import Works
 from commbench.worker.buffers import GroupBuffers, make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
@@ -235,10 +235,10 @@ class Overlaps:
 
     def _unit(self, computation: Computation) -> tuple[Unit, str]:
         """The function that runs a unit of a computation, made once, and what the unit is."""
-        key = computation.workload.name, computation.detail
+        key = computation.kind.name, computation.detail
         if key not in self._units:
             device = self._comm.device
-            self._units[key] = computation.workload.make(
+            self._units[key] = computation.kind.make(
                 torch, device.torch_device, device.multiprocessors, computation.detail
             )
         return self._units[key]

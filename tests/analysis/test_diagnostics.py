@@ -15,8 +15,8 @@ from commbench.analysis.diagnostic_figures import ranks_per_core
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import IN_PROCESS, Batch, RankInfo
+from commbench.spec.computations import AT_ONCE
 from commbench.spec.plan import CPU_MODES
-from commbench.spec.workloads import AT_ONCE
 
 BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
 MS = 1e-3

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commbench.errors import UsageError
-from commbench.spec.plan import Plan
-from commbench.spec.workloads import (
+from commbench.spec.computations import (
     PARTS,
     TILE,
     expand_overlap,
@@ -14,6 +13,7 @@ from commbench.spec.workloads import (
     parse_overlap,
     tiled_shape,
 )
+from commbench.spec.plan import Plan
 
 
 @pytest.mark.parametrize(

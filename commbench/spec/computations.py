@@ -42,7 +42,7 @@ MOST_UNITS = 1_000_000
 Unit = Callable[[], object]
 
 
-class Workload(NamedTuple):
+class ComputationKind(NamedTuple):
     """One kind of computation. What follows the colon of its text is its `detail`: a shape."""
 
     name: str
@@ -130,15 +130,15 @@ def _make_memory(torch: Any, device: Any, _: int, detail: str) -> tuple[Unit, st
     return copy_next, f"copy of {format_size(pieces[0][0].numel())}"
 
 
-WORKLOADS: dict[str, Workload] = {
-    workload.name: workload
-    for workload in (
-        Workload(
+COMPUTATIONS: dict[str, ComputationKind] = {
+    kind.name: kind
+    for kind in (
+        ComputationKind(
             "matmul", "a product of matrices, M x K by K x N; on GPUs of bfloat16, else of float32",
             parse=_parse_matmul, bytes_of=_matmul_bytes, make=_make_matmul,
             defaults=lambda device: ("128x128x128",) if device == "cpu" else (EXACT, RAGGED),
         ),
-        Workload(
+        ComputationKind(
             "memory", "copies of memory; the number is the bytes of source and target together",
             parse=_parse_memory, bytes_of=parse_size, make=_make_memory,
             defaults=lambda device: ("32M",) if device == "cpu" else ("1G",),
@@ -153,8 +153,8 @@ def parse_overlap(text: str) -> str:
     name, colon, detail = text.strip().lower().partition(":")
     if name == NO_OVERLAP and not colon:
         return name
-    if name not in WORKLOADS:
-        raise name_error("computation", name, [*WORKLOADS, NO_OVERLAP])
+    if name not in COMPUTATIONS:
+        raise name_error("computation", name, [*COMPUTATIONS, NO_OVERLAP])
     if not colon:
         return name
     detail, colon, units = detail.partition(":")
@@ -163,13 +163,13 @@ def parse_overlap(text: str) -> str:
             f"--overlap {text.strip()} has no number of units from 1 to {MOST_UNITS:,}",
             "write for example matmul:128x128x128:50",
         )
-    return f"{name}:{WORKLOADS[name].parse(detail)}" + (colon and f":{int(units)}")
+    return f"{name}:{COMPUTATIONS[name].parse(detail)}" + (colon and f":{int(units)}")
 
 
 class Computation(NamedTuple):
     """What a value of Case.overlap means."""
 
-    workload: Workload
+    kind: ComputationKind
     detail: str
     units: int | None
     """How many units are computed; None: as many as take as long as the communication."""
@@ -179,9 +179,9 @@ def find_computation(overlap: str) -> Computation | None:
     """The computation of a case; None without one, and for one that is not known here."""
     name, _, rest = overlap.partition(":")
     detail, _, units = rest.partition(":")
-    if name not in WORKLOADS:
+    if name not in COMPUTATIONS:
         return None
-    return Computation(WORKLOADS[name], detail, int(units) if units else None)
+    return Computation(COMPUTATIONS[name], detail, int(units) if units else None)
 
 
 def expand_overlap(chosen: tuple[str, ...], device: str) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def expand_overlap(chosen: tuple[str, ...], device: str) -> tuple[str, ...]:
         elif colon:
             found[text] = None
         else:
-            found.update({f"{name}:{d}": None for d in WORKLOADS[name].defaults(device)})
+            found.update({f"{name}:{d}": None for d in COMPUTATIONS[name].defaults(device)})
     return tuple(found)
 
 
@@ -202,4 +202,4 @@ def overlap_bytes(*overlaps: str) -> int:
     """Bytes of the tensors of all these computations. Several with other numbers of units share
     theirs. Nothing for `""`, and for a computation that is not known here."""
     found = filter(None, map(find_computation, overlaps))
-    return sum({(c.workload.name, c.detail): c.workload.bytes_of(c.detail) for c in found}.values())
+    return sum({(c.kind.name, c.detail): c.kind.bytes_of(c.detail) for c in found}.values())

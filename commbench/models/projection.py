@@ -1,0 +1,277 @@
+"""Predictions of several calls on one machine, and what a person must know to use them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from commbench.analysis.csv_file import make_csv
+from commbench.models import other_tables
+from commbench.models.machine import FittedModel, Machine
+from commbench.models.predict import Prediction, find_fitted, half_size, predict
+from commbench.output.paragraphs import list_some, wrapped
+from commbench.output.table import TableColumn, fitting_table
+from commbench.spec.operations import OPERATIONS
+from commbench.units import (
+    GB,
+    MICRO,
+    format_about,
+    format_bytes,
+    format_count,
+    format_known_GBps,
+    format_known_time,
+    format_share,
+)
+from commbench.validation import choose
+
+SCHEMA = 1
+"""Version of the JSON; raised when a field changes its meaning or goes."""
+FAR = 3.0
+"""Doublings beyond the measured range from which on a note warns."""
+MOST_RAISED = 0.02
+
+
+class Request(NamedTuple):
+    """What to predict."""
+
+    operations: tuple[str, ...]
+    world_sizes: tuple[int, ...]
+    ranks_per_node: int | None
+    sizes: tuple[int, ...]
+    variant: str = ""
+
+
+class Projection(NamedTuple):
+    """The predictions of a request, by operation, number of ranks and size."""
+
+    machine: Machine
+    request: Request
+    predictions: tuple[Prediction, ...]
+
+    def text(self, format: str = "table") -> str:
+        """The predictions in a format of FORMATS; UnavailableError where it has no place for one of
+        the operations."""
+        choose("format", format, FORMATS)
+        return FORMATS[format].write(self)
+
+    def plot(self, output: str | Path) -> Path:
+        """Draw time and bus bandwidth into a new file that ends in .png, .svg or .pdf."""
+        from commbench.models.projection_plot import draw
+
+        return draw(self, Path(output))
+
+    @property
+    def notes(self) -> list[str]:
+        """What supports the predictions, how far away they are, and what makes them uncertain."""
+        by_model = groupby(self.predictions, key=lambda each: (each.operation, each.kind))
+        return [note for _, found in by_model for note in self._notes(list(found))]
+
+    def _notes(self, found: Sequence[Prediction]) -> Iterator[str]:
+        each = found[0]
+        fitted = find_fitted(self.machine, each.operation, each.kind, self.request.variant)
+        yield _describe_model(fitted)
+        if fitted.rivals:
+            names = list_some([rival.model for rival in fitted.rivals], 4)
+            yield f"The measurements cannot tell this model from {names}: the intervals include it."
+        yield from _describe_distance(found)
+        raised = [p for p in found if p.is_raised]
+        if raised:
+            first = raised[0]
+            yield (
+                f"Raised: for {format_count(first.world_size, 'rank')} and "
+                f"{format_bytes(first.size_bytes)} the model alone gives less time than for a "
+                f"smaller call ({len(raised)} of {len(found)} rows)."
+            )
+        if size := half_size(fitted, each.world_size, each.ranks_per_node):
+            ranks = format_count(each.world_size, "rank")
+            yield f"With {ranks}, latency and bandwidth take the same time at {format_about(size)}."
+
+
+def project(machine: Machine, request: Request) -> Projection:
+    """Predict what is requested. No operation in the request stands for all of the machine."""
+    names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
+    request = request._replace(operations=names)
+    found = [
+        prediction
+        for name in names
+        for prediction in predict(
+            machine, name, request.world_sizes, request.ranks_per_node, request.sizes,
+            request.variant,
+        )
+    ]  # fmt: skip
+    return Projection(machine, request, tuple(found))
+
+
+def _describe_model(fitted: FittedModel) -> str:
+    ranks = _range([f"{n:,}" for n in fitted.world_sizes], "rank")
+    hosts = f", {_range([str(n) for n in fitted.ranks_per_node])} on a host"
+    data = (
+        f" and {format_bytes(fitted.smallest_bytes)} to {format_bytes(fitted.largest_bytes)}"
+        if OPERATIONS[fitted.operation].has_data
+        else ""
+    )
+    error = ""
+    if fitted.cv_error is not None:
+        error = f" Points left out of the fit differ by {_percent(fitted.cv_error)} on average."
+    variant = f" ({fitted.variant})" if fitted.variant else ""
+    return (
+        f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}, measured with {ranks}"
+        f"{hosts if fitted.kind != 'within a host' else ''}{data}.{error}"
+    )
+
+
+def _range(texts: Sequence[str], noun: str = "") -> str:
+    text = texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+    if not noun:
+        return text
+    return f"{text} {noun}" if texts == ["1"] else f"{text} {noun}s"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %"
+
+
+def _describe_distance(found: Sequence[Prediction]) -> Iterator[str]:
+    far = max(found, key=lambda each: each.ranks_distance)
+    if far.ranks_distance:
+        times = 2**far.ranks_distance
+        yield (
+            f"{format_count(far.world_size, 'rank')} are {times:.3g} times beyond the measured "
+            f"numbers, so the interval is wider.{_warn(far.ranks_distance)}"
+        )
+    distant = max(found, key=lambda each: each.size_distance)
+    if distant.size_distance:
+        times = 2**distant.size_distance
+        yield (
+            f"{format_bytes(distant.size_bytes)} is {times:.3g} times beyond the measured sizes, "
+            f"so the interval is wider.{_warn(distant.size_distance)}"
+        )
+
+
+def _warn(distance: float) -> str:
+    if distance < FAR:
+        return ""
+    return (
+        " Warning: nothing measured shows whether the library changes its algorithm on the way, "
+        "or how the network is shared there."
+    )
+
+
+def _time(each: Prediction) -> str:
+    return format_known_time(each.time_s, each.low_s, each.high_s)[0]
+
+
+def _interval(each: Prediction) -> str:
+    return format_known_time(each.time_s, each.low_s, each.high_s)[1]
+
+
+def _busbw(each: Prediction) -> str:
+    low, high = each.busbw_at(each.high_s), each.busbw_at(each.low_s)
+    return format_known_GBps(each.busbw, low, high)
+
+
+def _bound(each: Prediction) -> str:
+    shares = {"latency": each.latency_share, "bandwidth": each.bandwidth_share}
+    share = shares.get(each.bound, 1 - sum(shares.values()))
+    return f"{each.bound} {format_share(share)}"
+
+
+_COLUMNS = (
+    TableColumn("size", lambda p: format_bytes(p.size_bytes) if p.size_bytes else "", 9),
+    TableColumn("time", _time, 8),
+    TableColumn("95 % interval", _interval, 7),
+    TableColumn("busbw\nGB/s", _busbw, 6, is_decimal=True),
+    TableColumn("most of it", _bound, 3, is_left=True),
+)
+_RANKS = TableColumn("ranks", lambda p: f"{p.world_size:,}", 9)
+
+
+def projection_text(projection: Projection) -> str:
+    """A table for each operation, and the notes."""
+    blocks = []
+    several = len(projection.request.world_sizes) > 1
+    columns = (_RANKS, *_COLUMNS) if several else _COLUMNS
+    for operation, group in groupby(projection.predictions, key=lambda each: each.operation):
+        found = list(group)
+        head = f"{operation} on {projection.machine.name}"
+        head += f", {format_count(found[0].ranks_per_node, 'rank')} on a host"
+        if not several:
+            head = head.replace(" on ", f", {format_count(found[0].world_size, 'rank')}, on ", 1)
+        blocks.append("\n".join((wrapped(f"Predicted: {head}"), *fitting_table(columns, found))))
+    notes = [wrapped(note) for note in projection.notes]
+    return "\n\n".join((*blocks, "\n".join(notes))) + "\n"
+
+
+def flat(each: Prediction) -> dict[str, Any]:
+    """The columns of a prediction in CSV and JSON; None where an operation has no bandwidth."""
+    algbw, busbw = each.algbw, each.busbw
+    return {
+        "operation": each.operation, "world_size": each.world_size,
+        "ranks_per_node": each.ranks_per_node, "size_bytes": each.size_bytes,
+        "time_us": _round(each.time_s / MICRO), "time_low_us": _round(each.low_s / MICRO),
+        "time_high_us": _round(each.high_s / MICRO),
+        "algbw_GBps": algbw and _round(algbw / GB), "busbw_GBps": busbw and _round(busbw / GB),
+        "bound": each.bound, "latency_share": round(each.latency_share, 4),
+        "bandwidth_share": round(each.bandwidth_share, 4), "group": each.kind, "model": each.model,
+        "doublings_of_ranks": round(each.ranks_distance, 3),
+        "doublings_of_size": round(each.size_distance, 3),
+    }  # fmt: skip
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def projection_csv(projection: Projection) -> str:
+    """A line for each prediction. `commbench model fit` reads such a file."""
+    rows = [flat(each) for each in projection.predictions]
+    return make_csv([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else ""
+
+
+def projection_json(projection: Projection) -> str:
+    """Everything about the predictions; null stands for what an operation does not have."""
+    document = {
+        "schema": SCHEMA,
+        "machine": projection.machine.name,
+        "source": projection.machine.source,
+        "notes": projection.notes,
+        "rows": [flat(each) for each in projection.predictions],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def projection_autoparallel(projection: Projection) -> str:
+    """The table of AutoParallel's simulator; its sizes are those of input tensors."""
+    machine, request = projection.machine, projection.request
+    found = [
+        prediction
+        for name in request.operations
+        for n in request.world_sizes
+        for prediction in predict(
+            machine, name, (n,), request.ranks_per_node,
+            other_tables.sizes_by_input(name, request.sizes, n), request.variant,
+        )
+    ]  # fmt: skip
+    return other_tables.autoparallel_table(found)
+
+
+class Format(NamedTuple):
+    """A form of a projection."""
+
+    write: Callable[[Projection], str]
+    what: str
+
+
+FORMATS: dict[str, Format] = {
+    "table": Format(projection_text, "a table for people"),
+    "csv": Format(projection_csv, "a line for each prediction"),
+    "json": Format(projection_json, "the same, with notes"),
+    "autoparallel": Format(projection_autoparallel, "AutoParallel's colls*.table"),
+    "inductor": Format(
+        lambda projection: other_tables.inductor_trace(projection.predictions),
+        "a trace for torch.compile's profile-guided estimation",
+    ),
+}

@@ -1,0 +1,64 @@
+"""Reads and writes the file of a workload (spec.workload)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from commbench.errors import RecordsError
+from commbench.results.files import why_unreadable, write_new
+from commbench.spec.workload import KIND, Workload, make_workload, workload_values
+
+LARGEST_FILE_BYTES = 1 << 28
+_START = 200
+"""The key with the version is in the first bytes of a file that write_workload wrote."""
+
+
+def write_workload(path: Path, workload: Workload) -> None:
+    """Write a new file; RecordsError where it exists or cannot be written."""
+    write_new(path, workload_text(workload))
+
+
+def workload_text(workload: Workload) -> str:
+    """The content of its file: JSON with one call a line."""
+    values = workload_values(workload)
+    steps = ",\n".join(map(_step_text, values.pop("steps")))
+    head = json.dumps(values, indent=1, allow_nan=False).removesuffix("\n}")
+    return f'{head},\n "steps": [\n{steps}\n ]\n}}\n'
+
+
+def _step_text(step: dict[str, Any]) -> str:
+    programs = ",\n".join(map(_program_text, step.pop("programs")))
+    head = json.dumps(step, allow_nan=False).removesuffix("}")
+    return f'  {head}, "programs": [\n{programs}\n  ]}}'
+
+
+def _program_text(program: dict[str, Any]) -> str:
+    calls = ",\n".join(f"    {json.dumps(call, allow_nan=False)}" for call in program["calls"])
+    return f'   {{"ranks": {json.dumps(program["ranks"])}, "calls": [\n{calls}\n   ]}}'
+
+
+def is_workload(path: Path) -> bool:
+    """Whether a file begins like that of a workload."""
+    if why_unreadable(path):
+        return False
+    try:
+        with path.open("rb") as file:
+            return f'"{KIND}"'.encode() in file.read(_START)
+    except OSError:
+        return False
+
+
+def read_workload(path: Path) -> Workload:
+    """The workload in a file; RecordsError where it cannot be read or is damaged."""
+    hint = "`commbench workload import TRACE -o step.json` writes such a file"
+    if why := why_unreadable(path, LARGEST_FILE_BYTES):
+        raise RecordsError(f"cannot read {path}: {why}", hint)
+    try:
+        return make_workload(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise RecordsError(f"cannot read {path}: {error.strerror}", hint) from None
+    except (ValueError, RecursionError) as error:  # errors of JSON and of Unicode are ValueErrors
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise RecordsError(f"{path} is not a workload: {why}", hint) from None

@@ -1,0 +1,272 @@
+"""A workload: the collective calls of a training step, with their groups, sizes and gaps.
+
+It is read from a trace (importers.traces), or generated from a model and a layout, and stored as a
+JSON file (results.workload_file). Ranks that make the same calls share one program, so that the
+step of a data parallel job is written once, whatever the number of ranks. A pipeline has a program
+for each stage. A call names a set of groups, such as the groups of the dimension `tp`: each rank
+makes the call in that group of the set to which it belongs.
+
+Sizes follow nccl-tests, as everywhere in commbench (spec.operation): S is the larger of what a rank
+sends and receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from commbench.errors import UsageError, name_error
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.groups import WORLD
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief, build
+
+VERSION = 1
+KIND = "commbench_workload"
+"""The key of a workload's file that has the version of its format."""
+
+SEND, RECV = "send", "recv"
+"""Calls of one rank to one other rank. All other names of operations are those of OPERATIONS."""
+UNKNOWN_GROUP = "unknown"
+"""The name of the set of groups of calls whose group the trace does not say; it has no groups."""
+
+MOST_RANKS = 1 << 20
+MOST_STEPS = 10_000
+LONGEST_S = 1e7
+
+
+class Call(NamedTuple):
+    """One call of a program. Times are in seconds; None is a fact that the source does not say."""
+
+    operation: str
+    """A name in OPERATIONS, SEND or RECV."""
+    group: str = WORLD
+    """A name in Workload.groups."""
+    dtype: str = ""
+    """torch's name, as in DTYPES; empty if not known, and for a barrier."""
+    size_bytes: int | None = None
+    """S of the call, all its tensors together; 0 for a barrier."""
+    tensors: int = 1
+    """How many tensors a coalesced call has."""
+    reduce_op: str = ""
+    """As in REDUCE_OPS; empty if not known, and where nothing is reduced."""
+    asynchronous: bool | None = None
+    root: int | None = None
+    """The root's rank in the group."""
+    peer: int | None = None
+    """The other rank of a SEND or RECV, as its rank in the group."""
+    send_splits: tuple[int, ...] = ()
+    receive_splits: tuple[int, ...] = ()
+    """Elements to and from each rank of the group; empty for equal blocks."""
+    stream: int = 0
+    """Calls of one stream follow one another. Numbers count from 0."""
+    waited_after: int | None = None
+    """The index of the last call that the program begins before it waits for this one: its own
+    index where it waits at once."""
+    start_s: float | None = None
+    """When it began, from the begin of its step."""
+    gap_before_s: float | None = None
+    """How long no earlier call of the program was under way before this one began."""
+    time_s: float | None = None
+    """How long it took, with the time that it waited for other ranks."""
+    transfer_s: float | None = None
+    """How long it took on the rank where it was shortest: without waiting."""
+
+    @property
+    def waiting_s(self) -> float | None:
+        """How long it waited for other ranks; None where that is not known."""
+        if self.time_s is None or self.transfer_s is None:
+            return None
+        return max(0.0, self.time_s - self.transfer_s)
+
+    def same_work(self) -> tuple[Any, ...]:
+        """What it does, without when and how long: equal for calls that are repetitions."""
+        return self[:_FIRST_TIME]
+
+
+_FIRST_TIME = Call._fields.index("start_s")
+_DEFAULTS = Call._field_defaults
+
+
+class Program(NamedTuple):
+    """The calls that some ranks make, in order."""
+
+    ranks: tuple[int, ...]
+    """Global ranks, ascending."""
+    calls: tuple[Call, ...]
+
+
+class Step(NamedTuple):
+    """One step of the training, or a part of a trace without steps."""
+
+    name: str
+    programs: tuple[Program, ...]
+    """Each rank is in one program at most."""
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count
+    """How many steps of the trace made these calls. Times are the medians over them."""
+    time_s: float | None = None
+    """How long the step took, with its computation."""
+
+
+class Workload(NamedTuple):
+    """The calls of one or several different steps."""
+
+    name: str
+    source: str
+    """The file and its kind, or the command that generated it."""
+    world_size: int
+    groups: dict[str, tuple[tuple[int, ...], ...]]
+    """Sets of groups by name; global ranks, in the order of ranks of each group."""
+    steps: tuple[Step, ...]
+    ranks_per_node: int | None = None
+    backend: str = ""
+    notes: tuple[str, ...] = ()
+    """What the source does not say, in sentences."""
+
+    def calls(self) -> Iterator[tuple[Step, Program, Call]]:
+        """Every call with its program and its step, each program once."""
+        for step in self.steps:
+            for program in step.programs:
+                for call in program.calls:
+                    yield step, program, call
+
+    def group_of(self, call: Call, rank: int) -> tuple[int, ...]:
+        """The global ranks of the group in which a rank makes a call; empty where not known."""
+        return next((g for g in self.groups.get(call.group, ()) if rank in g), ())
+
+
+def workload_values(workload: Workload) -> dict[str, Any]:
+    """The workload as plain JSON values; fields that have their default are left out."""
+    steps = [
+        {
+            "name": step.name,
+            "count": step.count,
+            "time_s": step.time_s,
+            "programs": [
+                {"ranks": list(program.ranks), "calls": [_call_values(c) for c in program.calls]}
+                for program in step.programs
+            ],
+        }
+        for step in workload.steps
+    ]
+    return {
+        KIND: VERSION,
+        "name": workload.name,
+        "source": workload.source,
+        "world_size": workload.world_size,
+        "ranks_per_node": workload.ranks_per_node,
+        "backend": workload.backend,
+        "notes": list(workload.notes),
+        "groups": {name: [list(g) for g in groups] for name, groups in workload.groups.items()},
+        "steps": steps,
+    }
+
+
+def _call_values(call: Call) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in call._asdict().items()
+        if name not in _DEFAULTS or value != _DEFAULTS[name]
+    }
+
+
+def make_workload(values: Any) -> Workload:
+    """The workload that workload_values wrote. Raises ValueError, which says what is wrong, for
+    values that are no workload."""
+    if not isinstance(values, dict) or KIND not in values:
+        raise ValueError(f"it has no key {KIND!r}")
+    fields = dict(values)
+    if (version := fields.pop(KIND)) != VERSION:
+        raise ValueError(f"its format has version {brief(version)}; this commbench reads {VERSION}")
+    try:
+        groups = fields.pop("groups", None)
+        steps = fields.pop("steps", None)
+        if not isinstance(groups, dict) or not isinstance(steps, list):
+            raise ValueError("it has no groups or no steps")
+        found = build(Workload, fields | {"groups": {}, "steps": []})
+        _require(1 <= found.world_size <= MOST_RANKS, "world_size", found.world_size)
+        _require(1 <= (found.ranks_per_node or 1) <= MOST_RANKS, "ranks_per_node", "out of range")
+        _require(len(steps) <= MOST_STEPS, "steps", f"{len(steps)} of them")
+        sets = {name: _make_groups(name, value, found.world_size) for name, value in groups.items()}
+        made = found._replace(groups=sets, steps=tuple(_make_step(step) for step in steps))
+    except (TypeError, UsageError) as error:
+        raise ValueError(str(error)) from None
+    _check_calls(made)
+    return made
+
+
+def _require(holds: bool, name: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{name} is wrong: {value}")
+
+
+def _is_rank(value: Any, world_size: int) -> bool:
+    return type(value) is int and 0 <= value < world_size
+
+
+def _make_groups(name: str, value: Any, world_size: int) -> tuple[tuple[int, ...], ...]:
+    _require(len(name) <= LONGEST_TEXT and isinstance(value, list), "group", brief(name))
+    for group in value:
+        is_group = isinstance(group, list) and all(_is_rank(rank, world_size) for rank in group)
+        _require(is_group and len({*group}) == len(group) > 0, f"group {name!r:.40}", brief(group))
+    return tuple(map(tuple, value))
+
+
+def _make_step(values: Any) -> Step:
+    _require(isinstance(values, dict), "step", brief(values))
+    programs = values.get("programs")
+    _require(isinstance(programs, list), "programs", brief(programs))
+    made = []
+    for program in programs:
+        is_program = isinstance(program, dict) and isinstance(program.get("calls"), list)
+        _require(is_program, "program", brief(program))
+        calls = []
+        for call in program["calls"]:
+            _require(isinstance(call, dict), "call", brief(call))
+            calls.append(build(Call, call))
+        made.append(build(Program, program | {"calls": []})._replace(calls=tuple(calls)))
+    return build(Step, values | {"programs": []})._replace(programs=tuple(made))
+
+
+def _check_calls(workload: Workload) -> None:
+    """Raise ValueError for a rank, a name or a number that is none."""
+    for step in workload.steps:
+        _require(step.count >= 1, "count", step.count)
+        _require(0 <= (step.time_s or 0) <= LONGEST_S, "time_s", step.time_s)
+        ranks = [rank for program in step.programs for rank in program.ranks]
+        _require(all(_is_rank(rank, workload.world_size) for rank in ranks), "ranks", brief(ranks))
+        _require(len(set(ranks)) == len(ranks), "ranks", "one is in two programs")
+        for program in step.programs:
+            for index, call in enumerate(program.calls):
+                try:
+                    _check_call(workload, program, call)
+                except ValueError as error:
+                    raise ValueError(f"call {index} of {step.name!r:.40}: {error}") from None
+
+
+def _check_call(workload: Workload, program: Program, call: Call) -> None:
+    for kind, name, known in (
+        ("operation", call.operation, [*OPERATIONS, SEND, RECV]),
+        ("dtype", call.dtype, ["", *DTYPES]),
+        ("reduce operation", call.reduce_op, ["", *REDUCE_OPS]),
+        ("group", call.group, [*workload.groups, UNKNOWN_GROUP]),
+    ):
+        if name not in known:
+            raise ValueError(name_error(kind, name[:40], known).message)
+    for name, value in call._asdict().items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        most = LONGEST_S if name.endswith("_s") else LARGEST_INTEGER
+        is_number = [isinstance(number, (int, float)) for number in numbers]
+        within = all(0 <= n <= most for n, is_one in zip(numbers, is_number, strict=True) if is_one)
+        _require(within, name, brief(value))
+    _require(call.tensors >= 1, "tensors", call.tensors)
+    if call.group == UNKNOWN_GROUP:
+        return
+    sizes = {len(workload.group_of(call, rank)) for rank in program.ranks}
+    _require(0 not in sizes, "group", f"a rank of the program is in no group of {call.group!r:.40}")
+    for name in ("root", "peer"):
+        place = getattr(call, name)
+        _require(place is None or place < min(sizes, default=1), name, place)
+    for splits in (call.send_splits, call.receive_splits):
+        _require(not splits or {len(splits)} == sizes, "splits", f"{len(splits)} of them")

@@ -1,0 +1,230 @@
+"""Predictions: their intervals, what bounds a time, what they refuse, and that they never fall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log
+from random import Random
+
+import planted
+import pytest
+
+from commbench.errors import CommbenchError, UnavailableError, UsageError
+from commbench.models.cost_models import ACROSS, WITHIN
+from commbench.models.machine import Machine, Piece, Rival
+from commbench.models.predict import Prediction, half_size, predict
+
+MIB = 1 << 20
+
+
+def one(
+    machine: Machine, ranks: int = 64, size: int = 64 * MIB, per_node: int | None = 8
+) -> Prediction:
+    return predict(machine, machine.fitted[0].operation, (ranks,), per_node, (size,))[0]
+
+
+def width(found: Prediction) -> float:
+    return log(found.high_s / found.low_s)
+
+
+def test_the_prediction_of_a_planted_machine_is_the_formula() -> None:
+    fixed, alpha, beta, gamma = planted.TREE
+    wire = 2 * 511 / 512 * 64 * MIB
+    expected = fixed + alpha * 2 * 6 + beta * wire + gamma * (wire * 6) ** 0.5
+    found = one(planted.machine(), 512)
+    assert found.time_s == pytest.approx(expected, rel=1e-12)
+    assert found.low_s < found.time_s < found.high_s
+    assert found.busbw == pytest.approx(wire / expected)
+    assert (found.kind, found.model) == (ACROSS, "double binary tree")
+
+
+def test_a_group_on_one_host_has_the_model_within_a_host() -> None:
+    found = one(planted.machine(), 8)
+    fixed, alpha, beta = planted.RING
+    assert found.kind == WITHIN
+    assert found.time_s == pytest.approx(
+        fixed + 14 * alpha + beta * 2 * 7 / 8 * 64 * MIB, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("size", "bound"), [(1 << 20, "latency"), (1 << 30, "bandwidth")])
+def test_it_says_which_part_bounds_a_call_and_what_share_that_is(size: int, bound: str) -> None:
+    found = one(planted.machine(), 512, size)
+    wire = 2 * 511 / 512 * size
+    assert found.bound == bound
+    assert found.latency_share == pytest.approx((10e-6 + 12 * 5e-6) / found.time_s)
+    assert found.bandwidth_share == pytest.approx(wire / 200e9 / found.time_s)
+    assert 0 < 1 - found.latency_share - found.bandwidth_share < 0.3
+
+
+def test_latency_and_bandwidth_take_the_same_time_at_n_half() -> None:
+    model = planted.fitted()
+    size = half_size(model, 512, 8)
+    assert size is not None
+    assert size == pytest.approx(70e-6 * 200e9 / (2 * 511 / 512))
+    found = one(planted.machine(model), 512, round(size))
+    assert found.latency_share == pytest.approx(found.bandwidth_share, rel=1e-6)
+
+
+def test_n_half_is_unknown_where_nothing_depends_on_the_size() -> None:
+    model = planted.fitted("barrier", "dissemination", (1e-6, 2e-6), sizes=(0,))
+    assert half_size(model, 512, 8) is None
+
+
+def test_an_operation_without_data_has_one_prediction_and_no_bandwidth() -> None:
+    machine = planted.machine(planted.fitted("barrier", "dissemination", (1e-6, 2e-6), sizes=(0,)))
+    (found,) = predict(machine, "barrier", (512,), 8, (1, 2, 3))
+    assert (found.size_bytes, found.busbw, found.algbw) == (0, None, None)
+    assert found.time_s == pytest.approx(19e-6)
+    assert (found.bound, found.latency_share) == ("latency", 1.0)
+
+
+@pytest.mark.parametrize("distance", [("ranks", (128, 256, 512, 4096)),
+                                      ("size", (1 << 34, 1 << 36, 1 << 38)),
+                                      ("size", (1 << 20, 1 << 16, 1 << 10))])  # fmt: skip
+def test_the_interval_grows_with_the_distance_from_what_was_measured(
+    distance: tuple[str, Sequence[int]],
+) -> None:
+    name, values = distance
+    machine = planted.machine(planted.fitted())
+    found = [one(machine, **{name: value}) for value in values]
+    widths = [width(each) for each in found]
+    assert all(b > 1.05 * a for a, b in pairwise(widths))
+    doublings = [getattr(each, f"{name}_distance") for each in found]
+    assert doublings[0] == 0
+    assert doublings[-1] == pytest.approx(abs(log(values[-1] / values[0], 2)))
+
+
+def test_other_numbers_of_ranks_per_host_are_a_distance_too() -> None:
+    machine = planted.machine(planted.fitted())
+    assert one(machine, 64, per_node=4).ranks_distance == 1
+    assert width(one(machine, 64, per_node=4)) > width(one(machine, 64, per_node=8))
+
+
+def test_a_rival_widens_the_interval_as_far_as_its_own_time() -> None:
+    slower = planted.fitted("all_reduce", "ring", (10e-6, 3e-6, 1 / 200e9))
+    rival = Rival("ring", 0.031, slower.pieces)
+    alone = one(planted.machine(planted.fitted()), 4096, MIB)
+    found = one(planted.machine(planted.fitted(rivals=(rival,))), 4096, MIB)
+    of_ring = one(planted.machine(slower), 4096, MIB)
+    assert found.time_s == alone.time_s
+    assert found.high_s > of_ring.time_s > 2 * alone.high_s
+    assert found.low_s == pytest.approx(alone.low_s, rel=0.05)
+
+
+def test_replicates_that_differ_widen_the_interval() -> None:
+    sure, unsure = (
+        planted.machine(planted.fitted(pieces=planted.pieces(planted.TREE, spread)))
+        for spread in (0.001, 0.2)
+    )
+    assert width(one(unsure)) > 3 * width(one(sure))
+
+
+def test_the_error_of_points_left_out_of_the_fit_is_in_the_interval() -> None:
+    exact = planted.fitted(pieces=(Piece(None, planted.TREE),), scatter=0.01, cv_error=0.2)
+    found = one(planted.machine(exact))
+    assert log(found.high_s / found.time_s) == pytest.approx(1.96 * 1.2533 * 0.2)
+    assert log(found.time_s / found.low_s) == pytest.approx(1.96 * 1.2533 * 0.2)
+
+
+def test_a_piece_that_begins_below_the_end_of_the_one_before_is_raised() -> None:
+    first = Piece(MIB, (50e-6, 0.0, 1e-11, 0.0))
+    second = Piece(None, (1e-6, 0.0, 1e-11, 0.0))
+    machine = planted.machine(planted.fitted(pieces=(first, second)))
+    at_end, above, far = (one(machine, size=size) for size in (MIB, 2 * MIB, 64 * MIB))
+    assert above.time_s == at_end.time_s
+    assert (at_end.is_raised, above.is_raised, far.is_raised) == (False, True, False)
+
+
+def test_more_hosts_never_take_less_time_than_one_host() -> None:
+    slow_inside = planted.inside(parameters=(1e-3, 1e-6, 1e-10),
+                                 pieces=planted.pieces((1e-3, 1e-6, 1e-10)))  # fmt: skip
+    machine = planted.machine(planted.fitted(), slow_inside)
+    assert one(machine, 16).time_s >= one(machine, 8).time_s > 1e-3
+    assert one(machine, 16).is_raised
+
+
+def test_an_algorithm_that_prefers_powers_of_two_is_as_slow_as_with_a_rank_less() -> None:
+    model = planted.fitted("all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1)
+    machine = planted.machine(model)
+    seven, eight = (one(machine, ranks, per_node=1) for ranks in (7, 8))
+    assert eight.time_s == seven.time_s
+    assert eight.is_raised
+
+
+def check_that_times_never_fall(seed: int) -> None:
+    chance = Random(seed)
+    machine, per_node = planted.random_machine(chance)
+    operation = machine.fitted[0].operation
+    sizes = sorted(
+        {*(1 << k for k in range(3, 36, 2)), *(chance.randrange(1, 1 << 30) for _ in "ab")}
+    )
+    low = 2 if machine.fitted[0].kind == WITHIN else per_node + 1
+    ranks = sorted({*range(low, low + 20), *(chance.randrange(low + 20, 5000) for _ in "abc"),
+                    1023, 1024, 1025} - {1})  # fmt: skip
+    found = predict(machine, operation, ranks, per_node, sizes)
+    by_call = {(p.world_size, p.size_bytes): p for p in found}
+    for size in sizes:
+        for a, b in pairwise(ranks):
+            assert by_call[b, size].time_s >= by_call[a, size].time_s * (1 - 1e-9), (seed, a, b)
+    for n in ranks:
+        for a, b in pairwise(sizes):
+            assert by_call[n, b].time_s >= by_call[n, a].time_s * (1 - 1e-9), (seed, n, a, b)
+    assert all(0 < p.low_s <= p.time_s <= p.high_s for p in found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_times_never_fall_with_size_or_ranks(seed: int) -> None:
+    check_that_times_never_fall(seed)
+
+
+@pytest.mark.full
+def test_times_of_many_machines_never_fall_with_size_or_ranks() -> None:
+    for seed in range(12, 120):
+        check_that_times_never_fall(seed)
+
+
+def test_what_supports_no_prediction_is_refused_with_the_reason() -> None:
+    across = planted.machine(planted.fitted(variant="bfloat16, sum"))
+    refused = {
+        ("all_gather", 64, 8, ""): "planted has no model of all_gather",
+        ("all_reduce", 8, 8, ""): "all_reduce was measured across hosts only, not within a host",
+        ("all_reduce", 64, 8, "float32"): "all_reduce across hosts was not measured with float32",
+    }
+    for (operation, ranks, per_node, variant), message in refused.items():
+        with pytest.raises(UnavailableError) as caught:
+            predict(across, operation, (ranks,), per_node, (MIB,), variant)
+        assert caught.value.message == message
+    assert predict(across, "all_reduce", (64,), 8, (MIB,), "bfloat16")
+    within = planted.machine(planted.inside())
+    with pytest.raises(UnavailableError, match="within a host only, not across hosts") as caught:
+        predict(within, "all_reduce", (16,), None, (MIB,))
+    assert caught.value.hint == (
+        "it was measured with 2 to 8 ranks; --ranks-per-node says how many ranks are on a host"
+    )
+
+
+def test_of_several_models_of_a_call_one_must_be_chosen() -> None:
+    machine = planted.machine(*(planted.fitted(variant=name) for name in ("float32", "bfloat16")))
+    with pytest.raises(UsageError, match="has 2 models") as caught:
+        predict(machine, "all_reduce", (64,), 8, (MIB,))
+    assert caught.value.hint == "choose with --variant 'float32'"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "per_node", "size"),
+    [(1, 8, MIB), (0, 8, MIB), (1 << 30, 8, MIB), (64, -1, MIB), (64, 8, 1 << 60), (64, 8, -1)],
+)
+def test_impossible_requests_are_refused(ranks: int, per_node: int, size: int) -> None:
+    with pytest.raises(UsageError):
+        one(planted.machine(), ranks, size, per_node)
+
+
+def test_a_request_for_too_many_predictions_is_refused() -> None:
+    with pytest.raises(CommbenchError, match="are too many"):
+        predict(planted.machine(), "all_reduce", range(2, 1002), 8, range(1, 102))
+
+
+def test_the_ranks_per_host_are_by_default_those_measured() -> None:
+    assert one(planted.machine(), 64, per_node=None).ranks_per_node == 8

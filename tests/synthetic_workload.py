@@ -1,0 +1,38 @@
+"""A workload with what a workload can have: two programs, two sets of groups, unequal blocks."""
+
+from __future__ import annotations
+
+from commbench.spec.workload import SEND, UNKNOWN_GROUP, Call, Program, Step, Workload
+
+WORKLOAD = Workload(
+    name="example",
+    source="written by hand",
+    world_size=4,
+    groups={"world": ((0, 1, 2, 3),), "pp": ((0, 2), (1, 3))},
+    steps=(
+        Step(
+            "step",
+            (
+                Program(
+                    (0, 1),
+                    (
+                        Call("all_reduce", "world", "bfloat16", 4096, reduce_op="avg", time_s=2e-3,
+                             transfer_s=1e-3, asynchronous=True, waited_after=1),
+                        Call(SEND, "pp", "float32", 64, peer=1),
+                    ),
+                ),
+                Program(
+                    (2, 3),
+                    (
+                        Call("all_to_all_v", "world", "int8", 12, send_splits=(1, 2, 3, 6),
+                             receive_splits=(3, 3, 3, 3)),
+                        Call("barrier", UNKNOWN_GROUP, size_bytes=0),
+                    ),
+                ),
+            ),
+            count=3,
+            time_s=0.25,
+        ),
+    ),
+    notes=("gaps are not known",),
+)  # fmt: skip
