@@ -73,6 +73,9 @@ SOUND = {
     "--vary": ("cpu-mode=quiet,plain", "nproc-per-node=2,3"), "--against": ("a", "b", "one"),
     "--max-slowdown": ("10%", "all_reduce:1M-1G:5%"), "--min-busbw": ("3GB/s", "barrier:1GB/s"),
     "--max-time": ("1s", "all_reduce:-64K:80us"), "--rules": ("limits.toml",),
+    "--params": ("350M", "7B"), "--model-bytes": ("32M",), "--backward": ("120ms",),
+    "--layers": ("4", "32"), "--bucket-cap": ("25M",), "--topk": ("2",), "--experts": ("8", "64"),
+    "--hidden": ("1024",), "--tokens": ("64",),
     "--master-addr": ("localhost",), "--master-port": ("29500",), "--nnodes": ("2",),
 }  # fmt: skip
 FRESH = ("fresh-{}", "fresh-{}/x", "full", "full/x", "a", "fifo", "loop", "null", "x" * 300)

@@ -25,6 +25,7 @@ LINES = {
     "plot a": 0,
     "compare a b": 0,
     "check b --against a --junit report.xml": 1,
+    "advise a b --params 1M": 0,
     "explain a --size 1K": 0,
     "report a -o a.html": 0,
     "export a --format json": 0,
@@ -44,7 +45,19 @@ RARE = [
     line
     for line in LINES
     if line.split(" ")[0]
-    in {"shwo", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops", "links"}
+    in {
+        "shwo",
+        "advise",
+        "explain",
+        "report",
+        "export",
+        "sweep",
+        "job",
+        "model",
+        "doctor",
+        "ops",
+        "links",
+    }
 ]
 """Those that only the full tests start from nothing."""
 

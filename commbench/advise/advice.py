@@ -1,4 +1,4 @@
-"""What rows of runs say about bucket sizes, groups of FSDP, experts, forms of calls and settings."""
+"""What rows of runs say about buckets, groups of FSDP, experts, forms of calls and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from commbench.advise.measured import Measured, find_slowdown, group_runs
 from commbench.advise.moe import MoEAdvice, Routing, find_moe
 from commbench.advise.paste import bucket_line, grouping_lines
 from commbench.advise.time_table import TimeTable, make_tables
-from commbench.compare.ratio import SLOWER, UNDECIDED as NOT_DECIDED, MedianCI, decide_verdict
+from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict
+from commbench.compare.ratio import UNDECIDED as NOT_DECIDED
 from commbench.errors import UsageError
 from commbench.results.schema import Run
 from commbench.spec.call_forms import DDP_BUCKET

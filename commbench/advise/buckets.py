@@ -31,8 +31,10 @@ from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 if TYPE_CHECKING:
     from numpy import ndarray
 
-MOST_BUCKETS = 4096
-"""Bucket sizes that make more buckets are not simulated."""
+MIB = 1 << 20
+MOST_BUCKETS = 1024
+"""Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
+time that is not hidden is at most a thousandth of the computation."""
 STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
 """Bucket sizes that are tried, times a power of two: short numbers to paste."""
 
@@ -108,7 +110,7 @@ def find_buckets(
         sizes = cut(step, cap, first)
         return pass_times(draw, sizes, step, slowdown), len(sizes)
 
-    tried = {cap: simulate(cap, cap) for cap in bucket_sizes(table, step)}
+    tried = {cap: simulate(cap, cap) for cap in _distinct(bucket_sizes(table, step), step)}
     curve = {c: BucketTime(c, interval(times), number) for c, (times, number) in tried.items()}
     best = min(curve.values(), key=lambda each: _median(each))
     good = _around(list(curve.values()), best, tolerance)
@@ -157,6 +159,12 @@ def bucket_sizes(table: TimeTable, step: Step) -> list[int]:
     return sorted(size for size in found if least <= size <= most) or [most]
 
 
+def _distinct(sizes: Sequence[int], step: Step) -> list[int]:
+    """The sizes that make different buckets: of several that make the same ones the largest."""
+    by_buckets = {tuple(cut(step, size, size)): size for size in sizes}
+    return sorted(by_buckets.values())
+
+
 def cut(step: Step, cap: int, first: int) -> list[int]:
     """The bytes of each bucket, in the order in which they are sent. A bucket is full when it has
     reached its size, so with layers it holds whole layers, and may be larger than its size, as in
@@ -191,7 +199,9 @@ def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown)
         alone, busy = times(size)
         work = np.where(is_waiting, busy, alone) if index else alone
         left = step.backward_s - done
-        beside = work * both / alone_after  # computation done, if it lasts until the end of the call
+        beside = (
+            work * both / alone_after
+        )  # computation done, if it lasts until the end of the call
         lasts = beside <= left
         rest = work - left * alone_after / both  # of the call, after the end of the computation
         now += np.where(lasts, work * both, left * alone_after + rest)

@@ -1,8 +1,8 @@
 """ADVICE: the choices whose alternatives move the same bytes, and how rows decide them.
 
 A choice is an option of `commbench run` or a variable of the environment. Its alternatives are rows
-that differ in it and in nothing else. A sweep compares settings in the same way, so each alternative
-is a setting here, and points, ranges and verdicts are those of sweeps (sweep.ranking).
+that differ in it and in nothing else. A sweep compares settings in the same way, so here each
+alternative is a setting, and points, ranges and verdicts are those of sweeps (sweep.ranking).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from math import exp, hypot, inf, log
 from operator import attrgetter
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.advise.crossings import Crossing, find_crossing
@@ -20,14 +21,15 @@ from commbench.advise.paste import (
     memory_lines,
     setting_lines,
 )
-from commbench.advise.time_table import REPLICATES, is_timed
+from commbench.advise.time_table import REPLICATES, WIDTH_95, is_timed
 from commbench.analysis.rows import ResultRow
-from commbench.compare.ratio import MedianCI, time_ratio
+from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import RunHeader
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
+from commbench.sweep import ranking as sweep_ranking
 from commbench.sweep.ranking import SweepPoint, make_points, make_ranges, rank_settings
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
@@ -124,7 +126,7 @@ ADVICE: tuple[Choice, ...] = (
         operations=("all_reduce", "all_gather", "reduce_scatter"),
     ),
     Choice(
-        "One call or two", "form", DIRECT, _is_way, form_lines,
+        "One call or several steps", "form", DIRECT, _is_way, form_lines,
         "--via reduce_scatter+all_gather,isend+irecv",
         operations=("all_reduce", "all_to_all"),
     ),
@@ -182,14 +184,16 @@ def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
 def _decide(
     choice: Choice, kind: str, default: Setting, points: Sequence[SweepPoint], tolerance: float
 ) -> ChoiceAdvice:
+    comparisons = sum(len(point.by_time) - 1 for point in points)
     ranges: list[SizeRange] = []
-    for found in make_ranges(points):
-        each = _decide_range(choice, default, found.best, found.points)
-        last = ranges[-1] if ranges else None
-        if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
-            ranges[-1] = last._replace(high_bytes=each.high_bytes)
-        else:
-            ranges.append(each)
+    for _, alike in groupby(points, key=lambda point: default in point.tied):
+        for found in make_ranges(list(alike)):
+            each = _decide_range(choice, default, found, comparisons, tolerance)
+            last = ranges[-1] if ranges else None
+            if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
+                ranges[-1] = last._replace(high_bytes=each.high_bytes)
+            else:
+                ranges.append(each)
     crossings = []
     for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
         if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
@@ -198,24 +202,46 @@ def _decide(
 
 
 def _decide_range(
-    choice: Choice, default: Setting, best: Sequence[Setting], points: Sequence[SweepPoint]
-) -> SizeRange:
+    choice: Choice, default: Setting, found: sweep_ranking.SizeRange, comparisons: int,
+    tolerance: float,
+) -> SizeRange:  # fmt: skip
+    """What is best for sizes that sweeps.ranking joined. A change is recommended only if the gain
+    over all these sizes is above the tolerance with a probability that holds for all `comparisons`
+    of this kind together (Bonferroni)."""
+    points = found.points
     order = [rank.setting for rank in rank_settings(points)]
-    candidates = sorted(best, key=order.index)
-    low, high = points[0].size_bytes, points[-1].size_bytes
+    candidates = sorted(found.best, key=order.index)
     others = [setting for setting in candidates if setting != default]
     gain = mean_ratio(points, others[0], default) if others else MedianCI(None, None, None)
     chosen, verdict, fallback = default, KEEP, None
-    if default not in best:
-        chosen, verdict = candidates[0], CHANGE
-        if dict(chosen.options).get(choice.option) in choice.needs_other_memory:
-            usable = (
-                s for s in order if dict(s.options)[choice.option] not in choice.needs_other_memory
-            )
-            fallback = next(usable, None)
+    if default not in candidates:
+        widened = widen(gain, comparisons)
+        verdict = CHANGE if decide_verdict(widened, tolerance) == SLOWER else UNDECIDED
+        if verdict == CHANGE:
+            chosen, fallback = candidates[0], _fallback(choice, candidates[0], order)
     elif others and not all(_are_tied(point, candidates) for point in points):
         verdict = UNDECIDED
+    low, high = points[0].size_bytes, points[-1].size_bytes
     return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
+
+
+def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
+    """The fastest setting that needs no other memory, where the best one does."""
+
+    def needs_other(setting: Setting) -> bool:
+        return dict(setting.options).get(choice.option) in choice.needs_other_memory
+
+    return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
+
+
+def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
+    """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
+    normal distribution of its logarithm."""
+    if not ratio.median or not ratio.low or not ratio.high or comparisons < 2:
+        return ratio
+    factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) * 2 / WIDTH_95
+    down, up = (factor * log(end / ratio.median) for end in (ratio.low, ratio.high))
+    return MedianCI(ratio.median, ratio.median * exp(down), ratio.median * exp(up))
 
 
 def _are_tied(point: SweepPoint, settings: Sequence[Setting]) -> bool:
@@ -268,8 +294,6 @@ def _crossing_of(
 def _draw(ratio: MedianCI, normal: ndarray) -> ndarray:
     """Drawn values of a ratio: log-normal with its interval; the first is the ratio itself."""
     import numpy as np
-
-    from commbench.advise.time_table import WIDTH_95
 
     assert ratio.median
     sigma = log(ratio.high / ratio.low) / WIDTH_95 if ratio.low and ratio.high else 0.0

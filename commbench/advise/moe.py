@@ -92,9 +92,7 @@ def find_moe(
         first: ndarray = draws[0].at(size) + draws[1].at(size)
         second: ndarray = 2 * draws[2].at(exchanged)
         ratios.append(first / second)
-        points.append(
-            MoEPoint(tokens, interval(first), interval(second), interval(first / second))
-        )
+        points.append(MoEPoint(tokens, interval(first), interval(second), interval(first / second)))
     if not points:
         return None
     titles = (gather.kind, scatter.kind, exchange.kind)

@@ -1,15 +1,15 @@
-"""Lines that choose what is recommended: of Python with `dist` for torch.distributed, of a shell."""
+"""Lines that choose what is recommended: of a shell, or of Python, where `dist` is
+torch.distributed."""
 
 from __future__ import annotations
 
 from shlex import quote
 
+from commbench.advise.buckets import MIB
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
 from commbench.sweep.settings import UNSET, Setting
-
-MIB = 1 << 20
 
 _FORMS: dict[str, tuple[str, ...]] = {
     "direct": ("dist.{call}",),

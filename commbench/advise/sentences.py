@@ -7,14 +7,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from commbench.advise.buckets import BucketAdvice, Slowdown
-from commbench.advise.choices import CHANGE, KEEP, UNDECIDED, Choice, ChoiceAdvice, SizeRange
+from commbench.advise.choices import CHANGE, KEEP, UNDECIDED, Choice, ChoiceAdvice, SizeRange, widen
 from commbench.advise.fsdp import FORWARD_PART, Blocks, GroupingAdvice
 from commbench.advise.measured import Measured
 from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint, Routing
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.advice import more_launches, more_precisely
-from commbench.compare.ratio import SAME, SLOWER, MedianCI, decide_verdict
-from commbench.compare.ratio import UNDECIDED as NOT_DECIDED
+from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
 from commbench.results.schema import RunHeader
 from commbench.sweep import nccl_tuning
 from commbench.sweep.settings import Setting, short_names
@@ -23,7 +22,6 @@ from commbench.units import (
     format_bytes,
     format_known_time,
     format_memory,
-    format_percent,
     format_sizes,
     format_time,
     parse_sizes,
@@ -39,6 +37,10 @@ NEEDS_MODEL = (
 NEEDS_BLOCKS = "give --params and --layers, and --backward: parameters, and blocks of the model"
 NEEDS_ROUTING = "give --topk, --experts and --hidden: how tokens find their experts"
 WIDE_SIZES = "64K-256M"
+
+
+def _percent(tolerance: float) -> str:
+    return f"{100 * tolerance:g} %"
 
 
 def gain_text(gain: MedianCI) -> str:
@@ -59,7 +61,7 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
     step, chosen, now = found.step, found.recommended, found.now
     is_default = question.bucket_bytes is None
     used = "torch's default" if is_default else format_bytes(now.bucket_bytes)
-    within = format_percent(question.tolerance)
+    within = _percent(question.tolerance)
     said = []
     if verdict == CHANGE:
         said.append(
@@ -127,11 +129,9 @@ def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple
     return tuple(commands)
 
 
-def grouping_sentences(
-    found: GroupingAdvice, verdict: str, question: Question
-) -> tuple[str, ...]:
+def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, ...]:
     """What the simulation of FSDP says."""
-    chosen, now, within = found.recommended, found.now, format_percent(question.tolerance)
+    chosen, now, within = found.recommended, found.now, _percent(question.tolerance)
     if verdict == CHANGE:
         first = (
             f"Groups of {chosen.blocks} blocks instead of 1: a step of {time_text(chosen.time)} "
@@ -179,21 +179,25 @@ def moe_sentences(
             f"between {crossing.below} and {crossing.above}."
         )
     chosen = [p for p in found.curve if p.tokens == routing.tokens] or list(found.curve)
-    verdicts = {decide_verdict(point.ratio, question.tolerance) for point in chosen}
+    decided = {p: decide_verdict(widen(p.ratio, len(chosen)), question.tolerance) for p in chosen}
+    slower, faster = ([p for p, v in decided.items() if v == wanted] for wanted in (SLOWER, FASTER))
     where = _tokens_text(chosen)
-    if verdicts == {SLOWER}:
-        gains = _gain_range(chosen, is_inverse=False)
-        return CHANGE, (f"{EXCHANGED} for {where}: {gains} as {GATHERED}.", *said), _EXCHANGE
-    if len(verdicts) == 1 and NOT_DECIDED not in verdicts and SAME not in verdicts:
-        gains = _gain_range(chosen, is_inverse=True)
-        return CHANGE, (f"{GATHERED} for {where}: {gains} as {EXCHANGED}.", *said), _GATHER
-    if verdicts == {SAME}:
+    if bool(slower) != bool(faster):
+        known = slower or faster
+        best, other = (EXCHANGED, GATHERED) if slower else (GATHERED, EXCHANGED)
+        rest = len(chosen) - len(known)
+        also = f"; {rest} of {len(chosen)} numbers of tokens do not decide it" if rest else ""
+        gains = _gain_range(known, is_inverse=bool(faster))
+        first = f"{best} for {where}: {gains} as {other}{also}."
+        return CHANGE, (first, *said), _EXCHANGE if slower else _GATHER
+    if slower:
+        return CHANGE, tuple(said[::-1]) if crossing else (_UNCLEAR, *said), ()
+    if set(decided.values()) == {SAME}:
         return KEEP, (f"Both ways take equally long for {where}.", *said), ()
-    if crossing:
-        return CHANGE, tuple(said[::-1]), ()
     return UNDECIDED, (f"The rows do not decide which way is faster for {where}.", *said), ()
 
 
+_UNCLEAR = "Which way is faster changes several times with the tokens: see the table."
 _GATHER = (
     "dist.all_gather_into_tensor(all_tokens, tokens)",
     "dist.reduce_scatter_tensor(output, expert_output)",
@@ -212,7 +216,9 @@ def _tokens_text(points: Sequence[MoEPoint]) -> str:
 def _gain_range(points: Sequence[MoEPoint], is_inverse: bool) -> str:
     ratios = [point.ratio for point in points]
     if is_inverse:
-        ratios = [MedianCI(*(1 / (end or 1.0) for end in (r.median, r.high, r.low))) for r in ratios]
+        ratios = [
+            MedianCI(*(1 / (end or 1.0) for end in (r.median, r.high, r.low))) for r in ratios
+        ]
     if len(ratios) == 1:
         return gain_text(ratios[0])
     middles = [ratio.median or 1.0 for ratio in ratios]
@@ -275,9 +281,7 @@ def choice_paste(found: ChoiceAdvice, measured: Measured) -> tuple[str, ...]:
     case = found.points[0].case
     lines: list[str] = []
     for best, same in groupby(chosen, key=lambda each: each.best):
-        sizes = ", ".join(
-            filter(None, (size_range_text(e.low_bytes, e.high_bytes) for e in same))
-        )
+        sizes = ", ".join(filter(None, (size_range_text(e.low_bytes, e.high_bytes) for e in same)))
         if len(found.ranges) > 1 and sizes:
             lines.append(f"# {sizes}")
         lines += found.choice.paste(best, case)
@@ -366,4 +370,3 @@ def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> tuple[str, str
         "not among the measured sizes",
         run_command(header, "all_gather,reduce_scatter,all_to_all", "", "1K-1G"),
     )
-

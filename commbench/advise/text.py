@@ -20,7 +20,7 @@ from commbench.units import format_bytes, format_interval, format_memory
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
-Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Headings and rows."""
 
 

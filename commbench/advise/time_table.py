@@ -162,7 +162,8 @@ def _busy(rows: Sequence[ResultRow], like: ResultRow, table: TimeTable) -> TimeT
         case = row.measurement.case
         if case.key(*free) != like.measurement.case.key(*free):
             continue
-        if case.form == "async" and case.tensors.isdigit() and case.timing == ISOLATED:
+        is_several = case.tensors.isdigit() and case.tensors != ONE_TENSOR
+        if case.form == "async" and is_several and case.timing == ISOLATED:
             started.append(row)
         elif is_plain(case) and case.timing != ISOLATED:
             followed.append(row)

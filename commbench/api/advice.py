@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.api.runs import AnyRun, ignore, load
+from commbench.api.runs import ignore, load
 from commbench.errors import UsageError
 from commbench.units import parse_percentage, parse_size, parse_time
 
 if TYPE_CHECKING:
     from commbench.advise.advice import AdviceReport
     from commbench.advise.moe import Routing
+    from commbench.api.runs import AnyRun
     from commbench.results.schema import Run
 
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMBkmb]?)", re.ASCII)

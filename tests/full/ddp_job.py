@@ -1,8 +1,8 @@
 """One rank of a training job with DistributedDataParallel: prints the time of a backward pass for
 each bucket size.
 
-Arguments: gradient MiB, layers, seconds of computation in a backward pass, rounds, and the bucket
-sizes in MiB. The gradient of each layer is ready after its part of that time, in which the rank
+Arguments: gradient MiB, layers, seconds of computation in a backward pass, and the bucket sizes in
+MiB, 0 for torch's default. The gradient of each layer is ready after its part of that time, in which the rank
 sleeps: so the computation needs no core, and takes as long with communication as without. Printed
 is JSON, on rank 0: for each bucket size, the seconds of every backward pass, of the slowest rank.
 """
@@ -70,16 +70,13 @@ def passes(model: Model, bucket_mib: float | None) -> list[float]:
 
 
 def main() -> None:
-    gradient_mib, layers, backward_s, rounds, *buckets = map(float, sys.argv[1:])
+    gradient_mib, layers, backward_s, *buckets = map(float, sys.argv[1:])
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))  # as commbench's realtime mode
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = Model(int(gradient_mib * 2**20), int(layers), backward_s)
-    seconds: dict[float, list[float]] = {bucket: [] for bucket in buckets}
-    chance = Random(1)
-    for _ in range(int(rounds)):
-        for bucket in chance.sample(buckets, len(buckets)):
-            seconds[bucket] += passes(model, bucket or None)
+    in_random_order = Random(1).sample(buckets, len(buckets))
+    seconds = {bucket: passes(model, bucket or None) for bucket in in_random_order}
     if dist.get_rank() == 0:
         print(json.dumps(seconds))
     dist.destroy_process_group()
