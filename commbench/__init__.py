@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from commbench.api import compare as compare
     from commbench.api import doctor as doctor
     from commbench.api import environment as environment
+    from commbench.api import expect as expect
     from commbench.api import explain as explain
     from commbench.api import export as export
+    from commbench.api import fit_model as fit_model
     from commbench.api import frame as frame
     from commbench.api import import_results as import_results
     from commbench.api import load as load
@@ -47,11 +49,13 @@ _MODULES = {
     "sweep": "commbench.api",
     "load_sweep": "commbench.api",
     "resume_sweep": "commbench.api",
+    "fit_model": "commbench.api",
     "predict": "commbench.api",
     "report": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",
+    "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
     "doctor": "commbench.api",

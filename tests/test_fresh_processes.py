@@ -33,10 +33,12 @@ LINES = {
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
+    "model fit absent": 6,
     "model predict absent --ranks 2": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
+    "expect --gpu h100 --busbw 480GB/s": 0,
     "ops": 0,
     "list": 0,
     "env": 0,
@@ -57,6 +59,7 @@ RARE = [
         "doctor",
         "ops",
         "links",
+        "expect",
     }
 ]
 """Those that only the full tests start from nothing."""

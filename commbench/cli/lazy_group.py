@@ -41,6 +41,7 @@ COMMAND_GROUPS = {
     "Look up": {
         "ops": "Print the operations and the torch calls that are timed.",
         "links": "Print the speed of links, to compare a bandwidth with.",
+        "expect": "Say what bandwidth to expect, and whether one is plausible.",
         "env": "Print what this machine offers.",
         "doctor": "Find out what disturbs measurements on this host.",
     },
