@@ -2,9 +2,10 @@
 each bucket size.
 
 Arguments: gradient MiB, layers, seconds of computation in a backward pass, and the bucket sizes in
-MiB, 0 for torch's default. The gradient of each layer is ready after its part of that time, in which the rank
-sleeps: so the computation needs no core, and takes as long with communication as without. Printed
-is JSON, on rank 0: for each bucket size, the seconds of every backward pass, of the slowest rank.
+MiB, 0 for torch's default. The gradient of each layer is ready after its part of that time, in
+which the rank sleeps: so the computation needs no core, and takes as long with communication as
+without. Printed is JSON, on rank 0: for each bucket size, the seconds of every backward pass, of
+the slowest rank.
 """
 
 from __future__ import annotations
