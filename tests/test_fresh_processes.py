@@ -33,6 +33,7 @@ LINES = {
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "model predict absent --ranks 2": 6,
+    "workload show absent": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
@@ -44,7 +45,8 @@ RARE = [
     line
     for line in LINES
     if line.split(" ")[0]
-    in {"shwo", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops", "links"}
+    in {"shwo", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops", "links",
+        "workload"}
 ]
 """Those that only the full tests start from nothing."""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import RECV, SEND
+from commbench.spec.workload import MOST_RANKS, RECV, SEND
 from commbench.units import LARGEST_SIZE
 
 MICROSECOND = 1e-6
@@ -154,6 +154,11 @@ def as_count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= LARGEST_SIZE else None
 
 
+def as_rank(value: Any) -> int | None:
+    """A rank or a number of ranks; None for anything else."""
+    return value if type(value) is int and 0 <= value <= MOST_RANKS else None
+
+
 def as_seconds(value: Any, unit: float = MICROSECOND) -> float | None:
     """A time or a duration in seconds; None for what is none."""
     if type(value) not in (int, float) or not -1e20 < value < 1e20:
@@ -181,7 +186,7 @@ def as_ranks(value: Any) -> tuple[int, ...]:
         value = [int(number) for number in found[1].split(",")] if found else []
     if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
         return ()
-    is_list = all(as_count(rank) is not None for rank in value) and len({*value}) == len(value)
+    is_list = all(as_rank(rank) is not None for rank in value) and len({*value}) == len(value)
     return tuple(value) if is_list else ()
 
 
@@ -237,4 +242,4 @@ def pack(intervals: Iterable[tuple[float, float]]) -> array[float]:
 def rank_in_name(path: str) -> int | None:
     """The rank in a file's name: `rank0.json`, `trace_rank-12.json.gz`, `nccl_trace_rank_3`."""
     found = re.findall(r"rank[_.-]?(\d{1,6})(?!\d)", path.lower())
-    return int(found[-1]) if found else None
+    return as_rank(int(found[-1])) if found else None

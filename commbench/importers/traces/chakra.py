@@ -18,6 +18,7 @@ from commbench.importers.traces.base import (
     TracedCall,
     TracedGroup,
     as_count,
+    as_rank,
     as_ranks,
     as_text,
     rank_in_name,
@@ -102,7 +103,7 @@ def _add_groups(node: dict[str, Any], groups: dict[str, TracedGroup]) -> None:
         return
     for entry in found if isinstance(found, list) else ():
         if isinstance(entry, dict) and (name := as_text(entry.get("pg_name"))):
-            size = as_count(entry.get("group_size")) or 0
+            size = as_rank(entry.get("group_size")) or 0
             ranks = as_ranks(entry.get("ranks"))
             if not ranks and size <= 1 << 17:  # the group of all ranks has an empty list
                 ranks = tuple(range(size))

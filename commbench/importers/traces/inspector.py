@@ -18,6 +18,7 @@ from commbench.importers.traces.base import (
     TracedGroup,
     as_count,
     as_duration,
+    as_rank,
     as_seconds,
     as_text,
     find_operation_name,
@@ -87,8 +88,8 @@ def _read_object(
 ) -> TracedCall | None:
     header, found = _part(values, "header"), _part(values, "coll_perf")
     operation = find_operation_name(found.get("coll"))
-    name, rank = as_text(header.get("id")), as_count(header.get("rank"))
-    number = as_count(header.get("n_ranks"))
+    name, rank = as_text(header.get("id")), as_rank(header.get("rank"))
+    number = as_rank(header.get("n_ranks"))
     size = as_count(found.get("coll_msg_size_bytes"))
     if not operation or not name or rank is None or not number or number > 1 << 17:
         return None

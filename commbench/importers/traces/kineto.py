@@ -19,8 +19,8 @@ from commbench.importers.traces.base import (
     RankTrace,
     TracedGroup,
     TracedStep,
-    as_count,
     as_duration,
+    as_rank,
     as_ranks,
     as_seconds,
     as_text,
@@ -179,7 +179,7 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
     info = facts.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     groups = _read_groups(info.get("pg_config"))
-    rank = as_count(info.get("rank"))
+    rank = as_rank(info.get("rank"))
     rank = rank_in_name(path.name) if rank is None else rank
     calls, notes = kineto_calls.make_calls(found.events, groups, rank)
     if source.damaged:
@@ -192,7 +192,7 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
         path=str(path),
         format=NAME,
         rank=rank,
-        world_size=as_count(info.get("world_size")),
+        world_size=as_rank(info.get("world_size")),
         calls=tuple(calls),
         groups=groups,
         steps=tuple(steps),
@@ -210,6 +210,6 @@ def _read_groups(config: Any) -> dict[str, TracedGroup]:
     for entry in config if isinstance(config, list) else ():
         if isinstance(entry, dict) and (name := as_text(entry.get("pg_name"))):
             ranks = as_ranks(entry.get("ranks"))
-            size = as_count(entry.get("pg_size")) or len(ranks)
+            size = as_rank(entry.get("pg_size")) or len(ranks)
             groups[name] = TracedGroup(ranks, as_text(entry.get("pg_desc")), size)
     return groups

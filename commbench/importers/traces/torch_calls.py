@@ -13,6 +13,7 @@ from commbench.importers.traces.base import (
     TracedCall,
     TracedGroup,
     as_count,
+    as_rank,
     as_ranks,
     as_splits,
     as_text,
@@ -21,7 +22,7 @@ from commbench.importers.traces.base import (
     find_operation_name,
     in_bytes,
 )
-from commbench.spec.workload import RECV, SEND
+from commbench.spec.workload import MOST_RANKS, RECV, SEND
 
 
 class _Tensors(NamedTuple):
@@ -176,15 +177,13 @@ def add_group(args: dict[str, Any], groups: dict[str, TracedGroup]) -> str:
     """The name of the process group of a record, with what the record says of it."""
     name = as_text(args.get("Process Group Name"))
     known = groups.get(name, TracedGroup())
-    size = as_count(args.get("Group size")) or 0
+    size = as_rank(args.get("Group size")) or 0
     if not name or known.ranks:
         return name
     ranks = as_ranks(args.get("Process Group Ranks"))
-    start, stride = (
-        as_count(args.get("Global rank start")),
-        as_count(args.get("Global rank stride")),
-    )
-    if not ranks and start is not None and stride and 0 < size <= 1 << 17:
+    start = as_rank(args.get("Global rank start"))
+    stride = as_rank(args.get("Global rank stride"))
+    if not ranks and start is not None and stride and start + stride * (size - 1) <= MOST_RANKS:
         ranks = tuple(range(start, start + stride * size, stride))
     described = as_text(args.get("Process Group Description")) or known.description
     groups[name] = TracedGroup(ranks, described, size or len(ranks) or known.size)
