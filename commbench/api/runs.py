@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.explain.expectation import Answer
     from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
 
@@ -220,6 +221,37 @@ def explain(
     call = QuotedCall(ranks, size, time, dtype, timing, nodes)
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
     return answer(text_or_run, call, op, peak, notify)
+
+
+def expect(
+    gpu: str | None = None,
+    *,
+    nodes: int = 1,
+    gpus_per_node: int | None = None,
+    nic: str | None = None,
+    link: str | None = None,
+    op: str = "all_reduce",
+    size: str | int | None = None,
+    algorithm: str | None = None,
+    nccl: str | None = None,
+    tolerance: str | float | None = None,
+    busbw: str | float | None = None,
+    algbw: str | float | None = None,
+    time: str | float | None = None,
+) -> Answer:
+    """What bandwidth to expect of hardware, and whether one of `busbw`, `algbw` and `time` is
+    plausible (docs/models.md).
+
+    The options are those of `commbench expect`; numbers are in bytes, seconds, and bytes per
+    second. The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown";
+    empty without a bandwidth. Raises UsageError for an option that is wrong or missing.
+    """
+    from commbench.explain.expectation import answer
+
+    return answer(
+        gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link, op=op, size=size,
+        algorithm=algorithm, nccl=nccl, tolerance=tolerance, busbw=busbw, algbw=algbw, time=time,
+    )  # fmt: skip
 
 
 def load_rows(

@@ -37,10 +37,12 @@ COMMAND_GROUPS = {
     },
     "Foresee": {
         "model": "Fit cost models to runs, and predict other sizes and ranks.",
+        "advise": "Say which bucket size, form of call or setting is faster.",
     },
     "Look up": {
         "ops": "Print the operations and the torch calls that are timed.",
         "links": "Print the speed of links, to compare a bandwidth with.",
+        "expect": "Say what bandwidth to expect, and whether one is plausible.",
         "env": "Print what this machine offers.",
         "doctor": "Find out what disturbs measurements on this host.",
     },

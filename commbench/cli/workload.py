@@ -27,7 +27,10 @@ def show(
     traces: list[Path] = TRACES,
     format_: str = Option("table", "--format", metavar="FORMAT", help="table or json."),
 ) -> None:
-    """Print what each operation took, how long ranks waited for whom, and what was exposed.
+    """Print what the calls of a step took and waited.
+
+    For each group and operation: calls, bytes, time without and with waiting. Then which rank
+    waited for whom, and how much communication was not hidden behind computation.
 
     \b
     commbench workload show traces/
@@ -59,7 +62,9 @@ def import_(
         None, metavar="NAME", help="Name of the workload.  [default: that of the file or folder]"
     ),
 ) -> None:
-    """Write the calls of a training step, with groups, sizes and gaps, into a JSON file.
+    """Write the calls of a step into a JSON file.
+
+    It has their groups, sizes, order and gaps.
 
     \b
     commbench workload import traces/ -o step.json
