@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commbench.api import Run as Run
+    from commbench.api import advise as advise
     from commbench.api import check as check
     from commbench.api import compare as compare
     from commbench.api import doctor as doctor
@@ -42,6 +43,7 @@ _MODULES = {
     "measure": "commbench.api",
     "load": "commbench.api",
     "frame": "commbench.api",
+    "advise": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
     "sweep": "commbench.api",

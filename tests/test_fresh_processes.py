@@ -25,6 +25,7 @@ LINES = {
     "plot a": 0,
     "compare a b": 0,
     "check b --against a --junit report.xml": 1,
+    "advise a b --params 1M": 0,
     "explain a --size 1K": 0,
     "report a -o a.html": 0,
     "export a --format json": 0,
@@ -48,6 +49,7 @@ RARE = [
     if line.split(" ")[0]
     in {
         "shwo",
+        "advise",
         "explain",
         "report",
         "export",

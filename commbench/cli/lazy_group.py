@@ -36,6 +36,7 @@ COMMAND_GROUPS = {
     },
     "Foresee": {
         "model": "Fit cost models to runs, and predict other sizes and ranks.",
+        "advise": "Say which bucket size, form of call or setting is faster.",
     },
     "Look up": {
         "ops": "Print the operations and the torch calls that are timed.",
