@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commbench.api import Run as Run
+    from commbench.api import advise as advise
     from commbench.api import check as check
     from commbench.api import compare as compare
     from commbench.api import doctor as doctor
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from commbench.api import run as run
     from commbench.api import smoke as smoke
     from commbench.api import sweep as sweep
+    from commbench.api import workload as workload
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
 
@@ -42,6 +44,7 @@ _MODULES = {
     "measure": "commbench.api",
     "load": "commbench.api",
     "frame": "commbench.api",
+    "advise": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
     "sweep": "commbench.api",
@@ -56,6 +59,7 @@ _MODULES = {
     "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
+    "workload": "commbench.api",
     "doctor": "commbench.api",
     "environment": "commbench.api",
     "Run": "commbench.api",

@@ -25,6 +25,7 @@ LINES = {
     "plot a": 0,
     "compare a b": 0,
     "check b --against a --junit report.xml": 1,
+    "advise a b --params 1M": 0,
     "explain a --size 1K": 0,
     "report a -o a.html": 0,
     "export a --format json": 0,
@@ -34,6 +35,7 @@ LINES = {
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "model fit absent": 6,
     "model predict absent --ranks 2": 6,
+    "workload show absent": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
@@ -48,6 +50,7 @@ RARE = [
     if line.split(" ")[0]
     in {
         "shwo",
+        "advise",
         "explain",
         "report",
         "export",
@@ -58,6 +61,7 @@ RARE = [
         "ops",
         "links",
         "expect",
+        "workload",
     }
 ]
 """Those that only the full tests start from nothing."""

@@ -28,6 +28,7 @@ from commbench.api.runs import (
 from commbench.units import format_count
 
 if TYPE_CHECKING:
+    from commbench.api.advice import advise
     from commbench.api.measuring import init, measure, plan_options, run, run_options
     from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "advise",
     "check",
     "compare",
     "doctor",
@@ -74,6 +76,7 @@ __all__ = [
 
 
 _LAZY = {
+    "commbench.api.advice": ("advise",),
     "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
     "commbench.api.models": ("fit_model", "predict"),
     "commbench.api.reports": ("report",),
