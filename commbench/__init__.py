@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from commbench.api import run as run
     from commbench.api import smoke as smoke
     from commbench.api import sweep as sweep
+    from commbench.api import workload as workload
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
 
@@ -60,6 +61,7 @@ _MODULES = {
     "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
+    "workload": "commbench.api",
     "doctor": "commbench.api",
     "environment": "commbench.api",
     "Run": "commbench.api",

@@ -36,6 +36,7 @@ LINES = {
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "model fit absent": 6,
     "model predict absent --ranks 2": 6,
+    "workload show absent": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
@@ -61,7 +62,11 @@ RARE = [
         "ops",
         "links",
         "expect",
+<<<<<<< HEAD
         "pairs",
+=======
+        "workload",
+>>>>>>> next
     }
 ]
 """Those that only the full tests start from nothing."""
