@@ -29,8 +29,9 @@ from commbench.errors import UsageError
 from commbench.units import format_count
 
 if TYPE_CHECKING:
-    from commbench.api.measuring import init, measure, plan_options, run, run_options
-    from commbench.api.models import predict
+    from commbench.api.advice import advise
+    from commbench.api.measuring import init, measure, pairs, plan_options, run, run_options
+    from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "advise",
     "check",
     "compare",
     "doctor",
@@ -52,6 +54,7 @@ __all__ = [
     "expect",
     "explain",
     "export",
+    "fit_model",
     "frame",
     "import_results",
     "init",
@@ -60,6 +63,7 @@ __all__ = [
     "load",
     "load_sweep",
     "measure",
+    "pairs",
     "plan_options",
     "plot",
     "predict",
@@ -74,8 +78,9 @@ __all__ = [
 
 
 _LAZY = {
-    "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
-    "commbench.api.models": ("predict",),
+    "commbench.api.advice": ("advise",),
+    "commbench.api.measuring": ("init", "measure", "pairs", "plan_options", "run", "run_options"),
+    "commbench.api.models": ("fit_model", "predict"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }

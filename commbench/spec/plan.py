@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import product
 from math import inf, prod
 from typing import Any
@@ -80,6 +81,7 @@ _LIMITS = {
     "group_stride": (1, MOST_RANKS),
     "window": (1, MOST_WINDOW),
     "seed": (0, LARGEST_INTEGER),
+    "latency_size": (1, LARGEST_SIZE),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
 
@@ -158,6 +160,9 @@ class Plan:
     default; or `all`."""
     pairs: tuple[str, ...] = DEFAULT_PAIRS
     """Which ranks are pairs (spec.pairs.find_peer)."""
+    latency_size: int | None = None
+    """The size of operations whose time is a latency (Operation.is_latency), in bytes; None: those
+    of `sizes`."""
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
     overlap: tuple[str, ...] = (NO_OVERLAP,)
@@ -280,6 +285,7 @@ class Plan:
                 "choose fewer sizes, dtypes or reduce operations, or split them into several runs",
             )
 
+    @lru_cache(maxsize=2)  # noqa: B019 - of the process's plan, and of a temporary one
     def cases(self) -> tuple[Case, ...]:
         """Every case: for each operation the product of its values in all DIMENSIONS, in their
         order. Sizes that round down to the same bytes become one case."""
