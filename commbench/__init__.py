@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commbench.api import Run as Run
+    from commbench.api import advise as advise
     from commbench.api import check as check
     from commbench.api import compare as compare
     from commbench.api import doctor as doctor
     from commbench.api import environment as environment
+    from commbench.api import expect as expect
     from commbench.api import explain as explain
     from commbench.api import export as export
+    from commbench.api import fit_model as fit_model
     from commbench.api import frame as frame
     from commbench.api import import_results as import_results
     from commbench.api import load as load
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from commbench.api import run as run
     from commbench.api import smoke as smoke
     from commbench.api import sweep as sweep
+    from commbench.api import workload as workload
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
 
@@ -40,18 +44,22 @@ _MODULES = {
     "measure": "commbench.api",
     "load": "commbench.api",
     "frame": "commbench.api",
+    "advise": "commbench.api",
     "compare": "commbench.api",
     "check": "commbench.api",
     "sweep": "commbench.api",
     "load_sweep": "commbench.api",
     "resume_sweep": "commbench.api",
+    "fit_model": "commbench.api",
     "predict": "commbench.api",
     "report": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",
+    "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
+    "workload": "commbench.api",
     "doctor": "commbench.api",
     "environment": "commbench.api",
     "Run": "commbench.api",

@@ -73,6 +73,14 @@ SOUND = {
     "--vary": ("cpu-mode=quiet,plain", "nproc-per-node=2,3"), "--against": ("a", "b", "one"),
     "--max-slowdown": ("10%", "all_reduce:1M-1G:5%"), "--min-busbw": ("3GB/s", "barrier:1GB/s"),
     "--max-time": ("1s", "all_reduce:-64K:80us"), "--rules": ("limits.toml",),
+    "--params": ("350M", "7B"), "--model-bytes": ("32M",), "--backward": ("120ms",),
+    "--layers": ("4", "32"), "--bucket-cap": ("25M",), "--topk": ("2",), "--experts": ("8", "64"),
+    "--hidden": ("1024",), "--tokens": ("64",),
+    "--gpu": ("h100", "a100-pcie", "gb200", "NVIDIA H100 80GB HBM3", "none"),
+    "--gpus-per-node": ("1", "4", "8"), "--nic": ("8x400G", "efa", "8xib-ndr", "dgx-h100-ib"),
+    "--link": ("450GB/s", "nvlink4"), "--busbw": ("430GB/s",), "--algbw": ("250GB/s",),
+    "--algorithm": ("ring", "nvls"), "--nccl": ("2.16", "2.29.7"),
+    "--expect": ("run", "h100", "h100:2 nodes:efa", "a100:8x200G"),
     "--master-addr": ("localhost",), "--master-port": ("29500",), "--nnodes": ("2",),
 }  # fmt: skip
 FRESH = ("fresh-{}", "fresh-{}/x", "full", "full/x", "a", "fifo", "loop", "null", "x" * 300)

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from commbench.worker.communicator import Communicator, lazy_gloo
+from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
+from commbench.worker.groups import lazy_gloo
 
 TIMEOUT = timedelta(seconds=60)
 

@@ -7,7 +7,7 @@ from math import exp
 from random import Random
 from typing import Any
 
-from commbench.models.cost_models import COST_MODELS, find_model, kind_of
+from commbench.models.cost_models import find_model, kind_of, models_of
 from commbench.models.machine import VERSION, FittedModel, Machine, Piece, Point
 
 TREE = (10e-6, 5e-6, 1 / 200e9, 2e-9)
@@ -77,7 +77,7 @@ def random_machine(chance: Random) -> tuple[Machine, int]:
     for ranks in ((2, per_node), (2 * per_node, 8 * per_node)):
         if ranks[1] < 2:
             continue
-        known = [m for m in COST_MODELS if not m.operations or operation in m.operations]
+        known = [m for m in models_of(operation) if m.spans_ranks]
         model = chance.choice(known)
         ends = sorted(chance.sample([1 << k for k in range(10, 30)], chance.choice((0, 1, 2))))
         made = tuple(

@@ -25,6 +25,7 @@ LINES = {
     "plot a": 0,
     "compare a b": 0,
     "check b --against a --junit report.xml": 1,
+    "advise a b --params 1M": 0,
     "explain a --size 1K": 0,
     "report a -o a.html": 0,
     "export a --format json": 0,
@@ -32,10 +33,13 @@ LINES = {
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
+    "model fit absent": 6,
     "model predict absent --ranks 2": 6,
+    "workload show absent": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
+    "expect --gpu h100 --busbw 480GB/s": 0,
     "ops": 0,
     "list": 0,
     "env": 0,
@@ -44,7 +48,21 @@ RARE = [
     line
     for line in LINES
     if line.split(" ")[0]
-    in {"shwo", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops", "links"}
+    in {
+        "shwo",
+        "advise",
+        "explain",
+        "report",
+        "export",
+        "sweep",
+        "job",
+        "model",
+        "doctor",
+        "ops",
+        "links",
+        "expect",
+        "workload",
+    }
 ]
 """Those that only the full tests start from nothing."""
 

@@ -6,9 +6,27 @@ The values are sparse: a quick search measures few of the n (n - 1) ordered pair
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from math import inf, sqrt
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.units import GB
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Pair = tuple[int, int]
+_MAD, _MEDIAN = 1.4826, 1.2533
+"""The standard deviation of normal values over their median absolute deviation; the standard error
+of a median over that of a mean."""
+_TAIL = 0.05
+"""The share of the slowest links whose scatter is also looked at: it can be wider than normal."""
+_FEW = 24
+"""Of fewer values the standard deviation is used, because the MAD of few values varies much."""
+_MAD_FREEDOM = 0.37
+"""The efficiency of the MAD: it knows a scale as well as the deviation of so many values does."""
+POLISH_ROUNDS = 10
+"""Median polish changes little after a few rounds."""
 
 
 class Quantity(NamedTuple):
@@ -18,7 +36,7 @@ class Quantity(NamedTuple):
     unit: str
     """The unit in which people read it: `GB/s`."""
     scale: float
-    """Of the unit of the values (bytes/s or seconds) one unit has so many."""
+    """One such unit in that of the values, which is bytes/s or seconds."""
     is_better_high: bool
     has_direction: bool
     """Whether i to j and j to i are two measurements. The latency of a ping-pong is one for both:
@@ -27,14 +45,13 @@ class Quantity(NamedTuple):
 
 BANDWIDTH = Quantity("bandwidth", "GB/s", GB, is_better_high=True, has_direction=True)
 LATENCY = Quantity("latency", "us", 1e-6, is_better_high=False, has_direction=False)
-QUANTITIES = (BANDWIDTH, LATENCY)
 
 
 class RankMatrix(NamedTuple):
     """A figure for ordered pairs of ranks."""
 
     quantity: Quantity
-    values: Mapping[tuple[int, int], float]
+    values: Mapping[Pair, float]
     """By (from, to), in bytes/s or seconds, above 0. A pair that was not measured is missing."""
     hosts: tuple[str, ...]
     """The host of each rank."""
@@ -49,3 +66,117 @@ class RankMatrix(NamedTuple):
     def value(self, sender: int, receiver: int) -> float | None:
         """The figure from one rank to another; None where it was not measured."""
         return self.values.get((sender, receiver))
+
+
+class Cells(NamedTuple):
+    """The measured values of a matrix as numpy arrays of one length."""
+
+    senders: NDArray[Any]
+    receivers: NDArray[Any]
+    quality: NDArray[Any]
+    """The logarithm of a bandwidth, or minus that of a latency: higher is better."""
+    is_within: NDArray[Any]
+    """Whether both ranks are on one host."""
+
+
+def make_cells(matrix: RankMatrix) -> Cells:
+    """The values as arrays. Where both directions are one measurement, each pair is there once."""
+    import numpy
+
+    pairs = [
+        (sender, receiver, value)
+        for (sender, receiver), value in matrix.values.items()
+        if sender != receiver and value > 0
+        and (matrix.quantity.has_direction or sender < receiver
+             or (receiver, sender) not in matrix.values)
+    ]  # fmt: skip
+    senders = numpy.array([pair[0] for pair in pairs], dtype=numpy.int64)
+    receivers = numpy.array([pair[1] for pair in pairs], dtype=numpy.int64)
+    quality = numpy.log(numpy.array([pair[2] for pair in pairs], dtype=float))
+    hosts = number(matrix.hosts)
+    is_within = hosts[senders] == hosts[receivers]
+    sign = 1 if matrix.quantity.is_better_high else -1
+    return Cells(senders, receivers, sign * quality, is_within)
+
+
+def number(names: tuple[Any, ...]) -> NDArray[Any]:
+    """For each name the number of its first occurrence among the different names."""
+    import numpy
+
+    known = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return numpy.array([known[name] for name in names], dtype=numpy.int64)
+
+
+def group_medians(labels: NDArray[Any], values: NDArray[Any], groups: int) -> NDArray[Any]:
+    """The median of the values of each label from 0 to `groups` - 1; nan for one without values."""
+    import numpy
+
+    order = numpy.lexsort((values, labels))
+    values = values[order]
+    counts = numpy.bincount(labels, minlength=groups)
+    ends = numpy.cumsum(counts)
+    starts = ends - counts
+    last = max(len(values) - 1, 0)
+    lower = numpy.clip(starts + (counts - 1) // 2, 0, last)
+    upper = numpy.clip(starts + counts // 2, 0, last)
+    if not len(values):
+        return numpy.full(groups, numpy.nan)
+    return numpy.where(counts > 0, (values[lower] + values[upper]) / 2, numpy.nan)
+
+
+def median_polish(cells: Cells, ranks: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Effects of sending and of receiving by rank, and residuals by cell, all logarithms.
+
+    Tukey's median polish (Exploratory Data Analysis, 1977): quality = level + effect of the sender
+    + effect of the receiver + residual. Both effects have the median 0; 0 for ranks without values.
+    """
+    import numpy
+
+    residuals = cells.quality - (numpy.median(cells.quality) if len(cells.quality) else 0)
+    effects = (numpy.zeros(ranks), numpy.zeros(ranks))
+    for _ in range(POLISH_ROUNDS):
+        moved = 0.0
+        for effect, labels in zip(effects, (cells.senders, cells.receivers), strict=True):
+            step = numpy.nan_to_num(group_medians(labels, residuals, ranks))
+            effect += step
+            residuals = residuals - step[labels]
+            moved = max(moved, float(numpy.abs(step).max(initial=0)))
+        if moved < 1e-4:
+            break
+    for effect in effects:
+        effect -= numpy.median(effect) if ranks else 0
+    return effects[0], effects[1], residuals
+
+
+def median_variance(count: int) -> float:
+    """The variance of the median of so many values over that of one."""
+    return 1 / count if count <= 2 else _MEDIAN**2 / count
+
+
+def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
+    """The standard deviation of values around 0, without the influence of few outliers."""
+    import numpy
+
+    centred = values - numpy.median(values)
+    if len(values) < _FEW:
+        return sqrt(float((centred**2).sum()) / max(len(values) - 2, 1))
+    scale = _MAD * float(numpy.median(numpy.abs(centred)))
+    if not with_tail:
+        return scale
+    tail = float(numpy.quantile(centred, _TAIL))
+    return max(scale, tail / NormalDist().inv_cdf(_TAIL))
+
+
+def t_quantile(z: float, freedom: int) -> float:
+    """The quantile of Student's t for a quantile of the normal distribution; infinite for less than
+    3 degrees of freedom. Abramowitz and Stegun, 26.7.5."""
+    if freedom < 3:
+        return inf
+    if freedom >= _FEW - 2:
+        freedom = int(_MAD_FREEDOM * freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))

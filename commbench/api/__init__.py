@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from commbench.api.runs import (
     Run,
     as_results,
+    expect,
     explain,
     export,
     frame,
@@ -27,8 +28,9 @@ from commbench.api.runs import (
 from commbench.units import format_count
 
 if TYPE_CHECKING:
+    from commbench.api.advice import advise
     from commbench.api.measuring import init, measure, plan_options, run, run_options
-    from commbench.api.models import predict
+    from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
@@ -43,12 +45,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "advise",
     "check",
     "compare",
     "doctor",
     "environment",
+    "expect",
     "explain",
     "export",
+    "fit_model",
     "frame",
     "import_results",
     "init",
@@ -71,8 +76,9 @@ __all__ = [
 
 
 _LAZY = {
+    "commbench.api.advice": ("advise",),
     "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
-    "commbench.api.models": ("predict",),
+    "commbench.api.models": ("fit_model", "predict"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
 }

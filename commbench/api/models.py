@@ -1,18 +1,88 @@
-"""Cost models from Python: predictions of what was not measured."""
+"""Cost models from Python: fits to measured times, and predictions of what was not measured."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commbench.api.runs import ignore, load_rows
 from commbench.errors import UsageError
 from commbench.units import parse_sizes
 
 if TYPE_CHECKING:
+    from commbench.api.runs import AnyRun
+    from commbench.models.fitting import Source
     from commbench.models.machine import Machine
     from commbench.models.projection import Projection
+
+
+def fit_model(
+    *runs: AnyRun,
+    output: str | Path | None = None,
+    leave_out: str | Sequence[str] = (),
+    name: str = "",
+    ranks_per_node: int | None = None,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> Machine:
+    """Fit cost models to runs, and to tables of published figures (CSV, see docs/models.md).
+
+    With `output` the machine is also written to that new file, and a picture of the residuals
+    beside it, with the ending .png. `leave_out` keeps measurements from the fit, such as
+    "ranks=512" or "sizes=1M-64M", and the machine's text says how well they are predicted. `name`
+    is by default that of the file, or of the first run. `ranks_per_node` is for files that do not
+    name their hosts; `ranks`, `op` and `dtype` are those of `load`.
+
+    Raises UsageError for runs of different machines, UnavailableError where there is nothing to
+    fit, RecordsError for a file that cannot be read.
+    """
+    from commbench.models.fitting import fit_machine
+    from commbench.models.machine import write_machine
+    from commbench.models.observations import parse_leave_out
+    from commbench.models.residual_plot import draw
+    from commbench.results.files import require_new
+
+    texts = [leave_out] if isinstance(leave_out, str) else leave_out
+    parts = [part for text in texts for part in parse_leave_out(text)]
+    if not runs:
+        raise UsageError("there is no run to fit", "name at least one run")
+    if ranks_per_node is not None and ranks_per_node < 1:
+        raise UsageError(f"ranks per node {ranks_per_node} is below 1", "give 1 or more")
+    file = None if output is None else Path(output)
+    picture = file.with_suffix(".png") if file else None
+    for path in filter(None, (file, picture)):
+        require_new(path)
+    notes: list[str] = []
+    sources = [_open(run, ranks_per_node, (ranks, op, dtype), notes, notify) for run in runs]
+    made = fit_machine(sources, name or (file.stem if file else sources[0].name), parts, notes,
+                       notify)  # fmt: skip
+    if file and picture:
+        write_machine(made, file)
+        draw(made, picture)
+    return made
+
+
+def _open(
+    run: AnyRun,
+    ranks_per_node: int | None,
+    hints: tuple[int | None, str | None, str | None],
+    notes: list[str],
+    notify: Callable[[str], None],
+) -> Source:
+    """The times of a run, of another tool's file, or of a table of published figures."""
+    from commbench.models.fitting import Source
+    from commbench.models.observations import observe
+    from commbench.models.published import is_published, read_published
+
+    if isinstance(run, (str, Path)) and is_published(Path(run)):
+        return Source(Path(run).stem, read_published(Path(run)))
+    ranks, op, dtype = hints
+    loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    return Source(loaded.name, observe(loaded, ranks_per_node, notes), loaded.header)
 
 
 def predict(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.explain.expectation import Answer
     from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
 
@@ -207,19 +208,52 @@ def explain(
     dtype: str | None = None,
     timing: str | None = None,
     nodes: int | None = None,
+    model: str | Path | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> str:
     """Explain a run, or one call of an operation, with the formulas of its figures.
 
     `what` is a run, or the name of an operation. `op` and `size` choose rows of a run. A call of an
-    operation needs `ranks`, `size` and `time`, such as 8, "1G" and "4.2ms". Raises UsageError for
-    an option that is missing or has no meaning here.
+    operation needs `ranks`, `size` and `time`, such as 8, "1G" and "4.2ms". `model` is a machine
+    file of `commbench model fit`: what its models predict is compared with each time. Raises
+    UsageError for an option that is missing or has no meaning here.
     """
     from commbench.explain.query import QuotedCall, answer
 
     call = QuotedCall(ranks, size, time, dtype, timing, nodes)
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
-    return answer(text_or_run, call, op, peak, notify)
+    return answer(text_or_run, call, op, peak, model, notify)
+
+
+def expect(
+    gpu: str | None = None,
+    *,
+    nodes: int = 1,
+    gpus_per_node: int | None = None,
+    nic: str | None = None,
+    link: str | None = None,
+    op: str = "all_reduce",
+    size: str | int | None = None,
+    algorithm: str | None = None,
+    nccl: str | None = None,
+    tolerance: str | float | None = None,
+    busbw: str | float | None = None,
+    algbw: str | float | None = None,
+    time: str | float | None = None,
+) -> Answer:
+    """What bandwidth to expect of hardware, and whether one of `busbw`, `algbw` and `time` is
+    plausible (docs/models.md).
+
+    The options are those of `commbench expect`; numbers are in bytes, seconds, and bytes per
+    second. The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown";
+    empty without a bandwidth. Raises UsageError for an option that is wrong or missing.
+    """
+    from commbench.explain.expectation import answer
+
+    return answer(
+        gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link, op=op, size=size,
+        algorithm=algorithm, nccl=nccl, tolerance=tolerance, busbw=busbw, algbw=algbw, time=time,
+    )  # fmt: skip
 
 
 def load_rows(

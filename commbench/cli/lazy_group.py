@@ -29,6 +29,7 @@ COMMAND_GROUPS = {
         "explain": "Explain a number: the formulas with the figures put in.",
         "export": "Write a run in another format.",
         "import": "Make a run folder of another tool's results.",
+        "workload": "Read the collectives of a training step from its traces.",
     },
     "Compare and judge": {
         "compare": "Say which of several runs is faster, and how sure that is.",
@@ -36,10 +37,12 @@ COMMAND_GROUPS = {
     },
     "Foresee": {
         "model": "Fit cost models to runs, and predict other sizes and ranks.",
+        "advise": "Say which bucket size, form of call or setting is faster.",
     },
     "Look up": {
         "ops": "Print the operations and the torch calls that are timed.",
         "links": "Print the speed of links, to compare a bandwidth with.",
+        "expect": "Say what bandwidth to expect, and whether one is plausible.",
         "env": "Print what this machine offers.",
         "doctor": "Find out what disturbs measurements on this host.",
     },

@@ -7,11 +7,70 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
+from commbench.cli.options import FOREIGN, Dtype, Op, Ranks
+
 model = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     help="Fit cost models to measured times, and predict other sizes and numbers of ranks.",
 )
+
+
+@model.command()
+def fit(
+    runs: list[str] = Argument(
+        metavar="RUN...", help="Runs, other tools' files, or CSV of published figures."
+    ),
+    output: Path | None = Option(
+        None,
+        "--output",
+        "-o",
+        metavar="FILE.json",
+        help="New machine file. The residuals are drawn into FILE.png.  [default: print only]",
+    ),
+    leave_out: list[str] = Option(
+        [],
+        "--leave-out",
+        metavar="ranks=N|sizes=SIZES",
+        help="Fit without these ranks or sizes, and say how well they are predicted: ranks=512-, "
+        "sizes=1M-64M. Repeat it for several.",
+        show_default=False,
+    ),
+    name: str = Option(
+        "", metavar="NAME", help="Name of the machine.  [default: that of FILE]", show_default=False
+    ),
+    ranks_per_node: int | None = Option(
+        None,
+        "--ranks-per-node",
+        metavar="N",
+        help="Ranks on each host, if the file does not say it.",
+        rich_help_panel=FOREIGN,
+    ),
+    ranks: Ranks = None,
+    op: Op = None,
+    dtype: Dtype = None,
+) -> None:
+    """Fit cost models to measured times, and choose one by the error of times left out.
+
+    Prints, for each operation within a host and across hosts, the model, its parameters with 95 %
+    intervals, its error, and the models that the data cannot tell from it.
+
+    \b
+    commbench model fit two four six -o machine.json
+    commbench model fit published.csv -o h100.json --leave-out ranks=512-
+    """
+    from commbench import api
+    from commbench.models.fit_text import machine_text
+    from commbench.output.console import print_result, print_status
+
+    made = api.fit_model(
+        *runs, output=output, leave_out=leave_out, name=name, ranks_per_node=ranks_per_node,
+        ranks=ranks, op=op, dtype=dtype, notify=print_status,
+    )  # fmt: skip
+    print_result(machine_text(made), end="")
+    if output is not None:
+        print_status(output)
+        print_status(output.with_suffix(".png"))
 
 
 @model.command()

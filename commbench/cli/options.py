@@ -13,27 +13,27 @@ Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
 Peak = Annotated[
     str | None, Option("--peak", metavar="SPEED", help=f"{PEAK_HELP}  [default: that of the run]")
 ]
-_FOREIGN = "Files of other tools"
+FOREIGN = "Files of other tools"
 RULES, VERDICT, OUTPUT = "Rules", "Verdict", "Output"
 Ranks = Annotated[
     int | None,
     Option(
         "--ranks", metavar="N", help="Number of ranks, if the file does not say it.",
-        rich_help_panel=_FOREIGN,
+        rich_help_panel=FOREIGN,
     ),
 ]  # fmt: skip
 Op = Annotated[
     str | None,
     Option(
         "--op", metavar="OP", help="Operation, if the file does not say it.",
-        rich_help_panel=_FOREIGN,
+        rich_help_panel=FOREIGN,
     ),
 ]  # fmt: skip
 Dtype = Annotated[
     str | None,
     Option(
         "--dtype", metavar="DTYPE", help="Element type, if the file does not say it.",
-        rich_help_panel=_FOREIGN,
+        rich_help_panel=FOREIGN,
     ),
 ]  # fmt: skip
 Against = Annotated[

@@ -61,7 +61,7 @@ def published_text(figures: Sequence[Published]) -> str:
         (
             figure.machine,
             f"{figure.operation} {figure.how}".strip(),
-            figure.size,
+            figure.size.replace(" ", "").removesuffix("iB"),
             f"{figure.busbw / GB:.4g}",
             f"{_percent(figure)} {figure.link}".strip(),
             str(sources.setdefault(figure.source, len(sources) + 1)),

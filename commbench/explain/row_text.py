@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from commbench.analysis.peak import (
     NODE_BOUND,
@@ -41,8 +41,11 @@ _STOPS = {
 }
 
 
-def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
-    """Everything about a row; `where` describes where it was measured, if it was."""
+def explain_row(
+    row: ResultRow, peak: Peak | None = None, where: str = "", why: Sequence[str] = ()
+) -> str:
+    """Everything about a row; `where` describes where it was measured, if it was, and `why` what
+    bounds it (explain.why)."""
     case = row.measurement.case
     operation = OPERATIONS[case.operation]
     kind = case.title_without("timing")
@@ -60,6 +63,8 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
         parts += _bandwidths(row, operation)
         if not operation.registers:
             parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
+        if why:
+            parts.append(Paragraph("why", why))
         parts.append(Paragraph("peak", [*_peak(row, peak)]))
     if row.nccl_selection[0]:
         algorithm, protocol, channels = row.nccl_selection

@@ -36,11 +36,12 @@ def read_free_bytes(host: Path = procfs.HOST) -> int | None:
     it; None if it is not known. Cached files that the kernel can drop count as free."""
     free = [procfs.read_available_bytes(host)]
     for group in find_groups("memory", host):
-        droppable = procfs.read_statistics(group / "memory.stat").get("inactive_file", 0)
         for limit, used in MEMORY:
-            most, taken = procfs.read_number(group / limit), procfs.read_number(group / used)
+            most = procfs.read_number(group / limit)
+            taken = None if most is None else procfs.read_number(group / used)
             if most is not None and taken is not None:
-                free.append(max(0, most - taken + droppable))
+                kinds = procfs.read_statistics(group / "memory.stat")
+                free.append(max(0, most - taken + kinds.get("inactive_file", 0)))
     return min((found for found in free if found is not None), default=None)
 
 

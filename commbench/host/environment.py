@@ -12,6 +12,7 @@ from typing import Any
 
 from commbench import __version__
 from commbench.host.gpu_system import gpu_facts
+from commbench.host.interfaces import read_interface_speeds
 from commbench.host.procfs import HOST, read_text
 
 # An allow-list, because the environment holds secrets.
@@ -97,8 +98,8 @@ def device_names(kind: str) -> list[str]:
 def gather_facts() -> dict[str, Any]:
     """Everything that is recorded with a run: host, GPUs, torch and variables."""
     facts = {**host_facts(), **gpu_facts(), **torch_facts(), "variables": relevant_variables()}
-    settings = nccl_settings()
-    return facts | ({"nccl_conf": settings} if settings else {})
+    more = {"nccl_conf": nccl_settings(), "interface_speeds": read_interface_speeds()}
+    return facts | {name: found for name, found in more.items() if found}
 
 
 def _processor() -> str:

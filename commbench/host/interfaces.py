@@ -10,11 +10,24 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from commbench.host.procfs import HOST, read_number
+
 _SIOCGIFCONF = 0x8912
 """The request to Linux for every IPv4 address of this host: netdevice(7)."""
 _MOST, _ENTRY, _NAME, _IPV4_AT = 512, 40, 16, 20
 """Largest number of entries; bytes of an entry and of its name; offset of its address."""
 _IPV6 = Path("/proc/net/if_inet6")
+
+
+def read_interface_speeds(host: Path = HOST) -> dict[str, str]:
+    """The speed of each network interface that is a device and is up, such as `10000 Mbit/s`.
+    Interfaces of software, such as veth and bridges, name a speed that does not limit them."""
+    speeds = {}
+    for interface in sorted((host / "sys/class/net").glob("*")):
+        speed = read_number(interface / "speed") if (interface / "device").exists() else None
+        if speed and speed > 0:
+            speeds[interface.name] = f"{speed} Mbit/s"
+    return speeds
 
 
 class NetworkInterface(NamedTuple):

@@ -178,7 +178,6 @@ def _prepare_fork(task: LaunchTask) -> None:
     from commbench.worker.verification_data import prepare
 
     prepare(case for case in task.cases() if case.status == READY)
-    gc.collect()
     gc.freeze()
 
 

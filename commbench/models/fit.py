@@ -49,6 +49,8 @@ class Candidate(NamedTuple):
     """Of the folds that leave out a range of sizes."""
     point_errors: dict[int, float]
     """The log error of each point, by its index, in the first fold that left it out."""
+    fit_error: float = 0.0
+    """Without folds: the mean absolute log error of the points that it was fitted to."""
 
     @property
     def error(self) -> float:
@@ -196,7 +198,9 @@ def cross_validate(data: Data, model: CostModel) -> list[Candidate]:
     by_ranks, by_sizes = data.folds
     masks = by_ranks + by_sizes
     if not masks:
-        return []
+        parameters = fit_many(terms, data.times_s, np.ones((1, len(data.points))))[0]
+        errors_s = log_error(data.times_s, terms @ parameters)
+        return [Candidate(model, 1, (), (), {}, float(np.abs(errors_s).mean()))]
     used = [~mask for mask in masks]
     stacked = np.concatenate([data.segment_masks & each for each in used]).astype(float)
     fitted = fit_many(terms, data.times_s, stacked).reshape(len(masks), len(data.segments), -1)
@@ -239,6 +243,8 @@ def is_clearly_worse(other: Candidate, best: Candidate) -> bool:
     by two standard errors of the difference."""
     import numpy as np
 
+    if not best.model_errors:
+        return other.fit_error > 2 * best.fit_error + WORTH
     differences = np.array(other.model_errors) - np.array(best.model_errors)
     error = float(differences.std(ddof=0) / np.sqrt(len(differences)))
     return float(differences.mean()) > max(2 * error, WORTH * _mean(other.model_errors))
@@ -264,13 +270,9 @@ def choose(
         (min(candidates, key=lambda c: c.error), fewest_pieces(candidates, spans_ranks))
         for candidates in tried
     ]
-    judged.sort(key=lambda pair: _mean(pair[0].model_errors))
+    judged.sort(key=lambda pair: _mean(pair[0].model_errors) or pair[0].fit_error)
     best = judged[0][0]
-    rivals = [
-        chosen
-        for judged_by, chosen in judged[1:]
-        if not best.model_errors or not is_clearly_worse(judged_by, best)
-    ]
+    rivals = [chosen for other, chosen in judged[1:] if not is_clearly_worse(other, best)]
     return judged[0][1], rivals
 
 
@@ -282,7 +284,7 @@ def fit_points(
     data = Data(used)
     spans_ranks = len(data.distinct_ranks) > 1
     models = [m for m in models_of(operation) if m.spans_ranks == spans_ranks]
-    tried = [cross_validate(data, model) or [Candidate(model, 1, (), (), {})] for model in models]
+    tried = [cross_validate(data, model) for model in models]
     best, rivals = choose(tried, spans_ranks)
     pieces, errors = _fit_pieces(data, best)
     errors_by_point = {id(p): best.point_errors.get(index) for index, p in enumerate(used)}

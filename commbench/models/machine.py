@@ -7,17 +7,22 @@ History of VERSION:
 from __future__ import annotations
 
 import json
-from math import ceil, isfinite, log2
+from math import ceil, log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import RecordsError
-from commbench.models.cost_models import CostModel, find_model
+from commbench.models.cost_models import GROUP_KINDS, CostModel, find_model
 from commbench.results.files import why_unreadable, write_new
+from commbench.spec.operations import OPERATIONS
+from commbench.units import LARGEST_SIZE
+from commbench.validation import brief
 
 VERSION = 1
 FORMAT = "commbench machine"
 MOST_BYTES = 1 << 28
+LARGEST_NUMBER = 1e7
+"""Of parameters, times in seconds and errors."""
 DIGITS = 7
 """Significant digits of numbers in the file."""
 NEAREST = 12
@@ -183,7 +188,9 @@ def read_machine(path: str | Path) -> Machine:
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         raise RecordsError(f"{path} is not a machine file", hint)
     version = found.get("version")
-    if isinstance(version, int) and version > VERSION:
+    if type(version) is not int:
+        raise RecordsError(f"{path} is damaged: version is {brief(version)}", hint)
+    if version > VERSION:
         raise RecordsError(
             f"{path} has version {version} of the machine file; this commbench reads {VERSION}",
             "update commbench, or fit the machine again",
@@ -222,6 +229,10 @@ def _make_fitted(found: dict[str, Any]) -> FittedModel:
     values = dict(found)
     for name in ("operation", "kind", "model", "variant"):
         _text(name, found[name])
+    if found["operation"] not in OPERATIONS:
+        raise ValueError(f"operation is {found['operation'][:40]}")
+    if found["kind"] not in GROUP_KINDS:
+        raise ValueError(f"kind is {found['kind'][:40]}")
     model = find_model(found["operation"], found["model"])
     values["pieces"] = _make_pieces(found["pieces"], len(model.parameters))
     for name in ("scatter", "drift"):
@@ -244,8 +255,8 @@ def _make_rival(operation: str, found: dict[str, Any]) -> Rival:
 def _make_point(found: dict[str, Any]) -> Point:
     point = Point(**found)
     for name, value in zip(point._fields[:3], point[:3], strict=True):
-        if type(value) is not int or value < (name != "size_bytes"):
-            raise ValueError(f"{name} is {str(value)[:40]}")
+        if type(value) is not int or not (name != "size_bytes") <= value <= LARGEST_SIZE:
+            raise ValueError(f"{name} is {brief(value)}")
     if not _number("time_s", point.time_s) or type(point.is_left_out) is not bool:
         raise ValueError("a point has no time")
     if point.cv_error is not None:
@@ -268,7 +279,7 @@ def _make_pieces(found: list[Any], count: int) -> tuple[Piece, ...]:
 def _make_piece(found: dict[str, Any], count: int) -> Piece:
     end = found["up_to_bytes"]
     if end is not None:
-        _number("up_to_bytes", end)
+        _number("up_to_bytes", end, LARGEST_SIZE)
     sets = [found["parameters"], *found["samples"]]
     made = [tuple(_number("a parameter", value) for value in each) for each in sets]
     if any(len(each) != count for each in made):
@@ -276,9 +287,9 @@ def _make_piece(found: dict[str, Any], count: int) -> Piece:
     return Piece(end, made[0], tuple(made[1:]))
 
 
-def _number(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not isfinite(value) or value < 0:
-        raise ValueError(f"{name} is {str(value)[:40]}")
+def _number(name: str, value: Any, most: float = LARGEST_NUMBER) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        raise ValueError(f"{name} is {brief(value)}")
     return float(value)
 
 

@@ -25,7 +25,7 @@ from commbench.models.cost_models import (
     find_model,
     kind_of,
 )
-from commbench.models.machine import FittedModel, Machine, Piece, piece_at
+from commbench.models.machine import FittedModel, Machine, Piece, piece_at, scatter_at
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
 from commbench.units import LARGEST_SIZE, format_count
@@ -37,6 +37,8 @@ LATENCY, BANDWIDTH, PIPELINE = "latency", "bandwidth", "pipeline"
 """Parts of a time: what does not depend on the size, what is proportional to it, and the filling of
 a pipeline, which grows with its root."""
 SHORTEST_S = 1e-12
+LARGEST_ERROR = 20.0
+"""Of log(time): so that every interval is finite."""
 MOST_RANKS = 1 << 24
 MOST_PREDICTIONS = 100_000
 Z = 1.96
@@ -119,7 +121,7 @@ def predict(
             f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
             f"at most {MOST_PREDICTIONS:,} predictions are made at once",
         )
-    per_node = ranks_per_node or default_ranks_per_node(machine)
+    per_node = default_ranks_per_node(machine) if ranks_per_node is None else ranks_per_node
     groups = [_Group.find(machine, operation, n, per_node, variant) for n in world_sizes]
     return [group.predict(size) for group in groups for size in sizes]
 
@@ -224,9 +226,11 @@ class _Group(NamedTuple):
         kind = kind_of(world_size, per_node)
         fitted = find_fitted(machine, operation, kind, variant)
         if not fitted.cost_model.spans_ranks and world_size not in fitted.world_sizes:
+            ranks = format_count(fitted.world_sizes[0], "rank")
             raise UnavailableError(
-                f"the model {fitted.model!r} of {operation} holds for the measured ranks only",
-                _measured(fitted),
+                f"{operation} {kind} was measured with {ranks} only: nothing shows how its time "
+                "grows with the ranks",
+                "measure other numbers of ranks too, and fit again",
             )
         host = None
         if kind == ACROSS and per_node > 1:
@@ -288,11 +292,13 @@ class _Group(NamedTuple):
         and what each doubling beyond the measured range adds to it. Doublings add up in proportion,
         since a model that grows with the wrong power is wrong by a constant factor for each."""
         fitted = self.fitted
-        base = max(fitted.scatter, MEAN_TO_SIGMA * (fitted.cv_error or 0.0))
+        base = scatter_at(fitted, size)
+        if all(point.cv_error is None for point in fitted.points):
+            base = max(base, MEAN_TO_SIGMA * (fitted.cv_error or 0.0))
         for_ranks = max(fitted.drift * MEAN_TO_SIGMA, base / 2, ERROR_PER_DOUBLING)
         for_sizes = max(base / 4, ERROR_PER_DOUBLING)
         grown = for_ranks * self._ranks_distance() + for_sizes * self._size_distance(size)
-        return hypot(base, grown)
+        return min(hypot(base, grown), LARGEST_ERROR)
 
     def _ranks_distance(self) -> float:
         distance = _distance(self.world_size, self.fitted.world_sizes)
@@ -334,3 +340,10 @@ def half_size(fitted: FittedModel, world_size: int, ranks_per_node: int) -> floa
         elif parameter.unit == BETA.unit:
             parts[BANDWIDTH] += value * term
     return parts[LATENCY] / parts[BANDWIDTH] if all(parts.values()) else None
+
+
+def predict_one(
+    machine: Machine, operation: str, world_size: int, ranks_per_node: int, size_bytes: int
+) -> Prediction:
+    """The prediction of one call; it raises what `predict` raises."""
+    return predict(machine, operation, (world_size,), ranks_per_node, (size_bytes,))[0]

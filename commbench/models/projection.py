@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
 from commbench.models import other_tables
+from commbench.models.cost_models import ACROSS
 from commbench.models.machine import FittedModel, Machine
 from commbench.models.predict import Prediction, find_fitted, half_size, predict
 from commbench.output.paragraphs import list_some, wrapped
@@ -31,7 +32,6 @@ SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a note warns."""
-MOST_RAISED = 0.02
 
 
 class Request(NamedTuple):
@@ -76,14 +76,14 @@ class Projection(NamedTuple):
         if fitted.rivals:
             names = list_some([rival.model for rival in fitted.rivals], 4)
             yield f"The measurements cannot tell this model from {names}: the intervals include it."
-        yield from _describe_distance(found)
+        yield from _describe_distance(fitted, found)
         raised = [p for p in found if p.is_raised]
         if raised:
             first = raised[0]
             yield (
-                f"Raised: for {format_count(first.world_size, 'rank')} and "
+                f"With {format_count(first.world_size, 'rank')} and "
                 f"{format_bytes(first.size_bytes)} the model alone gives less time than for a "
-                f"smaller call ({len(raised)} of {len(found)} rows)."
+                f"smaller call, which is printed instead ({len(raised)} of {len(found)} rows)."
             )
         if size := half_size(fitted, each.world_size, each.ranks_per_node):
             ranks = format_count(each.world_size, "rank")
@@ -109,7 +109,7 @@ def _describe_model(fitted: FittedModel) -> str:
     ranks = _range([f"{n:,}" for n in fitted.world_sizes], "rank")
     hosts = f", {_range([str(n) for n in fitted.ranks_per_node])} on a host"
     data = (
-        f" and {format_bytes(fitted.smallest_bytes)} to {format_bytes(fitted.largest_bytes)}"
+        f", {format_bytes(fitted.smallest_bytes)} to {format_bytes(fitted.largest_bytes)}"
         if OPERATIONS[fitted.operation].has_data
         else ""
     )
@@ -119,7 +119,7 @@ def _describe_model(fitted: FittedModel) -> str:
     variant = f" ({fitted.variant})" if fitted.variant else ""
     return (
         f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}, measured with {ranks}"
-        f"{hosts if fitted.kind != 'within a host' else ''}{data}.{error}"
+        f"{hosts if fitted.kind == ACROSS else ''}{data}.{error}"
     )
 
 
@@ -134,20 +134,36 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.2g} %"
 
 
-def _describe_distance(found: Sequence[Prediction]) -> Iterator[str]:
+def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
     far = max(found, key=lambda each: each.ranks_distance)
     if far.ranks_distance:
-        times = 2**far.ranks_distance
+        ranks, low, high = far.world_size, fitted.world_sizes[0], fitted.world_sizes[-1]
+        if low <= ranks <= high:
+            hosts = format_count(far.ranks_per_node, "rank")
+            text = f"No group with {hosts} on a host was measured"
+        elif ranks > high:
+            text = (
+                f"{ranks} ranks are {ranks / high:.3g} times the most that were measured ({high})"
+            )
+        else:
+            text = f"{ranks} ranks are fewer than were measured ({low} or more)"
+        yield f"{text}: the interval is wider.{_warn(far.ranks_distance)}"
+    for distant in {
+        min(found, key=lambda each: each.size_bytes): None,
+        max(found, key=lambda each: each.size_bytes): None,
+    }:
+        if not distant.size_distance:
+            continue
+        size, large = distant.size_bytes, fitted.largest_bytes
+        if size > large:
+            text = f"{size / large:.3g} times the largest size that was measured"
+            limit = large
+        else:
+            limit = fitted.smallest_bytes
+            text = f"1/{limit / size:.4g} of the smallest size that was measured"
         yield (
-            f"{format_count(far.world_size, 'rank')} are {times:.3g} times beyond the measured "
-            f"numbers, so the interval is wider.{_warn(far.ranks_distance)}"
-        )
-    distant = max(found, key=lambda each: each.size_distance)
-    if distant.size_distance:
-        times = 2**distant.size_distance
-        yield (
-            f"{format_bytes(distant.size_bytes)} is {times:.3g} times beyond the measured sizes, "
-            f"so the interval is wider.{_warn(distant.size_distance)}"
+            f"{format_bytes(size)} is {text} ({format_bytes(limit)}): the interval is wider."
+            f"{_warn(distant.size_distance)}"
         )
 
 
@@ -155,8 +171,8 @@ def _warn(distance: float) -> str:
     if distance < FAR:
         return ""
     return (
-        " Warning: nothing measured shows whether the library changes its algorithm on the way, "
-        "or how the network is shared there."
+        " Warning: no measurement shows whether the library changes its algorithm on the way, or "
+        "what the network does there."
     )
 
 

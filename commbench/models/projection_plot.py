@@ -91,12 +91,13 @@ def _curves(projection: Projection, key: Any, across: str) -> list[Curve]:
         found.setdefault(key(each), []).append(each)
     groups = [points for points in found.values() if len({getattr(p, across) for p in points}) > 1]
     most = MOST_CURVES if across == "size_bytes" else MOST_SIZES
-    chosen = [groups[round(i * (len(groups) - 1) / (most - 1))] for i in range(most)]
-    chosen = groups if len(groups) <= most else chosen
+    chosen = groups
+    if len(groups) > most:
+        chosen = [groups[round(i * (len(groups) - 1) / (most - 1))] for i in range(most)]
     several = len({points[0].operation for points in chosen}) > 1
     return [
         Curve(_name(points[0], across, several), nth_style(number), tuple(points))
-        for number, points in enumerate(chosen)
+        for number, points in enumerate(chosen, 0 if across == "size_bytes" else MOST_CURVES)
     ]
 
 
@@ -164,6 +165,7 @@ def _measured(
 ) -> Iterator[tuple[float, float]]:
     """The measured points on a curve, in the units of its axes."""
     first = curve.points[0]
+    ends = [getattr(p, across) for p in (curve.points[0], curve.points[-1])]
     fixed = "world_size" if across == "size_bytes" else "size_bytes"
     for kind in dict.fromkeys(p.kind for p in curve.points):
         fitted: FittedModel = find_fitted(
@@ -171,7 +173,7 @@ def _measured(
         )
         for point in fitted.points:
             value = getattr(point, across)
-            if getattr(point, fixed) != getattr(first, fixed) or not value:
+            if getattr(point, fixed) != getattr(first, fixed) or not ends[0] <= value <= ends[1]:
                 continue
             bandwidth = first._replace(
                 world_size=point.world_size, size_bytes=point.size_bytes

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[Any]
 
-HUBER_STEPS, TUKEY_STEPS = 12, 12
+HUBER_STEPS, TUKEY_STEPS = 8, 10
+CLOSE = 1e-6
+"""The steps end where the parameters of no fit change by more than this part."""
 HUBER, TUKEY = 1.345, 4.685
 """Residuals over their scale, above which they count less or not at all: 95 % of the efficiency of
 least squares for normal errors (Huber, Ronchetti: Robust Statistics, 2009)."""
@@ -59,7 +61,10 @@ def fit_many(terms: Floats, times_s: Floats, weights: Floats) -> Floats:
         # The weight that makes the least squares of the times a step towards that of the logarithms
         logarithmic = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap))
         new = weights * robust * logarithmic / ratio
-        parameters = _solve(scaled, new)
+        before, parameters = parameters, _solve(scaled, new)
+        is_tukey = step >= HUBER_STEPS
+        if is_tukey and np.allclose(parameters, before, rtol=CLOSE, atol=CLOSE * before.max()):
+            break
     unscaled: Floats = parameters / columns
     return unscaled
 

@@ -10,13 +10,16 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
+from commbench.analysis.expectation_text import row_text
+from commbench.analysis.expectations import IMPOSSIBLE
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
+from commbench.analysis.run_expectations import choose_row
 from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, clean, style, table
+from commbench.output.table import BOLD, RED, clean, style, table
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.dimensions import IN_TITLE
@@ -218,6 +221,16 @@ def warnings_text(
     if not lines and most is None and any(row.time for row in rows):
         return "No problems found."
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
+
+
+def expectation_line(rows: Sequence[ResultRow]) -> list[str]:
+    """A line that says whether the bandwidth of these rows is plausible on their hardware; none
+    where nothing is known of that."""
+    found = choose_row(rows)
+    if found is None:
+        return []
+    text = fill(row_text(found), "  ", "  ", break_on_hyphens=False, break_long_words=False)
+    return [style(text, RED) if found.judgement.verdict == IMPOSSIBLE else text]
 
 
 def typed_name(run: Run) -> str:

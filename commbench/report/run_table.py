@@ -113,6 +113,7 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None, name: str) 
     found = curve_text(summarise_curve(rows)) if len(rows) > 1 else ""
     summary = [wrapped(found, margin=2)] if found else []
     notes = [fill(line, "  ", "  ") for line in shape_lines(rows, name)]
+    notes += run_notes.expectation_line(rows)
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, *summary, *notes])
 
 

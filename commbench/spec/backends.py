@@ -21,13 +21,16 @@ class Backend(NamedTuple):
     is_nccl: bool = False
     """Whether it is NCCL, which has a log (worker.nccl_log) and can be asked what its communicators
     do (worker.watchdog.nccl_ras)."""
+    calls_at_once: int = 1
+    """How many calls of one group with async_op=True it works on at once; others wait."""
 
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend(
-            "gloo", ("cpu", "cuda"), ("int16", "float8_e4m3fn", "float8_e5m2"), ("premul_sum",)
+            "gloo", ("cpu", "cuda"), ("int16", "float8_e4m3fn", "float8_e5m2"), ("premul_sum",),
+            calls_at_once=2,  # threads of ProcessGroupGloo.Options by default
         ),
         Backend("nccl", ("cuda",), ("int16",), ("band", "bor", "bxor"), is_nccl=True),
         Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor", "premul_sum")),

@@ -1,7 +1,7 @@
 """Links and their speeds, one way, and the peak against which a bandwidth is compared.
 
-The figures are in `data/links.csv` and `data/published.csv`, each with its source. They are read
-from there on first use.
+The figures are in `data/links.csv` and `data/published.csv`, each with its source, and what others
+demand is in `data/thresholds.csv`. They are read from there on first use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
-from commbench.units import GB
+from commbench.units import GB, parse_size
 
 NODE = "node"
 _UNITS = {
@@ -37,6 +37,8 @@ class Link(NamedTuple):
     bytes_per_second: float
     per: str
     """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`."""
+    reduces: str
+    """How its switches can reduce: `NVLS`, `SHARP`; empty where they cannot."""
     source: str
 
 
@@ -52,9 +54,32 @@ class Published(NamedTuple):
     size: str
     """The message size, as published; empty where it was not given."""
     busbw: float
-    """In bytes/s."""
+    """In bytes/s; the largest size of a curve."""
+    gpu: str
+    """The name of the accelerator in `data/gpus.csv`."""
     link: str
     """The name of the link with which it is compared."""
+    nccl: str
+    """The version of NCCL, such as `2.27.7` or `>=2.18`; empty where it is not known."""
+    curve: tuple[tuple[int, float], ...]
+    """Sizes and bus bandwidths in bytes/s, ascending; empty where one figure was published."""
+    source: str
+
+
+class Threshold(NamedTuple):
+    """The bus bandwidth of all_reduce that somebody demands of healthy machines."""
+
+    who: str
+    gpu: str
+    """The name of the accelerator in `data/gpus.csv`."""
+    ranks: int
+    nodes: int
+    """The fewest ranks and nodes for which it is demanded."""
+    nic: str
+    """The network of a node, a name of `data/links.csv`; empty where it is not known."""
+    low: float
+    """In bytes/s."""
+    high: float | None
     source: str
 
 
@@ -84,22 +109,38 @@ class Peak(NamedTuple):
 def load_links() -> tuple[Link, ...]:
     """Every link in `data/links.csv`."""
     links = []
-    for row in _read("links.csv"):
+    for row in read_table("links.csv"):
         aliases, speed = tuple(row.pop("aliases").split()), float(row.pop("GBps")) * GB
         links.append(Link(**row, aliases=aliases, bytes_per_second=speed))
     return tuple(links)
 
 
+@cache
 def load_published() -> tuple[Published, ...]:
     """Every figure in `data/published.csv`."""
     figures = []
-    for row in _read("published.csv"):
+    for row in read_table("published.csv"):
         ranks, nodes, busbw = int(row.pop("ranks")), int(row.pop("nodes")), float(row.pop("GBps"))
-        figures.append(Published(**row, ranks=ranks, nodes=nodes, busbw=busbw * GB))
+        points = (point.split(":") for point in row.pop("curve").split())
+        curve = tuple((parse_size(size), float(value) * GB) for size, value in points)
+        figures.append(Published(**row, ranks=ranks, nodes=nodes, busbw=busbw * GB, curve=curve))
     return tuple(figures)
 
 
-def _read(name: str) -> Iterator[dict[str, str]]:
+@cache
+def load_thresholds() -> tuple[Threshold, ...]:
+    """Every demand in `data/thresholds.csv`."""
+    found = []
+    for row in read_table("thresholds.csv"):
+        ranks, nodes, low = int(row.pop("ranks")), int(row.pop("nodes")), float(row.pop("low"))
+        text = row.pop("high")
+        high = float(text) * GB if text else None
+        found.append(Threshold(**row, ranks=ranks, nodes=nodes, low=low * GB, high=high))
+    return tuple(found)
+
+
+def read_table(name: str) -> Iterator[dict[str, str]]:
+    """The rows of a CSV file of the folder `data`."""
     from importlib import resources  # takes longer to import than all of this file
 
     text = (resources.files("commbench") / "data" / name).read_text(encoding="utf-8")

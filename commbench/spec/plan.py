@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import product
 from math import inf, prod
 from typing import Any
@@ -280,6 +281,7 @@ class Plan:
                 "choose fewer sizes, dtypes or reduce operations, or split them into several runs",
             )
 
+    @lru_cache(maxsize=2)  # noqa: B019 - of the process's plan, and of a temporary one
     def cases(self) -> tuple[Case, ...]:
         """Every case: for each operation the product of its values in all DIMENSIONS, in their
         order. Sizes that round down to the same bytes become one case."""

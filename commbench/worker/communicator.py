@@ -32,7 +32,7 @@ from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
-from commbench.worker.groups import GroupView, GroupViews, make_groups
+from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups
 from commbench.worker.nccl_log import NcclLog, start_log
 from commbench.worker.nccl_options import make_nccl_options
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
@@ -41,10 +41,9 @@ from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 PART_BYTES = 4096
-_TAG = 1
-_GROUP_TAG = 2
-"""Of the messages that go up the tree of all ranks, and up that of a group."""
-LAZY = "TORCH_GLOO_LAZY_INIT"
+_TAG, _SHARE_TAG, _GROUP_TAG = 1, 2, 3
+"""Of the messages that go up and down the tree of all ranks, and up that of a group."""
+_LENGTH_BYTES = 8
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
 
@@ -101,9 +100,14 @@ class Communicator:
 
     def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """The tensor of rank `source`, on every rank."""
-        options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = source, 0
-        self.control.broadcast([tensor], options).wait()
+        # gloo's broadcast takes the same way, and twice the processor's time.
+        parent, children = self._parent, self._children
+        if source:
+            parent, children = _binomial_tree((self.rank - source) % self.ranks, self.ranks)
+        if parent is not None:
+            self.control.recv([tensor], (parent + source) % self.ranks, _SHARE_TAG).wait()
+        for child, _ in reversed(children):  # the largest subtree first
+            self.control.send([tensor], (child + source) % self.ranks, _SHARE_TAG).wait()
         return tensor
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -160,9 +164,15 @@ class Communicator:
 
     def share_value(self, value: Any, source: int = 0) -> Any:
         """The JSON value of rank `source`, of any size, on every rank."""
-        data = bytearray(json.dumps(value).encode() if self.rank == source else b"")
-        size = int(self.share(torch.tensor(len(data)), source))
-        return _unpacked(self.share(_as_bytes(data or bytearray(size)), source))
+        data = json.dumps(value).encode() if self.rank == source else b""
+        first = bytearray(len(data).to_bytes(_LENGTH_BYTES, "big") + data)[:PART_BYTES]
+        first.extend(bytes(PART_BYTES - len(first)))
+        received = bytes(self.share(_as_bytes(first), source).numpy())
+        size, start = int.from_bytes(received[:_LENGTH_BYTES], "big"), received[_LENGTH_BYTES:]
+        if size > len(start):
+            rest = bytearray(data[len(start) :] or size - len(start))
+            start += bytes(self.share(_as_bytes(rest), source).numpy())
+        return json.loads(start[:size])
 
     def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
         """What `decide` makes, on rank 0, of every rank's `part`; the same on every rank.
@@ -308,28 +318,6 @@ def _publish_failure(
     if rank_context.scratch_dir:
         record_failure(rank_context.scratch_dir, failure)
     return failure
-
-
-@contextmanager
-def lazy_gloo() -> Iterator[None]:
-    """While this is open, new gloo groups connect two ranks only when they first talk: control
-    traffic goes along trees, and a full mesh of n^2 connections would cost more than the rest of a
-    start."""
-    before = os.environ.get(LAZY)
-    os.environ[LAZY] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(LAZY, None)
-        if before is not None:
-            os.environ[LAZY] = before
-
-
-def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
-    """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
-    nothing refers to it any more."""
-    with lazy_gloo():
-        return dist.ProcessGroupGloo(store, rank, ranks, timeout)
 
 
 def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:

@@ -186,6 +186,7 @@ class _CaseRunner:
             case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
+        self._state[rank_state.ITERATION] = -command.untimed
         self._overlaps.prepare()
         samples = no_samples(command.iterations, self._comm.device.is_async)
         if self._takes_part(case, pieces):
@@ -223,7 +224,8 @@ class _CaseRunner:
         timer = self._timer_of(case, pieces)
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
-            for _ in range(command.untimed):
+            for number in range(-command.untimed, 0):
+                self._state[rank_state.ITERATION] = number
                 timer.align()
                 call()
         iteration = self._next_turns(case, pieces, command.calls, command.iterations)

@@ -1,8 +1,10 @@
-"""Makes the process groups of a plan, and says which of them a rank is in."""
+"""Makes process groups: those of a plan, saying which of them a rank is in, and one of gloo."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +13,8 @@ import torch.distributed as dist
 from commbench.spec.groups import format_group
 from commbench.spec.plan import Plan
 from commbench.worker.nccl_options import make_nccl_options
+
+LAZY = "TORCH_GLOO_LAZY_INIT"
 
 
 class GroupView(NamedTuple):
@@ -58,3 +62,25 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                 views[name, format_group(ranks)] = (view,)
         views[name, ""] = tuple(own)
     return views
+
+
+@contextmanager
+def lazy_gloo() -> Iterator[None]:
+    """While this is open, new gloo groups connect two ranks only when they first talk: control
+    traffic goes along trees, and a full mesh of n^2 connections would cost more than the rest of a
+    start."""
+    before = os.environ.get(LAZY)
+    os.environ[LAZY] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(LAZY, None)
+        if before is not None:
+            os.environ[LAZY] = before
+
+
+def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
+    """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
+    nothing refers to it any more."""
+    with lazy_gloo():
+        return dist.ProcessGroupGloo(store, rank, ranks, timeout)

@@ -20,6 +20,10 @@ from commbench.worker.timers import Timer
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
 ALIGNER_ITERATIONS = 10
+FEW_ALIGNER_ITERATIONS = 3
+SLOW_ALIGNER_S = 5e-3
+"""How often the aligner is timed, and how often where the first times are above this: many ranks
+on few cores."""
 OVERHEAD_ITERATIONS = 100
 OVERHEAD_HOLD_S = 0.05
 """A device waits for so long until all of these iterations are queued."""
@@ -161,12 +165,12 @@ def loop_overhead_s(timer: Timer) -> float:
     return median(timer.collect()[0]) * 1e-9
 
 
-def aligner_durations(timer: Timer) -> torch.Tensor:
+def aligner_durations(timer: Timer, iterations: int) -> torch.Tensor:
     """The time of the aligner itself, in ns, where it is the call: an operation without data, and
     how far apart the ranks leave the aligner before it. All ranks take part."""
-    start, stop = timer.prepare(ALIGNER_ITERATIONS)
+    start, stop = timer.prepare(iterations)
     state = open_state(None, 0)
-    timed_loop(timer.aligner, timer.align, start, stop, ALIGNER_ITERATIONS, state)
+    timed_loop(timer.aligner, timer.align, start, stop, iterations, state)
     return torch.tensor(timer.collect()[0])
 
 

@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -34,10 +33,10 @@ from commbench.worker.coordinator import run_cases
 from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
 from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
-from commbench.worker.measure import aligner_durations, loop_overhead_s
+from commbench.worker.measure import loop_overhead_s
 from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.recorder import Recorder
-from commbench.worker.reduction import slowest_durations_s
+from commbench.worker.reduction import aligner_s
 from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.timers import make_timer
 from commbench.worker.watchdog import rank_state
@@ -196,9 +195,9 @@ def _digest(values: dict[str, str]) -> str:
 
 def _find_other_variables(comm: Communicator, others: Sequence[int]) -> dict[str, dict[str, str]]:
     """For each rank that was named, the variables that it has otherwise than rank 0; on rank 0."""
-    own = _common_variables()
     differences = {}
     for rank in others:
+        own = _common_variables()
         theirs = comm.share_value(own, rank)
         names = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
         differences[f"rank {rank}"] = {name: theirs.get(name, NOT_SET) for name in names}
@@ -253,7 +252,7 @@ def measure_cases(
         set_phase(state, rank_state.PROBING)
         header = header._replace(
             overhead_s=loop_overhead_s(timer),
-            aligner_s=median(slowest_durations_s(aligner_durations(timer), comm)),
+            aligner_s=aligner_s(timer, comm),
             resolution_s=timer.resolution_s,
             link_probes=probe_links(comm, group.leaders),
             start_up=_start_up(comm),

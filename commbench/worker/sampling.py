@@ -72,6 +72,11 @@ class WarmUp:
         if requested is not None:
             self.next_block = requested
 
+    def take_requested(self) -> int:
+        """All calls of a warm-up whose length is fixed, where nothing depends on their times."""
+        calls, self.next_block = self.next_block, 0
+        return calls
+
     def record(self, durations: Sequence[float]) -> None:
         """Continue after the block that took these durations."""
         before, self.estimate_s = self.estimate_s, median(sorted(durations))
@@ -120,6 +125,8 @@ class SampleSchedule:
         """What all ranks do next; None: the case has all it needs."""
         if self.stop_reason:
             return None
+        if self._warm_up.next_block and self._needs_no_estimate:
+            self._untimed = self._warm_up.take_requested()
         if self._warm_up.next_block:
             return SampleRequest(self._warm_up.next_block, timed=False)
         if not self._calls:
@@ -136,6 +143,14 @@ class SampleSchedule:
             self._evaluate_batches()
         else:
             self._warm_up.record(durations)
+
+    @property
+    def _needs_no_estimate(self) -> bool:
+        """Whether the options say how many calls to make, so that the first batch may begin with
+        those of the warm-up: one command instead of two, which many ranks take long to agree on."""
+        plan = self._plan
+        is_fixed = plan.warmup is not None and plan.iterations is not None
+        return is_fixed and self._timing.most_calls == 1
 
     @property
     def _estimate_s(self) -> float:

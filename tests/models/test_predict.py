@@ -128,6 +128,23 @@ def test_the_error_of_points_left_out_of_the_fit_is_in_the_interval() -> None:
     assert log(found.time_s / found.low_s) == pytest.approx(1.96 * 1.2533 * 0.2)
 
 
+def test_the_error_is_that_of_points_of_about_this_size() -> None:
+    model = planted.fitted(pieces=(Piece(None, planted.TREE),), scatter=0.01)
+    points = [p._replace(cv_error=-0.3 if p.size_bytes < 1 << 25 else 0.03) for p in model.points]
+    machine = planted.machine(model._replace(points=tuple(points)))
+    assert width(one(machine, size=MIB)) == pytest.approx(2 * 1.96 * 0.3)
+    assert width(one(machine, size=1 << 33)) == pytest.approx(2 * 1.96 * 0.03)
+
+
+def test_one_number_of_ranks_supports_no_other() -> None:
+    machine = planted.machine(
+        planted.fitted("all_reduce", "alpha-beta", (1e-5, 1e-11), ranks=(64,))
+    )
+    assert one(machine, 64).time_s == pytest.approx(1e-5 + 64 * MIB * 1e-11)
+    with pytest.raises(UnavailableError, match="was measured with 64 ranks only: nothing shows"):
+        one(machine, 128)
+
+
 def test_a_piece_that_begins_below_the_end_of_the_one_before_is_raised() -> None:
     first = Piece(MIB, (50e-6, 0.0, 1e-11, 0.0))
     second = Piece(None, (1e-6, 0.0, 1e-11, 0.0))

@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 from commands import Commbench
 
+from commbench.analysis.peak import peak_fraction
 from commbench.errors import UsageError
-from commbench.spec.links import Peak, find_link, load_links, load_published, parse_peak
+from commbench.spec.fabrics import find_gpu
+from commbench.spec.links import (
+    Peak,
+    find_link,
+    load_links,
+    load_published,
+    load_thresholds,
+    make_peak,
+    parse_peak,
+)
 from commbench.spec.operations import OPERATIONS
+from commbench.units import parse_size
 
 PER = {"accelerator", "link", "slot", "port", "node"}
 
@@ -46,12 +57,35 @@ def test_a_link_whose_name_says_its_bits_has_an_eighth_of_them_in_bytes() -> Non
 
 
 def test_a_published_figure_is_of_a_known_link_and_operation() -> None:
-    assert len(load_published()) > 20
+    assert len(load_published()) > 50
     for figure in load_published():
-        link = find_link(figure.link)
-        assert OPERATIONS[figure.operation].busbw_factor is not None
-        assert 0.5 * link.bytes_per_second < figure.busbw < 1.2 * link.bytes_per_second, figure
+        operation = OPERATIONS[figure.operation]
+        assert operation.busbw_factor is not None
+        assert find_gpu(figure.gpu) is not None, figure
+        algbw = figure.busbw / operation.busbw_factor(figure.ranks)
+        peak = make_peak(find_link(figure.link))
+        found = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
+        assert found is not None
+        assert 0.4 < found.fraction < 1.1, figure
         assert figure.source.startswith("https://"), figure
+
+
+def test_a_curve_has_ascending_sizes_and_ends_with_its_figure() -> None:
+    curves = [figure for figure in load_published() if figure.curve]
+    assert len(curves) > 8
+    for figure in curves:
+        sizes = [size for size, _ in figure.curve]
+        assert sizes == sorted(set(sizes)), figure
+        assert figure.curve[-1] == (parse_size(figure.size), figure.busbw), figure
+
+
+def test_a_threshold_is_of_a_known_accelerator_and_network() -> None:
+    assert len(load_thresholds()) > 15
+    for one in load_thresholds():
+        assert find_gpu(one.gpu) is not None, one
+        assert not one.nic or find_link(one.nic).per == "node", one
+        assert one.high is None or one.high > one.low > 1e10, one
+        assert one.source.startswith("https://"), one
 
 
 @pytest.mark.parametrize(
@@ -113,7 +147,10 @@ def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
     ended = commbench("links")
     assert (ended.code, ended.err) == (0, "")
     assert max(len(line) for line in ended.out.splitlines() if "http" not in line) <= 80
-    rows = {line.split()[0]: line.split()[1] for line in ended.out.splitlines()[2:33]}
+    rows = {
+        line.split()[0]: line.split()[1]
+        for line in ended.out.splitlines()[2 : 2 + len(load_links())]
+    }
     assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in load_links()}
     assert all(link.source in ended.out for link in load_links())
 
@@ -130,10 +167,10 @@ xgmi-mi300x
   one way      448 GB/s per accelerator
   source       https://github.com/stas00/ml-engineering/blob/master/network/README.md
 
-                                 busbw
-  machine     operation    size   GB/s  part of link
-  ─────────────────────────────────────────────────────────
-  8 x MI300X  all_reduce  4 GiB  312.9  70 % xgmi-mi300x  1
+                                busbw
+  machine     operation   size   GB/s  part of link
+  ────────────────────────────────────────────────────────
+  8 x MI300X  all_reduce    4G  312.9  70 % xgmi-mi300x  1
 
 Measured by others, calls back to back. If the switch reduces (NVLS, SHARP),
 fewer bytes cross the links than busbw counts, so more than 100 % is possible.
@@ -153,9 +190,9 @@ def test_published_figures_are_held_against_the_bound_of_their_link(commbench: C
         for line in table.splitlines()
         if " % " in line
     }
-    # 234.89 of 300; of 400 per node: 376.71 / (2 x 31/32) x (2 x 3/4) = 291.65.
-    assert shares["8 x A100",] == "78"
-    assert shares["4 x 8 B200",] == "73"
+    # all_to_all: 224.31 of 300; of 400 per node: 381.8 / (2 x 31/32) x (2 x 3/4) = 295.59.
+    assert shares["8 x A100",] == "75"
+    assert shares["4 x 8 B200",] == "74"
 
 
 def test_an_unknown_link_is_two_lines(commbench: Commbench) -> None:

@@ -51,9 +51,10 @@ class Course(NamedTuple):
 
     @property
     def warmup(self) -> list[int]:
-        """Untimed blocks before the first batch."""
+        """Untimed blocks before the first timed call."""
         first = next(i for i, block in enumerate(self.blocks) if block.timed)
-        return [block.iterations for block in self.blocks[:first]]
+        alone = [block.iterations for block in self.blocks[:first]]
+        return alone + [self.blocks[first].untimed] * bool(self.blocks[first].untimed)
 
     @property
     def timed(self) -> list[int]:
@@ -66,8 +67,9 @@ class Course(NamedTuple):
     @property
     def between(self) -> list[list[int]]:
         """Untimed blocks between each batch and the next."""
-        first, *later = self.blocks[len(self.warmup) :]
-        assert not first.untimed and all(block.timed for block in later)
+        first = next(i for i, block in enumerate(self.blocks) if block.timed)
+        later = self.blocks[first + 1 :]
+        assert all(block.timed for block in later)
         return [[block.untimed] if block.untimed else [] for block in later]
 
 
@@ -139,6 +141,14 @@ def test_more_than_one_iteration_takes_more_than_one_batch(
 ) -> None:
     course = follow(schedule(iterations=asked, timing=timing), cycle(durations))
     assert len(course.batches) >= 2
+
+
+def test_the_first_batch_begins_with_a_warm_up_on_which_nothing_depends() -> None:
+    fixed = follow(schedule(iterations=20, warmup=3), repeat(1e-3)).blocks
+    assert [(block.timed, block.untimed) for block in fixed] == [(True, 3), (True, 1)]
+    for wishes in ({"iterations": 20}, {"warmup": 3}, {"warmup": 3, "timing": "pipelined"}):
+        first = follow(schedule(**wishes), repeat(1e-3)).blocks[0]
+        assert not first.timed and not first.untimed
 
 
 def test_durations_of_nothing_at_all_are_taken_too() -> None:

@@ -50,6 +50,7 @@ class RankState(NamedTuple):
     case: int = 0
     """The index of the case that is, or was last, checked or measured."""
     iteration: int = 0
+    """Of a batch; below 0 in the untimed calls before the first one."""
     iterations: int = 0
     expected_ms: int = 0
     """The longest that the operations between two changes of `progress` may take, beside --timeout.
@@ -72,6 +73,8 @@ class RankState(NamedTuple):
         if is_between:
             last = PHASES[CHECKING if self.previous_phase == CHECKING else MEASURING]
             return f"between batches, after {last} {name}"
+        if self.phase == MEASURING and self.iteration < 0:
+            return f"warming up {name}, {-self.iteration} calls before iteration 1"
         if self.phase == MEASURING:
             return f"measuring {name}, iteration {self.iteration + 1} of {self.iterations}"
         return f"{PHASES[self.phase]} of {name}" if self.phase == HANDING_IN else f"checking {name}"

@@ -37,6 +37,10 @@ def test_a_state_describes_what_its_rank_does(tmp_path: Path) -> None:
     set_phase(state, CHECKING, 1)
     assert read_state(state).describe(CASES) == "checking all_reduce float32 sum in_place 64 MiB"
     set_phase(state, MEASURING, 0, 5)
+    state[ITERATION] = -2
+    assert read_state(state).describe(CASES) == (
+        "warming up all_reduce float32 sum in_place 1 KiB, 2 calls before iteration 1"
+    )
     state[ITERATION] = 4
     expected = "measuring all_reduce float32 sum in_place 1 KiB, iteration 5 of 5"
     assert read_states(tmp_path)[1].describe(CASES) == expected

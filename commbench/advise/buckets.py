@@ -1,0 +1,220 @@
+"""How long a backward pass takes with buckets of each size, by simulation over measured times.
+
+    gradients   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒          ready at an even rate, G bytes in C seconds
+    buckets          ■■■■ ■■■■ ■■■■ ■■■■ ■■■■     one after the other, T(b) each
+
+A bucket is sent when its last gradient is ready and the bucket before it has been sent. The pass
+ends when all gradients are ready and the last bucket has been sent. With T(b) = alpha + beta b and
+n = G/b equal buckets that is, where the computation is the longer of the two (C > G beta),
+
+    C + T(b), from b* = alpha / (C/G - beta) on, the smallest bucket with T(b) <= C b/G
+
+and where the communication is the longer one
+
+    C b/G + G/b alpha + G beta, least at b* = G sqrt(alpha/C)
+
+The simulation needs neither form: it takes T(b) from the measured table, the rest that the last
+bucket holds, the smaller first bucket of torch's default, and the slowdown of computation and
+communication while both go on: each then advances at 1/(1 + slowdown) of its own rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.advise.time_table import Draw, TimeTable, interval
+from commbench.compare.ratio import MedianCI
+from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+MIB = 1 << 20
+MOST_BUCKETS = 1024
+"""Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
+time that is not hidden is at most a thousandth of the computation."""
+STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
+"""Bucket sizes that are tried, times a power of two: short numbers to paste."""
+
+
+class Slowdown(NamedTuple):
+    """What computation and communication cost each other while both go on, as fractions."""
+
+    computation: float = 0.0
+    communication: float = 0.0
+    source: str = ""
+    """The computation that was measured; empty where none was."""
+
+
+class Step(NamedTuple):
+    """What a training step computes and communicates."""
+
+    gradient_bytes: int
+    """Bytes of all gradients; with FSDP of all parameters as they are gathered."""
+    backward_s: float
+    """Seconds of the backward pass without communication."""
+    layers: int | None = None
+    """Into how many equal parts the gradients are cut that become ready one by one; None: so many
+    that a bucket never holds more than its size."""
+
+
+class BucketTime(NamedTuple):
+    """The backward pass with buckets of one size."""
+
+    bucket_bytes: int
+    time: MedianCI
+    """Seconds from its beginning to the end of the last bucket."""
+    buckets: int
+    """How many there are."""
+
+
+class BucketAdvice(NamedTuple):
+    """Which bucket size is best, for one operation of one group of ranks."""
+
+    table: TimeTable
+    step: Step
+    slowdown: Slowdown
+    curve: tuple[BucketTime, ...]
+    """By ascending size."""
+    best: BucketTime
+    recommended: BucketTime
+    """In the middle of `good`, so that a small error of the simulation costs nothing."""
+    good: tuple[int, int]
+    """The sizes from and to which the pass takes at most `tolerance` longer than the best one."""
+    now: BucketTime
+    """With the buckets that are used now."""
+    gain: MedianCI
+    """The time of now over that of the recommended size."""
+    is_communication_bound: bool
+    """Whether the communication of all gradients alone takes longer than the computation."""
+    communication_s: float
+    """Seconds of all buckets of the recommended size, one after another, alone."""
+    beyond: bool
+    """Whether the best size is the largest measured one, and a larger one may be better."""
+
+
+def find_buckets(
+    table: TimeTable, step: Step, slowdown: Slowdown, tolerance: float,
+    now_bytes: int | None = None,
+) -> BucketAdvice:  # fmt: skip
+    """The best bucket size of DistributedDataParallel among those that lie within the measured
+    sizes. `now_bytes` is the bucket_cap_mb in use; None: torch's default, 25 MiB with a first
+    bucket of 1 MiB."""
+    import numpy as np
+
+    draw = table.draw()
+
+    def simulate(cap: int, first: int) -> tuple[ndarray, int]:
+        sizes = cut(step, cap, first)
+        return pass_times(draw, sizes, step, slowdown), len(sizes)
+
+    tried = {cap: simulate(cap, cap) for cap in _distinct(bucket_sizes(table, step), step)}
+    curve = {c: BucketTime(c, interval(times), number) for c, (times, number) in tried.items()}
+    best = min(curve.values(), key=lambda each: _median(each))
+    good = _around(list(curve.values()), best, tolerance)
+    middle = (good[0].bucket_bytes * good[-1].bucket_bytes) ** 0.5
+    recommended = min(good, key=lambda each: abs(np.log(each.bucket_bytes / middle)))
+    default = now_bytes is None
+    cap = DDP_BUCKET if now_bytes is None else now_bytes
+    now_times, number = simulate(cap, DDP_FIRST_BUCKET if default else cap)
+    ratio = interval(now_times / tried[recommended.bucket_bytes][0])
+    sent = cut(step, recommended.bucket_bytes, recommended.bucket_bytes)
+    alone = float(sum(draw.at(size)[0] for size in sent))
+    return BucketAdvice(
+        table, step, slowdown, tuple(curve.values()), best, recommended,
+        (good[0].bucket_bytes, good[-1].bucket_bytes), BucketTime(cap, interval(now_times), number),
+        ratio, alone > step.backward_s, alone,
+        good[-1].bucket_bytes == max(curve) < step.gradient_bytes,
+    )  # fmt: skip
+
+
+def _median(point: BucketTime) -> float:
+    assert point.time.median is not None
+    return point.time.median
+
+
+def _around(curve: Sequence[BucketTime], best: BucketTime, tolerance: float) -> list[BucketTime]:
+    """The points next to the best one that are at most `tolerance` longer, without a gap."""
+    limit = _median(best) * (1 + tolerance)
+    first = last = curve.index(best)
+    while first > 0 and _median(curve[first - 1]) <= limit:
+        first -= 1
+    while last + 1 < len(curve) and _median(curve[last + 1]) <= limit:
+        last += 1
+    return list(curve[first : last + 1])
+
+
+def bucket_sizes(table: TimeTable, step: Step) -> list[int]:
+    """The bucket sizes to try: short numbers within the measured sizes, and all gradients in one
+    bucket if that was measured; at least one size."""
+    most = min(table.largest, step.gradient_bytes)
+    least = min(max(table.smallest, ceil(step.gradient_bytes / MOST_BUCKETS)), most)
+    found = {most} if step.gradient_bytes <= table.largest else set()
+    octave = 1
+    while octave <= most:
+        found |= {int(octave * part) for part in STEPS_PER_OCTAVE}
+        octave *= 2
+    return sorted(size for size in found if least <= size <= most) or [most]
+
+
+def _distinct(sizes: Sequence[int], step: Step) -> list[int]:
+    """The sizes that make different buckets: of several that make the same ones the largest."""
+    by_buckets = {tuple(cut(step, size, size)): size for size in sizes}
+    return sorted(by_buckets.values())
+
+
+def cut(step: Step, cap: int, first: int) -> list[int]:
+    """The bytes of each bucket, in the order in which they are sent. A bucket is full when it has
+    reached its size, so with layers it holds whole layers, and may be larger than its size, as in
+    torch's Reducer."""
+    left, sizes, limit = step.gradient_bytes, [], first
+    part = step.gradient_bytes / step.layers if step.layers else None
+    while left > 0:
+        size = limit if part is None else int(part * max(1, ceil(limit / part - 1e-9)))
+        sizes.append(min(left, size))
+        left -= sizes[-1]
+        limit = cap
+        if len(sizes) > 4 * MOST_BUCKETS:
+            sizes.append(left)
+            break
+    return sizes
+
+
+def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown) -> ndarray:
+    """Seconds of a backward pass with these buckets, for each replicate."""
+    import numpy as np
+
+    both, alone_after = 1 + slowdown.communication, 1 + slowdown.computation
+    now = np.zeros(draw.times.shape[1])  # seconds since the pass began
+    done = np.zeros_like(now)  # seconds of computation that are done
+    ready, times = 0.0, _remembered(draw)
+    for index, size in enumerate(sizes):
+        ready += size / step.gradient_bytes * step.backward_s
+        is_waiting = done >= ready * (1 - 1e-12)
+        idle = np.where(is_waiting, 0.0, ready - done)
+        now += idle
+        done += idle
+        alone, busy = times(size)
+        work = np.where(is_waiting, busy, alone) if index else alone
+        left = step.backward_s - done
+        beside = (
+            work * both / alone_after
+        )  # computation done, if it lasts until the end of the call
+        lasts = beside <= left
+        rest = work - left * alone_after / both  # of the call, after the end of the computation
+        now += np.where(lasts, work * both, left * alone_after + rest)
+        done += np.where(lasts, beside, left)
+    return now + (step.backward_s - done)
+
+
+def _remembered(draw: Draw) -> Callable[[int], tuple[ndarray, ndarray]]:
+    known: dict[int, tuple[ndarray, ndarray]] = {}
+
+    def times(size: int) -> tuple[ndarray, ndarray]:
+        if size not in known:
+            known[size] = draw.at(size), draw.busy_at(size)
+        return known[size]
+
+    return times

@@ -1,0 +1,302 @@
+"""ADVICE: the choices whose alternatives move the same bytes, and how rows decide them.
+
+A choice is an option of `commbench run` or a variable of the environment. Its alternatives are rows
+that differ in it and in nothing else. A sweep compares settings in the same way, so here each
+alternative is a setting, and points, ranges and verdicts are those of sweeps (sweep.ranking).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
+from math import exp, hypot, inf, log
+from operator import attrgetter
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.advise.crossings import Crossing, find_crossing
+from commbench.advise.paste import (
+    form_lines,
+    graph_lines,
+    memory_lines,
+    setting_lines,
+)
+from commbench.advise.time_table import REPLICATES, WIDTH_95, is_timed
+from commbench.analysis.rows import ResultRow
+from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
+from commbench.results.schema import RunHeader
+from commbench.spec.backends import BACKENDS
+from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
+from commbench.spec.case import Case
+from commbench.spec.dimensions import DIMENSIONS
+from commbench.sweep import ranking as sweep_ranking
+from commbench.sweep.ranking import SweepPoint, make_points, make_ranges, rank_settings
+from commbench.sweep.runner import SettingResult
+from commbench.sweep.settings import Setting
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+CHANGE, KEEP, UNDECIDED = "change", "keep", "undecided"
+
+
+class Choice(NamedTuple):
+    """One choice between ways to move the same bytes."""
+
+    subject: str
+    """What is chosen, as a heading."""
+    option: str
+    """The option of `commbench run`, without dashes, whose values are the alternatives; empty:
+    settings of the environment, which differ between runs."""
+    default: str
+    """The alternative that is used where nothing is changed."""
+    suits: Callable[[Case], bool]
+    """Whether a case is an alternative."""
+    paste: Callable[[Setting, Case], tuple[str, ...]]
+    """Lines that choose an alternative: of Python, of a shell."""
+    measure: str
+    """Options of `commbench run` that measure the alternatives."""
+    is_possible: Callable[[RunHeader], bool] = lambda header: True  # noqa: ARG005
+    """Whether the ranks of a run have several alternatives at all."""
+    needs_other_memory: tuple[str, ...] = ()
+    """Alternatives for which the program must place its tensors otherwise: the best of the others
+    is named as well."""
+    operations: tuple[str, ...] = ()
+    """The operations that have alternatives; empty: all."""
+
+    @property
+    def field(self) -> str:
+        """The field of Case that its option sets."""
+        return next(d.field for d in DIMENSIONS if d.option == f"--{self.option}")
+
+
+class SizeRange(NamedTuple):
+    """What is best for neighbouring sizes."""
+
+    low_bytes: int
+    high_bytes: int
+    verdict: str
+    """CHANGE, KEEP or UNDECIDED."""
+    best: Setting
+    """The alternative to choose: the default one where the verdict is not CHANGE."""
+    candidates: tuple[Setting, ...]
+    """The alternatives that are not known to be slower than the fastest one at each of the sizes;
+    the fastest on average first."""
+    gain: MedianCI
+    """The time under the default over that under the first candidate other than the default:
+    geometric mean over the sizes. None where no candidate is another one."""
+    fallback: Setting | None = None
+    """The best one that needs no other memory, where `best` does."""
+
+
+class ChoiceAdvice(NamedTuple):
+    """What rows of one kind say about a choice."""
+
+    choice: Choice
+    kind: str
+    """The title of the rows, without what is chosen."""
+    default: Setting
+    ranges: tuple[SizeRange, ...]
+    """By ascending size."""
+    crossings: tuple[tuple[Setting, Setting, Crossing], ...]
+    """The faster one of smaller sizes, that of larger sizes, and the size between them."""
+    points: tuple[SweepPoint, ...]
+
+
+def _is_nccl(header: RunHeader) -> bool:
+    backend = BACKENDS.get(header.plan.backend)
+    return bool(backend and backend.is_nccl)
+
+
+def _takes_tensors(case: Case) -> bool:
+    form = CALL_FORMS.get(case.form)
+    return case.tensors != ONE_TENSOR and bool(form and form.calls_before is None)
+
+
+def _is_way(case: Case) -> bool:
+    form = CALL_FORMS.get(case.form)
+    is_other = bool(form and (form.steps or form.name == "isend+irecv"))
+    return case.tensors == ONE_TENSOR and (case.form == DIRECT or is_other)
+
+
+ADVICE: tuple[Choice, ...] = (
+    Choice(
+        "Calls of several tensors", "form", "separate", _takes_tensors, form_lines,
+        "--tensors 16", needs_other_memory=("flat",),
+        operations=("all_reduce", "all_gather", "reduce_scatter"),
+    ),
+    Choice(
+        "One call or several steps", "form", DIRECT, _is_way, form_lines,
+        "--via reduce_scatter+all_gather,isend+irecv",
+        operations=("all_reduce", "all_to_all"),
+    ),
+    Choice(
+        "Eager calls or a graph", "launch", "eager", lambda case: True, graph_lines,  # noqa: ARG005
+        "--launch both", is_possible=lambda header: header.plan.device == "cuda",
+    ),
+    Choice(
+        "Memory", "memory", "default", lambda case: True, memory_lines,  # noqa: ARG005
+        "--memory default,registered,symmetric", is_possible=_is_nccl,
+    ),
+    Choice(
+        "Settings of the environment", "", "", lambda case: True, setting_lines,  # noqa: ARG005
+        "", is_possible=_is_nccl,
+    ),
+)  # fmt: skip
+"""The choices, in the order of the output."""
+
+
+def find_choices(
+    choice: Choice, results: Sequence[SettingResult], tolerance: float
+) -> list[ChoiceAdvice]:
+    """What the rows of a few settings say about a choice, kind by kind. `results` has the settings
+    of the environment, the default first; the alternatives of other choices are measured under
+    that one."""
+    if choice.option:
+        results = _by_value(choice, results[0].rows if results else ())
+    if len(results) < 2:
+        return []
+    points = [
+        p for p in make_points(results, tolerance) if p.is_compared and not p.case.part
+    ]  # fmt: skip
+    found = []
+    for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
+        sized = sorted((p for p in same if p.times[0]), key=attrgetter("size_bytes"))
+        if sized:
+            found.append(_decide(choice, kind, results[0].setting, sized, tolerance))
+    return found
+
+
+def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
+    """The rows of each alternative, the default first; none where the default was not measured."""
+    by_value: dict[str, list[ResultRow]] = {choice.default: []}
+    for row in rows:
+        if is_timed(row) and choice.suits(row.measurement.case):
+            by_value.setdefault(getattr(row.measurement.case, choice.field), []).append(row)
+    if not by_value[choice.default]:
+        return []
+    return [
+        SettingResult(Setting(options=((choice.option, value),)), None, tuple(same), 1, "")
+        for value, same in by_value.items()
+    ]
+
+
+def _decide(
+    choice: Choice, kind: str, default: Setting, points: Sequence[SweepPoint], tolerance: float
+) -> ChoiceAdvice:
+    comparisons = sum(len(point.by_time) - 1 for point in points)
+    ranges: list[SizeRange] = []
+    for _, alike in groupby(points, key=lambda point: default in point.tied):
+        for found in make_ranges(list(alike)):
+            each = _decide_range(choice, default, found, comparisons, tolerance)
+            last = ranges[-1] if ranges else None
+            if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
+                ranges[-1] = last._replace(high_bytes=each.high_bytes)
+            else:
+                ranges.append(each)
+    crossings = []
+    for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
+        if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
+            crossings.append((a, b, crossing))
+    return ChoiceAdvice(choice, kind, default, tuple(ranges), tuple(crossings), tuple(points))
+
+
+def _decide_range(
+    choice: Choice, default: Setting, found: sweep_ranking.SizeRange, comparisons: int,
+    tolerance: float,
+) -> SizeRange:  # fmt: skip
+    """What is best for sizes that sweeps.ranking joined. A change is recommended only if the gain
+    over all these sizes is above the tolerance with a probability that holds for all `comparisons`
+    of this kind together (Bonferroni)."""
+    points = found.points
+    order = [rank.setting for rank in rank_settings(points)]
+    candidates = sorted(found.best, key=order.index)
+    others = [setting for setting in candidates if setting != default]
+    gain = mean_ratio(points, others[0], default) if others else MedianCI(None, None, None)
+    chosen, verdict, fallback = default, KEEP, None
+    if default not in candidates:
+        widened = widen(gain, comparisons)
+        verdict = CHANGE if decide_verdict(widened, tolerance) == SLOWER else UNDECIDED
+        if verdict == CHANGE:
+            chosen, fallback = candidates[0], _fallback(choice, candidates[0], order)
+    elif others and not all(_are_tied(point, candidates) for point in points):
+        verdict = UNDECIDED
+    low, high = points[0].size_bytes, points[-1].size_bytes
+    return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
+
+
+def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
+    """The fastest setting that needs no other memory, where the best one does."""
+
+    def needs_other(setting: Setting) -> bool:
+        return dict(setting.options).get(choice.option) in choice.needs_other_memory
+
+    return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
+
+
+def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
+    """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
+    normal distribution of its logarithm."""
+    if not ratio.median or not ratio.low or not ratio.high or comparisons < 2:
+        return ratio
+    factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) * 2 / WIDTH_95
+    down, up = (factor * log(end / ratio.median) for end in (ratio.low, ratio.high))
+    return MedianCI(ratio.median, ratio.median * exp(down), ratio.median * exp(up))
+
+
+def _are_tied(point: SweepPoint, settings: Sequence[Setting]) -> bool:
+    return set(settings) <= set(point.tied)
+
+
+def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI:
+    """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
+    sizes are independent, so the ends of the interval are the root of the sum of squares."""
+    ratios = []
+    for point in points:
+        times = {each.setting: each.time for each in point.by_time}
+        if a in times and b in times:
+            ratios.append(time_ratio(times[a], times[b]))
+    known = [ratio for ratio in ratios if ratio.median]
+    if not known:
+        return MedianCI(None, None, None)
+    middles = [log(ratio.median or 1.0) for ratio in known]
+    middle = sum(middles) / len(known)
+    if any(not ratio.low or not ratio.high for ratio in known):
+        return MedianCI(exp(middle), None, None)
+    down = hypot(*(m - log(r.low or inf) for m, r in zip(middles, known, strict=True)))
+    up = hypot(*(log(r.high or inf) - m for m, r in zip(middles, known, strict=True)))
+    count = len(known)
+    return MedianCI(exp(middle), exp(middle - down / count), exp(middle + up / count))
+
+
+def _crossing_of(
+    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> Crossing | None:
+    """Where `b` becomes faster than `a`."""
+    import numpy as np
+
+    chance = np.random.default_rng(0)
+    sizes: list[int] = []
+    ratios: list[MedianCI] = []
+    replicates: list[ndarray] = []
+    for point in points:
+        times = {each.setting: each.time for each in point.by_time}
+        if not (a in times and b in times and point.size_bytes):
+            continue
+        ratio = time_ratio(times[b], times[a])
+        if ratio.median:
+            sizes.append(point.size_bytes)
+            ratios.append(ratio)
+            replicates.append(_draw(ratio, chance.standard_normal(REPLICATES)))
+    return find_crossing(sizes, ratios, tolerance, replicates)
+
+
+def _draw(ratio: MedianCI, normal: ndarray) -> ndarray:
+    """Drawn values of a ratio: log-normal with its interval; the first is the ratio itself."""
+    import numpy as np
+
+    assert ratio.median
+    sigma = log(ratio.high / ratio.low) / WIDTH_95 if ratio.low and ratio.high else 0.0
+    found = ratio.median * np.exp(sigma * normal)
+    found[0] = ratio.median
+    return np.asarray(found)

@@ -1,0 +1,106 @@
+"""The rows of several runs, by what ran: the same ranks and devices, under one or several settings
+of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from commbench.advise.buckets import Slowdown
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.results.schema import Run, RunHeader
+from commbench.spec.variables import find_family
+from commbench.sweep.runner import SettingResult
+from commbench.sweep.settings import UNSET, Setting
+from commbench.units import format_count
+
+
+class Measured(NamedTuple):
+    """Runs on the same ranks and devices."""
+
+    runs: tuple[str, ...]
+    """Their names."""
+    header: RunHeader
+    """Of the first one under the default setting."""
+    results: tuple[SettingResult, ...]
+    """By setting, the default first: without variables where that was measured, else that of the
+    first run. Of two rows of one case the later one counts."""
+
+    @property
+    def rows(self) -> tuple[ResultRow, ...]:
+        """The rows of the default setting."""
+        return self.results[0].rows
+
+    @property
+    def who(self) -> str:
+        """`8 nccl ranks on 2 nodes`."""
+        plan = self.header.plan
+        ranks = format_count(plan.world_size, f"{plan.backend} rank".replace("  ", " "))
+        nodes = self.header.num_nodes
+        return f"{ranks} on {format_count(nodes, 'node')}" if nodes > 1 else ranks
+
+
+def group_runs(runs: Iterable[Run]) -> list[Measured]:
+    """The runs by ranks, nodes, device and CPU mode, in the order given."""
+    by_ranks: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        header = run.header
+        plan = header.plan
+        key = (plan.world_size, header.num_nodes, plan.device, plan.cpu_mode, header.devices)
+        by_ranks.setdefault((*key, header.gpu_shared), []).append(run)
+    return [_measured(same) for same in by_ranks.values()]
+
+
+def _measured(runs: Sequence[Run]) -> Measured:
+    facts = [_facts(run.header) for run in runs]
+    names = dict.fromkeys(name for own in facts for name in own)
+    varied = [name for name in names if len({own.get(name, UNSET) for own in facts}) > 1]
+    found: dict[Setting, list[Run]] = {}
+    for run, own in zip(runs, facts, strict=True):
+        values = [(name, own.get(name, UNSET)) for name in varied]
+        setting = Setting(
+            tuple(value for value in values if not value[0].islower()),
+            tuple(value for value in values if value[0].islower()),
+        )
+        found.setdefault(setting, []).append(run)
+    plain = (s for s in found if all(value == UNSET for _, value in s.variables))
+    default = next(plain, next(iter(found)))
+    order = [default, *(setting for setting in found if setting != default)]
+    results = tuple(
+        SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)), 1, "")
+        for setting in order
+        for same in [found[setting]]
+    )
+    return Measured(tuple(run.name for run in runs), found[default][0].header, results)
+
+
+def _facts(header: RunHeader) -> dict[str, str]:
+    """What may make communication faster or slower, and is chosen by variables or options: names in
+    capitals are variables."""
+    variables = header.environment.get("variables")
+    backend = header.plan.backend
+    found = {"backend": backend, "nccl-option": ",".join(header.plan.nccl_options) or UNSET}
+    for name, value in (variables if isinstance(variables, dict) else {}).items():
+        family = find_family(str(name))
+        if family and backend in family.backends and "DEBUG" not in name:
+            found[str(name)] = str(value)
+    return found
+
+
+def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
+    """What a computation and an operation cost each other while both go on: the median over the
+    measured sizes, with the first computation of the plan; none where that was not measured."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        case = row.measurement.case
+        if case.operation == operation and row.overlap:
+            slow = row.overlap.communication_slowdown
+            values = (row.overlap.computation_slowdown.value, slow.value if slow else 0.0)
+            found.setdefault(case.overlap, []).append(values)
+    for computation, pairs in found.items():
+        of_computation, of_communication = zip(*pairs, strict=True)
+        return Slowdown(
+            max(0.0, median(of_computation)), max(0.0, median(of_communication)), computation
+        )
+    return Slowdown()

@@ -1,0 +1,372 @@
+"""Advice in words: sentences, the lines to paste, and the commands that measure what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from commbench.advise.buckets import BucketAdvice, Slowdown
+from commbench.advise.choices import CHANGE, KEEP, UNDECIDED, Choice, ChoiceAdvice, SizeRange, widen
+from commbench.advise.fsdp import FORWARD_PART, Blocks, GroupingAdvice
+from commbench.advise.measured import Measured
+from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint, Routing
+from commbench.advise.time_table import ESTIMATED
+from commbench.analysis.advice import more_launches, more_precisely
+from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
+from commbench.results.schema import RunHeader
+from commbench.sweep import nccl_tuning
+from commbench.sweep.settings import Setting, short_names
+from commbench.units import (
+    format_about,
+    format_bytes,
+    format_known_time,
+    format_memory,
+    format_sizes,
+    format_time,
+    parse_sizes,
+)
+
+if TYPE_CHECKING:
+    from commbench.advise.advice import Question
+
+NEEDS_MODEL = (
+    "give --params or --model-bytes, and --backward: the parameters, and the time of a backward "
+    "pass without communication"
+)
+NEEDS_BLOCKS = "give --params and --layers, and --backward: parameters, and blocks of the model"
+NEEDS_ROUTING = "give --topk, --experts and --hidden: how tokens find their experts"
+WIDE_SIZES = "64K-256M"
+
+
+def _percent(tolerance: float) -> str:
+    return f"{100 * tolerance:g} %"
+
+
+def gain_text(gain: MedianCI) -> str:
+    """`1.70 times as fast (1.67-1.73)`."""
+    if gain.median is None:
+        return ""
+    ends = "" if gain.low is None or gain.high is None else f" ({gain.low:.2f}-{gain.high:.2f})"
+    return f"{gain.median:.2f} times as fast{ends}"
+
+
+def time_text(time: MedianCI) -> str:
+    """A time with the digits that its interval supports."""
+    return format_known_time(time.median or 0.0, time.low, time.high)[0]
+
+
+def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, ...]:
+    """What the simulation of DDP says."""
+    step, chosen, now = found.step, found.recommended, found.now
+    is_default = question.bucket_bytes is None
+    used = "torch's default" if is_default else format_bytes(now.bucket_bytes)
+    within = _percent(question.tolerance)
+    said = []
+    if verdict == CHANGE:
+        said.append(
+            f"Buckets of {format_bytes(chosen.bucket_bytes)} instead of {used}: a backward pass of "
+            f"{time_text(chosen.time)} instead of {time_text(now.time)}, "
+            f"{gain_text(found.gain)}."
+        )
+    elif verdict == KEEP:
+        said.append(f"Keep {used}: no measured size is more than {within} faster.")
+    else:
+        said.append(
+            f"The rows do not decide whether {format_bytes(chosen.bucket_bytes)} is faster than "
+            f"{used}: {gain_text(found.gain)}."
+        )
+    low, high = map(format_bytes, found.good)
+    said.append(
+        f"Buckets from {low} to {high} are within {within} of the best."
+        if low != high
+        else f"No other size is within {within} of the best, {low}."
+    )
+    which = "longer" if found.is_communication_bound else "shorter"
+    assumed = ""
+    if question.backward_s is None:
+        assumed = " (assumed: as long as the communication; give --backward)"
+    said.append(
+        f"{format_about(step.gradient_bytes)} of gradients in {format_time(step.backward_s)} of "
+        f"computation{assumed}; their communication alone takes "
+        f"{format_time(found.communication_s)}, the {which} of the two."
+    )
+    if now.bucket_bytes > found.table.largest and now.buckets > 1:
+        said.append(
+            f"{format_bytes(now.bucket_bytes)} is beyond the measured sizes; its time continues "
+            "the last two."
+        )
+    if found.beyond:
+        said.append(f"Buckets above {format_bytes(found.table.largest)} were not measured.")
+    busy = found.table.busy
+    if busy and busy.kind == ESTIMATED:
+        said.append(
+            "The backend works on several calls at once; what a call then takes is estimated from "
+            "single calls."
+        )
+    return (*said, _slowdown_text(found.slowdown))
+
+
+def _slowdown_text(slowdown: Slowdown) -> str:
+    if not slowdown.source:
+        return "The slowdown of computation and communication beside each other is not measured."
+    return (
+        f"While both go on, the communication takes {1 + slowdown.communication:.2f} times as long "
+        f"and the computation {1 + slowdown.computation:.2f} times (measured with "
+        f"{slowdown.source})."
+    )
+
+
+def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
+    """Commands that make the advice about buckets surer."""
+    commands = list(surer(verdict, header))
+    if found.table.busy is None or found.table.busy.kind == ESTIMATED:
+        commands.append(run_command(header, "all_reduce", "--tensors 8 --form async"))
+    if not found.slowdown.source:
+        commands.append(run_command(header, "all_reduce", "--overlap matmul"))
+    if found.beyond:
+        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
+    return tuple(commands)
+
+
+def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, ...]:
+    """What the simulation of FSDP says."""
+    chosen, now, within = found.recommended, found.now, _percent(question.tolerance)
+    if verdict == CHANGE:
+        first = (
+            f"Groups of {chosen.blocks} blocks instead of 1: a step of {time_text(chosen.time)} "
+            f"instead of {time_text(now.time)}, {gain_text(found.gain)}. Two groups at once need "
+            f"{format_memory(chosen.gathered_bytes)} instead of {format_memory(now.gathered_bytes)}"
+            " of gathered parameters."
+        )
+    elif verdict == KEEP:
+        first = f"Keep one block in each group: no larger group is more than {within} faster."
+    else:
+        first = (
+            f"The rows do not decide whether groups of {chosen.blocks} blocks are faster: "
+            f"{gain_text(found.gain)}."
+        )
+    kept = found.kept
+    second = (
+        f"reshard_after_forward=False would be {gain_text(kept)}, and needs "
+        f"{format_memory(found.step.gathered_bytes)} of gathered parameters."
+    )
+    if decide_verdict(kept, question.tolerance) != SLOWER:
+        second = "reshard_after_forward=False gains nothing that is known."
+    assumed = "" if question.backward_s else " (assumed: as long as the reduce_scatter of all)"
+    third = (
+        f"Simulated: a backward pass of {format_time(found.step.backward_s)} without "
+        f"communication{assumed}, and a forward pass of {FORWARD_PART:g} times that."
+    )
+    return (first, second, third, _slowdown_text(found.slowdown))
+
+
+def moe_sentences(
+    found: MoEAdvice, question: Question
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The verdict on both ways for experts, what the rows say, and what to call."""
+    routing = found.routing
+    said = [
+        f"A token goes to {found.copies:.2f} of {found.ranks} ranks on average (top-{routing.topk} "
+        f"of {routing.experts} experts)."
+    ]
+    crossing = found.crossing
+    if crossing:
+        small, large = (GATHERED, EXCHANGED) if crossing.rises else (EXCHANGED, GATHERED)
+        said.append(
+            f"{small} is faster for few tokens, {large} for many; crossover at "
+            f"{crossing.at:.0f} tokens on each rank ({crossing.low:.0f}-{crossing.high:.0f}), "
+            f"between {crossing.below} and {crossing.above}."
+        )
+    chosen = [p for p in found.curve if p.tokens == routing.tokens] or list(found.curve)
+    decided = {p: decide_verdict(widen(p.ratio, len(chosen)), question.tolerance) for p in chosen}
+    slower, faster = ([p for p, v in decided.items() if v == wanted] for wanted in (SLOWER, FASTER))
+    where = _tokens_text(chosen)
+    if bool(slower) != bool(faster):
+        known = slower or faster
+        best, other = (EXCHANGED, GATHERED) if slower else (GATHERED, EXCHANGED)
+        rest = len(chosen) - len(known)
+        also = f"; {rest} of {len(chosen)} numbers of tokens do not decide it" if rest else ""
+        gains = _gain_range(known, is_inverse=bool(faster))
+        first = f"{best} for {where}: {gains} as {other}{also}."
+        return CHANGE, (first, *said), _EXCHANGE if slower else _GATHER
+    if slower:
+        return CHANGE, tuple(said[::-1]) if crossing else (_UNCLEAR, *said), ()
+    if set(decided.values()) == {SAME}:
+        return KEEP, (f"Both ways take equally long for {where}.", *said), ()
+    return UNDECIDED, (f"The rows do not decide which way is faster for {where}.", *said), ()
+
+
+_UNCLEAR = "Which way is faster changes several times with the tokens: see the table."
+_GATHER = (
+    "dist.all_gather_into_tensor(all_tokens, tokens)",
+    "dist.reduce_scatter_tensor(output, expert_output)",
+)
+_EXCHANGE = (
+    "dist.all_to_all_single(received, sent, received_splits, sent_splits)",
+    "dist.all_to_all_single(output, expert_output, sent_splits, received_splits)",
+)
+
+
+def _tokens_text(points: Sequence[MoEPoint]) -> str:
+    first, last = points[0].tokens, points[-1].tokens
+    return f"{first} tokens" if first == last else f"{first} to {last} tokens"
+
+
+def _gain_range(points: Sequence[MoEPoint], is_inverse: bool) -> str:
+    ratios = [point.ratio for point in points]
+    if is_inverse:
+        ratios = [
+            MedianCI(*(1 / (end or 1.0) for end in (r.median, r.high, r.low))) for r in ratios
+        ]
+    if len(ratios) == 1:
+        return gain_text(ratios[0])
+    middles = [ratio.median or 1.0 for ratio in ratios]
+    return f"{min(middles):.2f} to {max(middles):.2f} times as fast"
+
+
+def choice_sentences(found: ChoiceAdvice) -> tuple[str, ...]:
+    """A sentence for each range of sizes, then the crossovers."""
+    names = names_of(found)
+    said = [_range_sentence(each, found.default, names) for each in found.ranges]
+    for a, b, crossing in found.crossings:
+        said.append(
+            f"Crossover of {names[a]} and {names[b]}: {format_about(crossing.at)} "
+            f"({format_about(crossing.low)} to {format_about(crossing.high)}), between "
+            f"{format_bytes(crossing.below)} and {format_bytes(crossing.above)}."
+        )
+    return tuple(said)
+
+
+def names_of(found: ChoiceAdvice) -> dict[Setting, str]:
+    """A short name of each alternative."""
+    settings = dict.fromkeys(each.setting for point in found.points for each in point.by_time)
+    if found.choice.option:
+        return {setting: setting.options[0][1] for setting in settings}
+    return short_names(tuple(settings)) if len(settings) > 1 else {s: s.name for s in settings}
+
+
+def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]) -> str:
+    sizes = size_range_text(each.low_bytes, each.high_bytes)
+    at = f"{sizes}: " if sizes else ""
+    if each.verdict == CHANGE:
+        also = [names[setting] for setting in each.candidates[1:]]
+        equal = f"; {' and '.join(also)} may be as fast" if also else ""
+        usual = f"; without a flat tensor {names[each.fallback]}" if each.fallback else ""
+        return (
+            f"{at}{names[each.best]} instead of {names[default]}, {gain_text(each.gain)}"
+            f"{equal}{usual}."
+        )
+    others = [names[setting] for setting in each.candidates if setting != default]
+    if each.verdict == KEEP:
+        tied = f"; {' and '.join(others)} is as fast" if others else ""
+        return f"{at}keep {names[default]}{tied}."
+    return (
+        f"{at}{names[default]} and {' and '.join(others)} cannot be told apart: {others[0]} is "
+        f"{gain_text(each.gain)}."
+    )
+
+
+def size_range_text(low: int, high: int) -> str:
+    """`64 KiB to 1 MiB`; empty without a size."""
+    if not high:
+        return ""
+    return format_bytes(low) if low == high else f"{format_bytes(low)} to {format_bytes(high)}"
+
+
+def choice_paste(found: ChoiceAdvice, measured: Measured) -> tuple[str, ...]:
+    """The lines for each alternative that is recommended, under a comment with its sizes where
+    there are several; NCCL's tuner where it is to choose by size."""
+    chosen = [each for each in found.ranges if each.verdict == CHANGE]
+    case = found.points[0].case
+    lines: list[str] = []
+    for best, same in groupby(chosen, key=lambda each: each.best):
+        sizes = ", ".join(filter(None, (size_range_text(e.low_bytes, e.high_bytes) for e in same)))
+        if len(found.ranges) > 1 and sizes:
+            lines.append(f"# {sizes}")
+        lines += found.choice.paste(best, case)
+    if not found.choice.option and len(found.ranges) > 1 and chosen:
+        lines += _tuner_lines(found, measured)
+    return tuple(lines)
+
+
+def _tuner_lines(found: ChoiceAdvice, measured: Measured) -> list[str]:
+    """Lines of a file for NCCL's tuner plugin; none where NCCL's selections are not recorded."""
+    selections = nccl_tuning.read_selections(measured.results)
+    ranges = nccl_tuning.make_tuner_ranges(found.points, selections)
+    if not ranges:
+        return []
+    nodes, ranks = measured.header.num_nodes, measured.header.plan.world_size
+    return [
+        "# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:",
+        *nccl_tuning.tuner_lines(ranges, nodes, ranks),
+    ]
+
+
+def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
+    """What decides what is undecided: options for the same run."""
+    if verdict != UNDECIDED:
+        return ()
+    return (f"the same run with {more_launches(header.plan.launches)} {more_precisely(header)}",)
+
+
+def run_command(header: RunHeader, operations: str, options: str, sizes: str = "") -> str:
+    """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given."""
+    plan = header.plan
+    wanted = sizes or format_sizes(plan.sizes)
+    if len(parse_sizes(wanted)) < 2 and plan.sizes:
+        wanted = WIDE_SIZES
+    words = ["commbench run --op", operations, "--sizes", wanted, options]
+    if header.num_nodes == 1:
+        words.append(f"--nproc-per-node {plan.world_size}")
+    return " ".join(filter(None, words))
+
+
+def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
+    """What a choice without rows needs, and the command that measures it."""
+    if not choice.option:
+        operations = ",".join(header.plan.operations)
+        return (
+            "no two runs differ in a variable of the backend",
+            f"commbench sweep --env NCCL_ALGO=RING,TREE --op {operations} "
+            f"--sizes {format_sizes(header.plan.sizes)}",
+        )
+    known = [name for name in header.plan.operations if name in choice.operations]
+    operations = ",".join(known or choice.operations or header.plan.operations)
+    return "no alternatives are measured", run_command(header, operations, choice.measure)
+
+
+def bucket_needs(header: RunHeader, operations: str) -> tuple[str, str]:
+    """What a simulation without rows needs."""
+    words = operations.replace(",", ", ")
+    return f"no sizes of {words} are measured", run_command(header, operations, "", WIDE_SIZES)
+
+
+def grouping_needs(header: RunHeader, step: Blocks) -> tuple[str, str]:
+    """What FSDP needs where its sizes were not measured."""
+    block, of_gradients = (
+        total / step.blocks for total in (step.gathered_bytes, step.reduced_bytes)
+    )
+    sizes = f"{format_about(min(block, of_gradients))} and more"
+    low, high = (
+        1 << (int(value) - 1).bit_length() for value in (min(block, of_gradients) / 2, 8 * block)
+    )
+    return (
+        f"blocks have {sizes}, which is not among the measured sizes",
+        run_command(
+            header, "all_gather,reduce_scatter", "",
+            format_sizes(tuple(sorted({max(1, low), max(1, high)}))).replace(",", "-"),
+        ),
+    )  # fmt: skip
+
+
+def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> tuple[str, str]:
+    """What experts need where their sizes were not measured."""
+    tokens = routing.tokens or 1
+    gathered = format_about(routing.gathered_bytes(ranks, tokens))
+    exchanged = format_about(routing.exchanged_bytes(ranks, tokens))
+    return (
+        f"{tokens} tokens are {gathered} of all_gather and {exchanged} of all_to_all, which are "
+        "not among the measured sizes",
+        run_command(header, "all_gather,reduce_scatter,all_to_all", "", "1K-1G"),
+    )

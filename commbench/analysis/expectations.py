@@ -1,0 +1,388 @@
+"""Is a bus bandwidth plausible? What others measured on such a fabric, and what its links allow.
+
+Figures of others count if they are of the same fabric (spec.fabrics), and of the same number of
+ranks, or of the nearest ones. A figure without a curve counts from a quarter of its size on, for
+bandwidth still grows with the size; one without a size counts from 1 GiB.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from math import exp, log
+from typing import NamedTuple
+
+from commbench.analysis.peak import peak_fraction
+from commbench.spec.fabrics import Fabric, covers_version, find_gpu, make_fabric, parse_nics
+from commbench.spec.links import (
+    NODE,
+    Link,
+    Peak,
+    Published,
+    Threshold,
+    find_link,
+    load_links,
+    load_published,
+    load_thresholds,
+)
+from commbench.spec.operations import OPERATIONS
+from commbench.units import GB, parse_size
+
+BELOW, ABOVE = 0.20, 0.10
+"""How far below the lowest and above the highest figure of others a bandwidth is plausible. Alaya
+NeW: more than 20 % below means that something is off. NVIDIA/aicr: a tolerance of 10 %."""
+_UNSIZED = 4 << 30
+"""The size of a figure that was published without one, as the peak of a curve."""
+_ROUNDING = 1e-3
+"""By so much more than the bound, a figure of a few digits is not impossible."""
+_TINY = 1e-9
+
+PLAUSIBLE, LOW, HIGH, IMPOSSIBLE, UNKNOWN = "plausible", "low", "high", "impossible", "unknown"
+VERDICTS = (PLAUSIBLE, LOW, HIGH, IMPOSSIBLE, UNKNOWN)
+"""What a bandwidth can be. `high`: more than others measured, but possible. `unknown`: possible,
+and nothing comparable was published."""
+RING, TREE, NVLS, NVLS_TREE = "ring", "tree", "nvls", "nvlstree"
+ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE)
+"""Algorithms of NCCL that can be asked about."""
+
+
+class Call(NamedTuple):
+    """The operation whose bandwidth is expected."""
+
+    fabric: Fabric
+    operation: str = "all_reduce"
+    ranks: int = 8
+    nodes: int = 1
+    size_bytes: int | None = None
+    """None: so large that more bytes make it no faster."""
+    algorithm: str = ""
+    """One of ALGORITHMS; empty where it is not known."""
+    nccl: str = ""
+    """The version of NCCL; empty where it is not known."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts only the network connects: 1 where nothing crosses it."""
+        return self.fabric.count_parts(self.ranks, self.nodes)
+
+    @property
+    def factor(self) -> float:
+        """Bus bandwidth over algorithm bandwidth; 0 for an operation without bandwidth."""
+        factor = OPERATIONS[self.operation].busbw_factor
+        return factor(self.ranks) if factor else 0.0
+
+    @property
+    def node_factor(self) -> float | None:
+        """The rate of a node's network over the bus bandwidth, where data crosses it only once, as
+        in hierarchical algorithms: (k-1)/k x n/(n-1) for all_reduce. None on one node."""
+        operation = OPERATIONS[self.operation]
+        if self.parts < 2 or not self.factor or operation.is_paired or operation.block_counts:
+            return None
+        node = Peak("", 1.0, NODE)
+        found = peak_fraction(operation, self.ranks, self.parts, 1 / self.factor, node)
+        return found.rate if found else None
+
+
+class Bound(NamedTuple):
+    """The largest bus bandwidth that a link allows."""
+
+    busbw: float
+    """In bytes/s."""
+    link: str
+    """The link: `NVLink 4: H100, H200, GH200`."""
+    speed: float
+    """Its speed one way, in bytes/s."""
+    per: str
+    why_more: str
+    """Why the bus bandwidth may exceed the speed; empty where it may not."""
+    source: str
+
+    @property
+    def text(self) -> str:
+        """In words: `450 GB/s one way per accelerator (NVLink 4) x 1.75 (its switch reduces)`."""
+        times = self.busbw / self.speed
+        more = (
+            f" x {times:.4g} ({self.why_more})" if self.why_more and abs(times - 1) > 1e-9 else ""
+        )
+        return f"{self.speed / GB:.4g} GB/s one way per {self.per} ({self.link}){more}"
+
+
+class Figure(NamedTuple):
+    """A published figure, at the size that is asked about."""
+
+    published: Published
+    busbw: float | None
+    """In bytes/s; None where it says nothing about so small a size."""
+
+
+class Expectation(NamedTuple):
+    """What to expect of a call; bandwidths in bytes/s."""
+
+    call: Call
+    bound: Bound | None
+    """None where no link is known."""
+    figures: tuple[Figure, ...]
+    low: float | None
+    """Plausible from; None where nothing was published for the size."""
+    high: float | None
+    """Plausible up to."""
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """The lowest and the highest figure of others at this size."""
+        found = [figure.busbw for figure in self.figures if figure.busbw is not None]
+        return (min(found), max(found)) if found else None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the figures come from, and the bound."""
+        known = [figure.published.source for figure in self.figures]
+        return tuple(dict.fromkeys(filter(None, [*known, self.bound.source if self.bound else ""])))
+
+
+class MixUp(NamedTuple):
+    """A mistake that changes a bandwidth."""
+
+    what: str
+    """A clause after `if`: `Gbit/s were taken for GB/s`."""
+    convert: Callable[[float, Call], float | None]
+    """What the bandwidth would be without the mistake; None where it cannot have happened."""
+
+
+class Judgement(NamedTuple):
+    """Whether a bus bandwidth is plausible."""
+
+    expectation: Expectation
+    busbw: float
+    verdict: str
+    """One of VERDICTS."""
+    mix_ups: tuple[tuple[str, float], ...] = ()
+    """Mistakes that explain it, each with the plausible bandwidth without it."""
+
+
+def _if_several(value: float, number: float) -> float | None:
+    return value / number if number > 1 else None
+
+
+def _times(value: float, factor: float | None) -> float | None:
+    return value * factor if factor and abs(factor - 1) > _TINY else None
+
+
+MIX_UPS = (
+    MixUp("Gbit/s were taken for GB/s", lambda value, _: value / 8),
+    MixUp("GB/s were taken for Gbit/s", lambda value, _: value * 8),
+    MixUp("it is the algorithm bandwidth", lambda value, call: _times(value, call.factor)),
+    MixUp(
+        "the factor of the bus bandwidth was applied twice",
+        lambda value, call: _times(value, 1 / call.factor if call.factor else None),
+    ),
+    MixUp("both directions were added", lambda value, _: value / 2),
+    MixUp(
+        "the accelerators of a node were added",
+        lambda value, call: _if_several(value, call.ranks / call.nodes),
+    ),
+    MixUp(
+        "the rates of all ranks were added",
+        lambda value, call: _if_several(value, call.ranks) if call.nodes > 1 else None,
+    ),
+    MixUp(
+        "it is the rate of a node's network",
+        lambda value, call: _times(value, 1 / call.node_factor if call.node_factor else None),
+    ),
+    MixUp(
+        "it is the network's rate per accelerator",
+        lambda value, call: _times(
+            value, call.ranks / call.parts / call.node_factor if call.node_factor else None
+        ),
+    ),
+    MixUp("GiB/s (2^30) were taken for GB/s (10^9)", lambda value, _: value * (1 << 30) / GB),
+    MixUp("GB/s (10^9) were taken for GiB/s (2^30)", lambda value, _: value * GB / (1 << 30)),
+)
+"""A mistake is named only where the bandwidth without it is plausible."""
+
+
+def expect(call: Call, below: float = BELOW, above: float = ABOVE) -> Expectation:
+    """What to expect of a call; `below` and `above` are fractions of the figures of others."""
+    bound = find_bound(call)
+    figures = tuple(find_figures(call))
+    known = [figure.busbw for figure in figures if figure.busbw is not None]
+    tops = known or [figure.published.busbw for figure in figures]
+    high = max(tops) * (1 + above) if tops else None
+    if high is not None and bound:
+        high = min(high, max(bound.busbw, max(tops)))
+    low = min(known) * (1 - below) if known else None
+    return Expectation(call, bound, figures, low, high)
+
+
+def judge(found: Expectation, busbw: float) -> Judgement:
+    """Whether a bus bandwidth in bytes/s is plausible, and which mistakes explain it if not."""
+    verdict = _verdict(found, busbw)
+    if verdict in (PLAUSIBLE, UNKNOWN):
+        return Judgement(found, busbw, verdict)
+    converted = ((mix_up.what, mix_up.convert(busbw, found.call)) for mix_up in MIX_UPS)
+    explained = [(what, value) for what, value in converted if value is not None]
+    plausible = [each for each in explained if _verdict(found, each[1]) == PLAUSIBLE]
+    return Judgement(found, busbw, verdict, tuple(plausible))
+
+
+def _verdict(found: Expectation, busbw: float) -> str:
+    if found.bound and busbw > found.bound.busbw * (1 + _ROUNDING):
+        return IMPOSSIBLE
+    if found.high is not None and busbw > found.high:
+        return HIGH
+    if found.low is None:
+        return UNKNOWN
+    return LOW if busbw < found.low else PLAUSIBLE
+
+
+def find_bound(call: Call) -> Bound | None:
+    """The lowest of the bounds of the links, by analysis.peak; None where none is known.
+
+    A ring sends all that crosses a link of a rank through the network of each node too, so that
+    there its bus bandwidth is at most the rate of a node.
+    """
+    if call.ranks < 2 or not call.factor:
+        return None
+    bounds = [*_bounds_within(call), *_bounds_between(call)]
+    return min(bounds, key=lambda bound: bound.busbw, default=None)
+
+
+def _bounds_within(call: Call) -> Iterable[Bound]:
+    """What passes the links of an accelerator: those to its node, and to the network."""
+    fabric, parts = call.fabric, call.parts
+    if fabric.bridged(call.ranks, call.nodes):
+        yield from _bounds_of_bridges(call)
+        return
+    link = fabric.link
+    if link is None or call.ranks <= parts:
+        return
+    speed = speed_of(link, -(-call.ranks // parts))
+    slot = fabric.gpu.slot if fabric.gpu else None
+    if parts > 1 and link is not slot:
+        if fabric.nics:
+            speed += fabric.nics.bytes_per_second * parts / call.ranks
+        elif slot:
+            speed += slot.bytes_per_second
+        else:
+            return
+    reduces = OPERATIONS[call.operation].reduces and call.algorithm not in (RING, TREE)
+    times = max(call.factor, 1.0) if reduces and link.reduces else 1.0
+    why = f"its switch can reduce: {link.reduces}" if times > 1 else ""
+    what = f"{link.what}, and the network" if parts > 1 and link is not slot else link.what
+    yield Bound(speed * times, what, speed, "accelerator", why, link.source)
+
+
+def _bounds_of_bridges(call: Call) -> Iterable[Bound]:
+    """Bridges connect a few accelerators each; what passes between those uses their slots."""
+    gpu = call.fabric.gpu
+    if gpu is None or gpu.connects is None or gpu.slot is None or call.nodes > 1:
+        return
+    speed, groups = gpu.slot.bytes_per_second, -(-call.ranks // gpu.connects)
+    node = Peak("", speed * gpu.connects, NODE)
+    found = peak_fraction(OPERATIONS[call.operation], call.ranks, groups, 1 / call.factor, node)
+    if found and not OPERATIONS[call.operation].is_paired:
+        why = f"bridges connect {gpu.connects}, which send once for all"
+        busbw = max(1 / found.fraction, speed)
+        yield Bound(busbw, gpu.slot.what, speed, "accelerator", why, gpu.slot.source)
+
+
+def _bounds_between(call: Call) -> Iterable[Bound]:
+    operation, nics, parts = OPERATIONS[call.operation], call.fabric.nics, call.parts
+    if call.node_factor is None or nics is None:
+        return
+    speed, source = nics.bytes_per_second, nics.source
+    if call.algorithm == RING and not operation.is_personalized:
+        yield Bound(speed, nics.name, speed, NODE, "", source)
+        return
+    needed = peak_fraction(operation, call.ranks, parts, 1.0, Peak("", speed, NODE))
+    assert needed is not None
+    times = needed.ceiling if nics.can_reduce and needed.ceiling > 1 else 1.0
+    why = "a node sends once for all its ranks"
+    why += ", and its switches can reduce: SHARP" if times > 1 else ""
+    yield Bound(speed / call.node_factor * times, nics.name, speed, NODE, why, source)
+
+
+def speed_of(link: Link, ranks: int) -> float:
+    """The speed of an accelerator's links to the others of `ranks`, in bytes/s. Where each pair has
+    a link of its own (xGMI), only those to the others count."""
+    one = next((each for each in load_links() if each.name == f"{link.name}-link"), None)
+    if one is None:
+        return link.bytes_per_second
+    return min(link.bytes_per_second, (ranks - 1) * one.bytes_per_second)
+
+
+def find_figures(call: Call) -> Iterable[Figure]:
+    """What others published of the same operation on the same fabric, on as many ranks or nodes, or
+    on the nearest numbers of them."""
+    found = [one for one in load_published() if _is_alike(one, call)]
+    several, nics = call.parts > 1, call.fabric.nics
+    if several and nics and nics.link:
+        found = [one for one in found if one.link == nics.link] or found
+    for network in dict.fromkeys(one.link if several else "" for one in found):
+        own = [one for one in found if not several or one.link == network]
+        counts = [one.nodes if several else one.ranks for one in own]
+        near = _nearest(counts, call.parts if several else call.ranks)
+        for one, count in zip(own, counts, strict=True):
+            if count in near:
+                yield Figure(one, _at_size(one, call.size_bytes))
+
+
+def _is_alike(figure: Published, call: Call) -> bool:
+    """Whether a figure is of the same operation, links, algorithm and versions."""
+    gpu, fabric = find_gpu(figure.gpu), call.fabric
+    if not (gpu and fabric.gpu) or figure.operation != call.operation:
+        return False
+    bridged = make_fabric(gpu).bridged(figure.ranks, figure.nodes)
+    if gpu.link is not fabric.link or gpu.connects != fabric.gpu.connects:
+        return False
+    if bridged != fabric.bridged(call.ranks, call.nodes):
+        return False
+    if call.algorithm and figure.how.lower() != call.algorithm:
+        return False
+    if not covers_version(figure.nccl, call.nccl) or (figure.nodes > 1) != (call.parts > 1):
+        return False
+    if call.parts == 1 or not fabric.nics:
+        return True
+    rate = find_link(figure.link).bytes_per_second
+    return abs(rate / fabric.nics.bytes_per_second - 1) < 0.02
+
+
+def _nearest(counts: Sequence[int], wanted: int) -> set[int]:
+    """The wanted number where there is a figure of it; else the next below and above."""
+    if wanted in counts:
+        return {wanted}
+    below = [count for count in counts if count < wanted]
+    above = [count for count in counts if count > wanted]
+    return {*([max(below)] if below else []), *([min(above)] if above else [])}
+
+
+def _at_size(figure: Published, size: int | None) -> float | None:
+    """The bandwidth of a figure at a size; between two sizes of a curve by their logarithms."""
+    if size is None:
+        return figure.busbw
+    if not figure.curve:
+        own = parse_size(figure.size) if figure.size else _UNSIZED
+        return figure.busbw if size * 4 >= own else None
+    index = bisect_right([one for one, _ in figure.curve], size)
+    if index in (0, len(figure.curve)):
+        return figure.curve[-1][1] if index else None
+    (small, low), (large, high) = figure.curve[index - 1 : index + 1]
+    part = log(size / small) / log(large / small)
+    return exp(log(low) * (1 - part) + log(high) * part)
+
+
+def judge_threshold(threshold: Threshold) -> Judgement:
+    """Whether what somebody demands is plausible on the smallest machine that it is for."""
+    gpu = find_gpu(threshold.gpu)
+    nics = parse_nics(threshold.nic) if threshold.nic else None
+    call = Call(make_fabric(gpu, nics), "all_reduce", threshold.ranks, threshold.nodes)
+    return judge(expect(call), threshold.low)
+
+
+def find_thresholds(call: Call) -> list[Threshold]:
+    """What others demand of machines with this accelerator, within a node or between nodes."""
+    gpu = call.fabric.gpu
+    if gpu is None or call.operation != "all_reduce":
+        return []
+    several = call.nodes > 1
+    return [one for one in load_thresholds() if one.gpu == gpu.name and (one.nodes > 1) == several]

@@ -1,0 +1,182 @@
+"""What to expect of the rows of a run, where its header says what hardware it used.
+
+Bounds are checked for every row whose ranks and nodes are known. What others measured is compared
+only with plain calls of all ranks: others measured no other ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from commbench.analysis.expectations import (
+    IMPOSSIBLE,
+    NVLS,
+    NVLS_TREE,
+    RING,
+    TREE,
+    UNKNOWN,
+    Call,
+    Expectation,
+    Judgement,
+    expect,
+    judge,
+)
+from commbench.analysis.rows import ResultRow
+from commbench.results.schema import RunHeader
+from commbench.spec.fabrics import Fabric, Nics, unique_gpu
+from commbench.spec.operations import OPERATIONS
+from commbench.units import GB
+
+_HCA_RATE = re.compile(r"(\d{1,5}) Gb/sec", re.ASCII)
+_SPEED = re.compile(r"(\d{1,7}) Mbit/s", re.ASCII)
+_NVLINK = re.compile(r"NV\d+", re.ASCII)
+_LAYERS = ("InfiniBand", "Ethernet")
+_ALGORITHMS = {
+    "NVLS_TREE": NVLS_TREE,
+    "NVLSTREE": NVLS_TREE,
+    "NVLS": NVLS,
+    "RING": RING,
+    "TREE": TREE,
+}
+
+
+class RowJudgement(NamedTuple):
+    """A row of a run, judged."""
+
+    row: ResultRow
+    judgement: Judgement
+
+
+def fabric_of(header: RunHeader) -> Fabric | None:
+    """What connected the ranks of a run, by its header; None where nothing is known of it."""
+    if header.gpu_shared:
+        return None
+    gpu = unique_gpu(header.devices) if header.plan.device != "cpu" else None
+    link = gpu.link if gpu else None
+    if gpu and _has_no_nvlink(header):
+        link = gpu.slot
+    nics = _nics_of(header)
+    return Fabric(gpu, link, nics) if gpu or nics else None
+
+
+def _has_no_nvlink(header: RunHeader) -> bool:
+    """Whether the link matrix or a variable says that NVLink was not used."""
+    if _variables(header).get("NCCL_P2P_DISABLE") == "1":
+        return True
+    lines = _as_list(header.environment.get("gpu_links"))
+    rows = [str(line).partition(": ")[2].split() for line in lines]
+    between = [word for row in rows for word in row[: len(rows)] if word != "X"]
+    return bool(between) and not any(_NVLINK.fullmatch(word) or word == "?" for word in between)
+
+
+def _nics_of(header: RunHeader) -> Nics | None:
+    """The network of a node: the ports of its adapters (HCAs) that are up, or, for gloo, the
+    network interface of its ranks. None on one node, and where a rate is not known."""
+    if header.num_nodes < 2:
+        return None
+    if header.plan.device == "cpu":
+        return _interface_of(header)
+    hcas = _as_list(header.environment.get("hcas"))
+    ports = [port for port in hcas if isinstance(port, dict)]
+    ports = [port for port in ports if str(port.get("state") or "ACTIVE") == "ACTIVE"]
+    rates = [_HCA_RATE.match(str(port.get("rate"))) for port in ports]
+    if not ports or None in rates or any(port.get("link_layer") not in _LAYERS for port in ports):
+        return None
+    speeds = sorted(int(rate[1]) for rate in rates if rate)
+    fastest = speeds.count(speeds[-1])
+    same = f"{fastest} x {speeds[-1]} Gbit/s"
+    others = len(speeds) - fastest
+    name = f"{same} and {others} slower" if others else same
+    reduces = any(port.get("link_layer") == "InfiniBand" for port in ports)
+    source = "the adapters that the run recorded"
+    return Nics(name, sum(speeds) * GB / 8, len(speeds), can_reduce=reduces, source=source)
+
+
+def _interface_of(header: RunHeader) -> Nics | None:
+    """The one interface that all ranks used, if the speed of it was recorded."""
+    speeds = header.environment.get("interface_speeds")
+    names = {rank.interface for rank in header.ranks}
+    if not isinstance(speeds, dict) or len(names) != 1:
+        return None
+    speed = _SPEED.fullmatch(str(speeds.get(name := names.pop())))
+    if not speed or not int(speed[1]):
+        return None
+    rate = int(speed[1]) * GB / 8e3
+    return Nics(f"{name}, {speed[0]}", rate, 1, can_reduce=False, source=f"Linux, {name}/speed")
+
+
+def _variables(header: RunHeader) -> dict[str, Any]:
+    found = header.environment.get("variables")
+    return found if isinstance(found, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def algorithm_of(row: ResultRow) -> str:
+    """The algorithm of NCCL by its log, or where a variable allows only one; empty if unknown."""
+    if selected := row.nccl_selection[0]:
+        return _ALGORITHMS.get(selected.upper(), "")
+    asked = str(_variables(row.header).get("NCCL_ALGO", ""))
+    return _ALGORITHMS.get(asked.strip().upper(), "")
+
+
+def call_of(row: ResultRow, fabric: Fabric) -> Call | None:
+    """The call of a row; None where the ranks or nodes that took part are not known."""
+    header, case = row.header, row.measurement.case
+    operation = OPERATIONS[case.operation]
+    nodes = header.num_nodes
+    if case.group or operation.block_counts or not operation.busbw_factor or case.ranks < 2:
+        return None
+    return Call(
+        fabric, case.operation, case.ranks, nodes, case.size_bytes, algorithm_of(row),
+        str(header.environment.get("nccl") or ""),
+    )  # fmt: skip
+
+
+def is_plain(row: ResultRow) -> bool:
+    """Whether a row is a call as others measure it: alone, direct and of all ranks."""
+    case = row.measurement.case
+    return not (case.part or case.group) and case.call_form.is_reference
+
+
+def judge_row(row: ResultRow, fabric: Fabric | None = None) -> Judgement | None:
+    """Whether a row's bus bandwidth is plausible; None where nothing is known.
+
+    `fabric` is by default that of the run. A row that is not plain is only called impossible.
+    """
+    fabric = fabric or fabric_of(row.header)
+    call = call_of(row, fabric) if fabric else None
+    if call is None or row.busbw is None:
+        return None
+    found = expect(call)
+    if found.bound is None and found.low is None:
+        return None
+    if not is_plain(row):
+        found = Expectation(call, found.bound, (), None, None)
+    return judge(found, row.busbw)
+
+
+def judge_rows(rows: Sequence[ResultRow]) -> list[RowJudgement]:
+    """The rows of which something is known, each judged."""
+    if not rows or (fabric := fabric_of(rows[0].header)) is None:
+        return []
+    judged = [(row, judge_row(row, fabric)) for row in rows]
+    return [RowJudgement(row, found) for row, found in judged if found]
+
+
+def choose_row(rows: Sequence[ResultRow]) -> RowJudgement | None:
+    """The row of a table that says most: one that is impossible; else the largest size for which
+    something was published; else the largest size. On CPUs only one that is impossible."""
+    judged = judge_rows(rows)
+    impossible = [each for each in judged if each.judgement.verdict == IMPOSSIBLE]
+    if impossible:
+        return max(impossible, key=lambda each: each.judgement.busbw)
+    if not judged or judged[0].judgement.expectation.call.fabric.gpu is None:
+        return None
+    plain = [each for each in judged if is_plain(each.row)]
+    known = [each for each in plain if each.judgement.verdict != UNKNOWN]
+    return max(known or plain, key=lambda each: each.row.measurement.case.size_bytes, default=None)

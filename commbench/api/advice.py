@@ -1,0 +1,132 @@
+"""Advice from runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commbench.api.runs import ignore, load
+from commbench.errors import UsageError
+from commbench.units import parse_percentage, parse_size, parse_time
+
+if TYPE_CHECKING:
+    from commbench.advise.advice import AdviceReport
+    from commbench.advise.moe import Routing
+    from commbench.api.runs import AnyRun
+    from commbench.results.schema import Run
+
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMBkmb]?)", re.ASCII)
+_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
+MOST_PARAMS = 1e14
+MOST_LAYERS, MOST_RANKS = 4096, 1 << 24
+
+
+def advise(
+    *runs: AnyRun,
+    params: str | float | None = None,
+    model_bytes: str | int | None = None,
+    backward: str | float | None = None,
+    layers: int | None = None,
+    bucket_cap: str | int | None = None,
+    topk: int | None = None,
+    experts: int | None = None,
+    hidden: int | None = None,
+    tokens: int | None = None,
+    element_bytes: int = 2,
+    tolerance: str | float = "2%",
+    output: str | Path | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> AdviceReport:
+    """Say which bucket size, form of call or setting is faster (docs/advice.md).
+
+    A run is a Run, or a path or label, also of a sweep. `params` is a number of parameters or a
+    text such as "7B", `model_bytes` the bytes of all gradients, `backward` the time of a backward
+    pass without communication (seconds, or "300ms"), `layers` the parts in which its gradients
+    become ready, and `bucket_cap` the bucket size in use. `topk`, `experts`, `hidden` and `tokens`
+    of a rank describe a mixture of experts with `element_bytes` for each number. Gains within
+    `tolerance` count as none. `output` is a new file to draw into. Raises UsageError for values
+    that make no sense.
+    """
+    from commbench.advise.advice import Question, find_advice
+    from commbench.results.files import write_new
+
+    question = Question(
+        params=None if params is None else _parse_count(str(params)),
+        model_bytes=None if model_bytes is None else parse_size(str(model_bytes)),
+        backward_s=None if backward is None else _parse_seconds(backward),
+        layers=_positive("layers", layers, MOST_LAYERS),
+        bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
+        routing=_routing(topk, experts, hidden, tokens, element_bytes),
+        tolerance=parse_percentage(str(tolerance), "--tolerance"),
+    )
+    if not runs:
+        raise UsageError("there is no run to read", "name at least one run")
+    if output is not None:
+        from commbench.output.plot_style import require_ending
+
+        require_ending(Path(output))
+    report = find_advice([run for each in runs for run in _load(each, notify)], question)
+    if output is not None:
+        from commbench.advise.plot import advice_figure
+        from commbench.output.plot_style import render
+
+        path = Path(output)
+        write_new(path, render(advice_figure(report).figure, path.suffix))
+    return report
+
+
+def _load(run: AnyRun, notify: Callable[[str], None]) -> list[Run]:
+    """A run; of a sweep, the runs of its settings."""
+    from commbench.results.run_folder import find_sweep
+    from commbench.sweep.result import load_sweep
+
+    if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
+        found = [each.run for each in load_sweep(folder).settings if each.run]
+        return [one for one in found if one]
+    return [load(run, notify=notify)]
+
+
+def _parse_count(text: str) -> float:
+    match = _COUNT.fullmatch(text.strip())
+    value = float(match[1]) * _SCALES[match[2].upper()] if match else 0.0
+    if not 1 <= value <= MOST_PARAMS:
+        raise UsageError(
+            f"--params {text!r} is no number of parameters", "write for example 350M or 7B"
+        )
+    return value
+
+
+def _parse_seconds(value: str | float) -> float:
+    seconds = value if isinstance(value, (int, float)) else parse_time(value)
+    if not 0 < seconds <= 1e6:
+        raise UsageError(f"--backward {value} is out of range", "write for example 300ms")
+    return float(seconds)
+
+
+def _positive(name: str, value: int | None, most: int) -> int | None:
+    if value is not None and not 1 <= value <= most:
+        raise UsageError(
+            f"--{name} {value} is not between 1 and {most}", f"write for example --{name} 32"
+        )
+    return value
+
+
+def _routing(
+    topk: int | None, experts: int | None, hidden: int | None, tokens: int | None, size: int
+) -> Routing | None:
+    from commbench.advise.moe import Routing
+
+    given = {"topk": topk, "experts": experts, "hidden": hidden}
+    if all(value is None for value in (*given.values(), tokens)):
+        return None
+    if missing := [name for name, value in given.items() if value is None]:
+        raise UsageError(
+            f"--{missing[0]} is missing", "experts need --topk, --experts and --hidden"
+        )
+    for name, value in {**given, "tokens": tokens}.items():
+        _positive(name, value, MOST_RANKS)
+    _positive("element_bytes", size, 16)
+    assert topk and experts and hidden
+    return Routing(topk, experts, hidden, size, tokens)

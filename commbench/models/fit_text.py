@@ -1,0 +1,202 @@
+"""What was fitted, as text: the model of each operation, its parameters, and how well it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, log
+from typing import NamedTuple
+
+from commbench.models.cost_models import ALPHA, BETA, FIXED, LATENCY_UNITS, ROOT, Parameter
+from commbench.models.machine import FittedModel, Machine, Piece, Point, time_of
+from commbench.models.predict import half_size
+from commbench.output.paragraphs import list_some, wrapped
+from commbench.output.table import TableColumn, fitting_table
+from commbench.units import format_about, format_bytes, format_count, known_decimals
+
+_SHOWN: dict[Parameter, tuple[str, float]] = {
+    FIXED: ("us", 1e6),
+    ALPHA: ("us/step", 1e6),
+    BETA: ("ps/B", 1e12),
+    ROOT: ("us/sqrt(MiB)", 1e6 * 1024),
+}
+"""For each parameter the unit in which it is shown, and what its value is multiplied by."""
+GBPS_OF_PS = 1e3
+"""A byte in one picosecond is so many GB/s."""
+LEVEL = 0.95
+MOST_NUMBERS = 8
+
+
+class Line(NamedTuple):
+    """A line of the table of parameters."""
+
+    sizes: str
+    parameter: str
+    value: str
+    interval: str
+    meaning: str = ""
+
+
+_COLUMNS = (
+    TableColumn("sizes", lambda line: line.sizes, 5),
+    TableColumn("parameter", lambda line: line.parameter, 9, is_left=True),
+    TableColumn("value", lambda line: line.value, 8),
+    TableColumn("95 % interval", lambda line: line.interval, 7),
+    TableColumn("which is", lambda line: line.meaning, 3, is_left=True),
+)
+
+
+def machine_text(machine: Machine) -> str:
+    """The models of a machine, a part for each, and what the measurements cannot say."""
+    head = f"Machine {machine.name}: {list_some(machine.source, 4)}"
+    known = [machine.backend, machine.device]
+    if any(known):
+        head += f" ({', '.join(filter(None, known))})"
+    parts = [wrapped(head)]
+    parts += ["\n".join(_fitted_lines(fitted)) for fitted in machine.fitted]
+    if machine.notes:
+        parts.append("\n".join(["Notes:", *(wrapped(note, margin=2) for note in machine.notes)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _fitted_lines(fitted: FittedModel) -> Iterator[str]:
+    variant = f" ({fitted.variant})" if fitted.variant else ""
+    yield wrapped(f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}")
+    yield wrapped(fitted.cost_model.formula, margin=2)
+    yield wrapped(f"Fitted to {_describe_points(fitted.fitted_points)}.", margin=2)
+    yield wrapped(_describe_error(fitted), margin=2)
+    for sentence in (*_describe_rivals(fitted), *_describe_left_out(fitted)):
+        yield wrapped(sentence, margin=2)
+    yield ""
+    yield from fitting_table(_COLUMNS, list(_parameter_lines(fitted)))
+
+
+def _describe_points(points: Sequence[Point]) -> str:
+    ranks = sorted({point.world_size for point in points})
+    per_node = sorted({point.ranks_per_node for point in points})
+    sizes = sorted({point.size_bytes for point in points})
+    words = (
+        f"{format_count(len(points), 'time')} of {list_some([f'{n:,}' for n in ranks], 8)} ranks"
+    )
+    if ranks[-1] > per_node[-1]:
+        words += f", {list_some([str(n) for n in per_node], 4)} on a host"
+    if sizes[-1]:
+        span = dict.fromkeys((format_bytes(sizes[0]), format_bytes(sizes[-1])))
+        words += f", {' to '.join(span)}"
+    return words
+
+
+def _describe_error(fitted: FittedModel) -> str:
+    text = f"Measured times lie about {_percent(fitted.scatter)} from the fit"
+    if fitted.cv_error is None:
+        return f"{text}. There are too few to test it on times that it was not fitted to."
+    text += f", and {_percent(fitted.cv_error)} on average from fits that were made without them."
+    if fitted.drift:
+        text += f" Each doubling of the ranks added {_percent(fitted.drift)}."
+    return text
+
+
+def _describe_rivals(fitted: FittedModel) -> Iterator[str]:
+    if not fitted.rivals:
+        return
+    if fitted.cv_error is None:
+        names = list_some([rival.model for rival in fitted.rivals], 8)
+        yield f"Not tested against: {names}."
+        return
+    names = list_some([f"{r.model} ({_percent(r.cv_error)})" for r in fitted.rivals], 8)
+    yield f"The data cannot tell it from: {names}."
+
+
+def _describe_left_out(fitted: FittedModel) -> Iterator[str]:
+    left_out = [point for point in fitted.points if point.is_left_out]
+    if left_out:
+        errors = sorted(abs(relative_error(fitted, point)) for point in left_out)
+        middle = errors[(len(errors) - 1) // 2]
+        yield (
+            f"Left out: {_describe_points(left_out)}. There the median error is "
+            f"{_percent(middle)}, the largest {_percent(errors[-1])}."
+        )
+
+
+def relative_error(fitted: FittedModel, point: Point) -> float:
+    """measured/predicted - 1."""
+    predicted_s = time_of(fitted, point.world_size, point.ranks_per_node, point.size_bytes)
+    return point.time_s / predicted_s - 1 if predicted_s else float("inf")
+
+
+def _parameter_lines(fitted: FittedModel) -> Iterator[Line]:
+    largest = fitted.fitted_points[-1]
+    one_size = fitted.smallest_bytes == fitted.largest_bytes
+    low = 0.0
+    for index, piece in enumerate(fitted.pieces):
+        sizes = _describe_sizes(low, piece.up_to_bytes)
+        for number, parameter in enumerate(fitted.cost_model.parameters):
+            if one_size and parameter.unit not in LATENCY_UNITS:
+                continue
+            yield _parameter_line(sizes, parameter, piece, number)
+            sizes = ""
+        half = half_line(fitted, index, largest)
+        if half:
+            yield half
+        low = piece.up_to_bytes or low
+
+
+def _describe_sizes(low: float, high: float | None) -> str:
+    if high is None:
+        return f"above {format_about(low)}" if low else "all"
+    return f"to {format_about(high)}"
+
+
+def _parameter_line(sizes: str, parameter: Parameter, piece: Piece, number: int) -> Line:
+    unit, factor = _SHOWN[parameter]
+    value = piece.parameters[number] * factor
+    low, high = interval([sample[number] * factor for sample in piece.samples], value)
+    meaning = ""
+    if parameter == BETA and value:
+        meaning = f"{_digits(GBPS_OF_PS / value)} GB/s"
+    return Line(sizes, parameter.name, *_with_interval(value, low, high, unit), meaning)
+
+
+def half_line(fitted: FittedModel, index: int, largest: Point) -> Line | None:
+    """n-half of a piece for the most ranks that were measured; None where latency or bandwidth
+    takes no time."""
+
+    def half(parameters: tuple[float, ...]) -> float | None:
+        alone = fitted._replace(pieces=(Piece(None, parameters),))
+        return half_size(alone, largest.world_size, largest.ranks_per_node)
+
+    piece = fitted.pieces[index]
+    value = half(piece.parameters)
+    if value is None:
+        return None
+    found = [size for sample in piece.samples if (size := half(sample)) is not None]
+    low, high = interval(found, value)
+    text = f"{format_about(low)} … {format_about(high)}"
+    ranks = format_count(largest.world_size, "rank")
+    return Line("", "n-half", format_about(value), text, f"with {ranks}")
+
+
+def interval(samples: Sequence[float], value: float) -> tuple[float, float]:
+    """The middle LEVEL of the samples, widened to contain the value."""
+    if not samples:
+        return value, value
+    ordered = sorted(samples)
+    cut = round((1 - LEVEL) / 2 * (len(ordered) - 1))
+    return min(value, ordered[cut]), max(value, ordered[-1 - cut])
+
+
+def _with_interval(value: float, low: float, high: float, unit: str) -> tuple[str, str]:
+    if not high:
+        return "0", ""
+    decimals = max(0, known_decimals(value or high, low, high)) if high > low else None
+    texts = [_digits(v) if decimals is None else f"{v:.{decimals}f}" for v in (value, low, high)]
+    return f"{texts[0]} {unit}", f"{texts[1]} … {texts[2]}" if high > low else ""
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _percent(fraction: float) -> str:
+    """A log error in percent of the time."""
+    percent = 100 * (exp(fraction) - 1) if fraction < log(20) else float("inf")
+    return f"{percent:.2g} %" if percent < 100 else "100 % or more"

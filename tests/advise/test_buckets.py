@@ -1,0 +1,127 @@
+"""Bucket sizes: the simulation and its closed forms."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+from planted_times import affine
+
+from commbench.advise.buckets import MIB, Slowdown, Step, cut, find_buckets, pass_times
+from commbench.advise.time_table import TimeTable
+
+NONE = Slowdown()
+ALPHA, BETA = 400e-6, 1 / 10e9
+GRADIENTS = 512 * MIB
+
+
+def simulated(table: TimeTable, step: Step, bucket: int, slowdown: Slowdown = NONE) -> float:
+    return float(pass_times(table.draw(), cut(step, bucket, bucket), step, slowdown)[0])
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
+def test_a_pass_bound_by_computation_takes_the_computation_and_one_bucket(buckets: int) -> None:
+    step, bucket = Step(GRADIENTS, 0.5), GRADIENTS // buckets
+    table = affine(ALPHA, BETA)
+    assert simulated(table, step, bucket) == pytest.approx(0.5 + ALPHA + BETA * bucket)
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
+def test_a_pass_bound_by_communication_waits_for_the_first_bucket_then_sends_all(
+    buckets: int,
+) -> None:
+    step, bucket = Step(GRADIENTS, 0.02), GRADIENTS // buckets
+    expected = 0.02 / buckets + buckets * ALPHA + BETA * GRADIENTS
+    assert simulated(affine(ALPHA, BETA), step, bucket) == pytest.approx(expected)
+
+
+def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_keeps_up() -> None:
+    seconds = 0.1
+    closed = ALPHA / (seconds / GRADIENTS - BETA)
+    found = find_buckets(affine(ALPHA, BETA), Step(GRADIENTS, seconds), NONE, 0.02)
+    assert not found.is_communication_bound
+    # The next size that is tried is at most a quarter larger.
+    assert closed * 0.8 <= found.best.bucket_bytes <= closed * 1.3
+    assert found.best.time.median == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
+
+
+def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alpha_over_c() -> None:
+    seconds = 0.02
+    closed = GRADIENTS * sqrt(ALPHA / seconds)
+    found = find_buckets(affine(ALPHA, BETA), Step(GRADIENTS, seconds), NONE, 0.02)
+    assert found.is_communication_bound
+    assert closed / 1.4 <= found.best.bucket_bytes <= closed * 1.4
+    least = BETA * GRADIENTS + 2 * sqrt(ALPHA * seconds)
+    assert found.best.time.median == pytest.approx(least, rel=0.01)
+    low, high = found.good
+    assert low <= found.recommended.bucket_bytes <= high
+    for point in found.curve:
+        is_good = low <= point.bucket_bytes <= high
+        assert ((point.time.median or 0) <= 1.02 * (found.best.time.median or 0)) == is_good
+
+
+def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
+    assert cut(Step(10 * MIB, 1.0), 4 * MIB, MIB) == [MIB, 4 * MIB, 4 * MIB, MIB]
+    # Of layers of 3 MiB, the first bucket has one, and the others have two.
+    assert cut(Step(12 * MIB, 1.0, layers=4), 4 * MIB, MIB) == [3 * MIB, 6 * MIB, 3 * MIB]
+
+
+def test_torchs_default_begins_with_a_bucket_of_1_mib() -> None:
+    table, step = affine(ALPHA, BETA), Step(256 * MIB, 0.01)
+    found = find_buckets(table, step, NONE, 0.02)
+    # 1 MiB is ready first; then 25 MiB, ten times, and 5 MiB.
+    expected = 0.01 / 256 + 12 * ALPHA + BETA * 256 * MIB
+    waits = max(0.0, 0.01 * 26 / 256 - (0.01 / 256 + ALPHA + BETA * MIB))
+    assert found.now.buckets == 12
+    assert found.now.time.median == pytest.approx(expected + waits, rel=1e-6)
+
+
+def test_computation_and_communication_slow_each_other_while_both_go_on() -> None:
+    # Two buckets: the first one is sent while the second half of the gradients is computed.
+    table, step = affine(0.0, 1e-9), Step(100 * MIB, 1.0)
+    half = 50 * MIB
+    call = half * 1e-9
+    both = simulated(table, step, half, Slowdown(0.25, 1.0))
+    # The call takes twice as long, and meanwhile the computation runs at 1/1.25 of its rate.
+    assert both == pytest.approx(1.0 + 2 * call * 0.2 + call)
+    # A call that outlasts the computation is slowed until the computation ends, and no longer.
+    table, step = affine(0.0, 20e-9), Step(100 * MIB, 1.0)
+    call = half * 20e-9
+    rest = call - 0.5 * 1.25 / 2
+    assert simulated(table, step, half, Slowdown(0.25, 1.0)) == pytest.approx(
+        0.5 + 0.5 * 1.25 + rest + call
+    )
+
+
+def test_calls_that_follow_one_another_take_their_own_time() -> None:
+    busy = affine(ALPHA / 2, BETA)
+    table, step = affine(ALPHA, BETA)._replace(busy=busy), Step(GRADIENTS, 0.02)
+    expected = 0.02 / 8 + ALPHA + 7 * ALPHA / 2 + BETA * GRADIENTS
+    assert simulated(table, step, GRADIENTS // 8) == pytest.approx(expected)
+
+
+def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> None:
+    found = find_buckets(
+        affine(10e-3, BETA, (1 << 12, 1 << 16, 1 << 20)), Step(GRADIENTS, 0.02), NONE, 0.02
+    )
+    assert {point.bucket_bytes for point in found.curve} <= set(range(1 << 12, (1 << 20) + 1))
+    assert found.beyond
+    assert not find_buckets(affine(ALPHA, BETA), Step(MIB, 0.02), NONE, 0.02).beyond
+
+
+def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
+    step = Step(GRADIENTS, 0.02)
+    gains = [
+        find_buckets(affine(ALPHA, BETA, part=part), step, NONE, 0.02, 4 * MIB).gain
+        for part in (0.0, 0.02, 0.1)
+    ]
+    widths = [(gain.high or 0) - (gain.low or 0) for gain in gains]
+    assert widths[0] == pytest.approx(0, abs=1e-9)
+    assert widths[0] < widths[1] < widths[2]
+    assert len({round(gain.median or 0, 9) for gain in gains}) == 1
+
+
+def test_layers_that_make_the_same_buckets_are_one_size() -> None:
+    found = find_buckets(affine(ALPHA, BETA), Step(64 * MIB, 0.02, layers=4), NONE, 0.02)
+    assert [point.buckets for point in found.curve] == [4, 2, 2, 1]
+    assert [point.bucket_bytes // MIB for point in found.curve] == [16, 32, 48, 64]

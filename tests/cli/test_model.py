@@ -1,0 +1,177 @@
+"""`commbench model`: its output, its files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import planted
+import pytest
+from commands import Commbench
+from published_curves import FOLDER
+from synthetic import plan, synthetic_run
+
+from commbench.models.machine import write_machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    write_machine(planted.machine(), tmp_path / "machine.json")
+    return tmp_path / "machine.json"
+
+
+PREDICT = [
+    "model", "predict", "machine.json", "--op", "all_reduce", "--ranks", "512",
+    "--ranks-per-node", "8",
+]  # fmt: skip
+
+
+def test_predict_prints_a_table_and_what_supports_it(commbench: Commbench, machine: Path) -> None:
+    assert machine.exists()
+    ended = commbench(*PREDICT, "--sizes", "1M-1G:x32", COLUMNS="80")
+    assert (ended.code, ended.err) == (0, "")
+    assert (
+        ended.out.splitlines()[0]
+        == "Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host"
+    )
+    assert "512 ranks are 4 times the most that were measured (128)" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
+def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path) -> None:
+    for name, arguments in {
+        "p.csv": ["--format", "csv"], "p.json": ["--format", "json"], "p.svg": [],
+        "colls.table": ["--format", "autoparallel", "--sizes", "1M-1G:x32"],
+    }.items():  # fmt: skip
+        ended = commbench(*PREDICT, *arguments, "-o", name)
+        assert (ended.code, ended.out, ended.err) == (0, f"{name}\n", "")
+    csv = (machine.parent / "p.csv").read_text()
+    assert csv == commbench(*PREDICT, "--format", "csv").out
+    assert commbench(*PREDICT, "--format", "csv", "-o", "p.csv").code == 6
+
+
+def test_fit_prints_models_and_writes_a_machine_with_its_residuals(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    curves = str(FOLDER / "h100_nvlstree.csv")
+    ended = commbench(
+        "model", "fit", curves, "-o", "h100.json", "--leave-out", "ranks=512-", COLUMNS="80"
+    )
+    assert (ended.code, ended.err) == (0, "h100.json\nh100.png\n")
+    lines = ended.out.splitlines()
+    assert lines[:3] == [
+        "Machine h100: h100_nvlstree", "", "all_reduce across hosts: double binary tree",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 80
+    joined = " ".join(ended.out.split())
+    assert "Fitted to 41 times of 32, 64, 128 ranks, 8 on a host, 1 MiB to 16 GiB." in joined
+    assert "The data cannot tell it from: Rabenseifner" in joined
+    assert "Left out: 26 times of 512, 2,048 ranks" in joined
+    for name in ("fixed", "alpha", "beta", "gamma", "n-half"):
+        (line,) = (line for line in lines if name in line.split()[:2])
+        assert " … " in line
+    assert (tmp_path / "h100.png").read_bytes().startswith(b"\x89PNG")
+    predicted = commbench("model", "predict", "h100.json", "--ranks", "8192", "--sizes", "1G")
+    assert predicted.code == 0
+
+
+FIT_REFUSED = {
+    "absent": (6, "there is no file, folder or run 'absent'"),
+    "a --leave-out nodes=2": (2, "--leave-out 'nodes=2' says neither ranks nor sizes"),
+    "a --leave-out ranks=7": (2, "--leave-out: no measurement has ranks of 7"),
+    "a --leave-out ranks=2": (2, "--leave-out leaves nothing to fit"),
+    "a --ranks-per-node 0": (2, "ranks per node 0 is below 1"),
+    "a b": (2, "the runs have different backends: gloo, mpi"),
+    "untimed": (3, "untimed: there is no time to fit"),
+    "bad.csv": (6, "bad.csv has no column ranks_per_node"),
+    "a -o a": (6, "a is a folder"),
+}
+
+
+def test_fit_refuses_with_the_reason(commbench: Commbench, tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "a", "a", asked=plan(sizes=(1024,)))
+    synthetic_run(tmp_path / "b", "b", asked=plan(sizes=(1024,), backend="mpi"))
+    synthetic_run(tmp_path / "untimed", "untimed", lambda _: None)
+    (tmp_path / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")
+    for words, (code, message) in FIT_REFUSED.items():
+        ended = commbench("model", "fit", *words.split())
+        assert (ended.code, ended.out) == (code, ""), (words, ended.err)
+        assert ended.err.startswith(f"error: {message}"), ended.err
+        assert len(ended.err.splitlines()) == 2
+
+
+def test_fit_says_what_one_number_of_ranks_cannot_say(commbench: Commbench, tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "a", "a")
+    ended = commbench("model", "fit", "a")
+    joined = " ".join(ended.out.split())
+    assert (ended.code, ended.err) == (0, "")
+    assert "all_reduce within a host: alpha-beta" in joined
+    assert "was measured with 2 ranks only. Nothing says how the time grows with ranks" in joined
+
+
+REFUSED = {
+    "--ranks x": (2, "'x' are no numbers of ranks"),
+    "--ranks 8-": (2, "'8-' are no numbers of ranks"),
+    "--ranks 1": (2, "one rank needs no communication"),
+    "--ranks 99999999": (2, "--ranks 99999999 is out of range"),
+    "--ranks 64 --ranks-per-node 0": (2, "--ranks-per-node 0 is out of range"),
+    "--ranks 64 --sizes 1KB": (2, "'1KB' could mean"),
+    "--ranks 64 --op all_redcue": (2, "unknown operation 'all_redcue'"),
+    "--ranks 64 --format xml": (2, "unknown format 'xml'"),
+    "--ranks 64 --op all_gather": (3, "planted has no model of all_gather"),
+    "--ranks 64 --variant int8": (3, "all_reduce across hosts was not measured with int8"),
+    "": (2, "--ranks is missing"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_predict_refuses_with_the_reason(commbench: Commbench, machine: Path, words: str) -> None:
+    code, message = REFUSED[words]
+    ended = commbench("model", "predict", machine.name, *words.split())
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.startswith(f"error: {message}")
+    assert len(ended.err.splitlines()) == 2
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "another format": lambda m: m.update(format="other"),
+    "a newer version": lambda m: m.update(version=99),
+    "no models": lambda m: m.pop("fitted"),
+    "an unknown model": lambda m: m["fitted"][0].update(model="fastest"),
+    "an unknown operation": lambda m: m["fitted"][0].update(operation="all_everything"),
+    "an unknown kind": lambda m: m["fitted"][0].update(kind="somewhere"),
+    "a negative parameter": lambda m: m["fitted"][0]["pieces"][0]["parameters"].insert(0, -1),
+    "a text as a parameter": lambda m: m["fitted"][0]["pieces"][0].update(parameters="1234"),
+    "an infinite scatter": lambda m: m["fitted"][0].update(scatter=float("inf")),
+    "a huge time": lambda m: m["fitted"][0]["points"][0].update(time_s=1e300),
+    "a huge number of ranks": lambda m: m["fitted"][0]["points"][0].update(world_size=10**400),
+    "no points": lambda m: m["fitted"][0].update(points=[]),
+    "huge parameters": lambda m: m["fitted"][0]["pieces"][0].update(parameters=[1e300] * 4),
+    "a piece too many": lambda m: m["fitted"][0]["pieces"].append(m["fitted"][0]["pieces"][0]),
+    "a field too many": lambda m: m["fitted"][0].update(speed=1),
+    "a name that is a number": lambda m: m.update(name=1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_machine_file_is_refused(
+    commbench: Commbench, machine: Path, damage: str
+) -> None:
+    found = json.loads(machine.read_text())
+    DAMAGE[damage](found)
+    machine.write_text(json.dumps(found))
+    ended = commbench(*PREDICT)
+    assert (ended.code, ended.out) == (6, ""), ended.err
+    assert ended.err.startswith("error: machine.json ")
+    assert len(ended.err.splitlines()) == 2
+
+
+def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path) -> None:
+    whole = machine.read_text()
+    for content in ("", "{}", "[]", "null", whole[:-9], "{" * 100_000, "\0"):
+        machine.write_text(content)
+        assert commbench(*PREDICT).code == 6
+    assert commbench("model", "predict", ".", "--ranks", "64").code == 6
+    assert commbench("model", "predict", "absent", "--ranks", "64").code == 6

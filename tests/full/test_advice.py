@@ -1,0 +1,75 @@
+"""The recommended bucket size and real DistributedDataParallel, on links of known speed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+import pytest
+from commands import START_TIMEOUT_S
+from hosts import DEVICE, Cluster, hosts
+from test_links import end_on
+
+import commbench
+from commbench.advise.buckets import MIB, BucketAdvice
+
+pytestmark = pytest.mark.full
+JOB = Path(__file__).with_name("ddp_job.py")
+SWEEP = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Bucket sizes in MiB; 0 is torch's default."""
+
+
+def train(
+    cluster: Cluster, gradient_mib: int, layers: int, backward_s: float, buckets: list[float]
+) -> dict[float, float]:
+    """Seconds of a backward pass of real ranks with each bucket size."""
+    numbers = (gradient_mib, layers, backward_s, *buckets)
+    ranks = [
+        host.start(
+            sys.executable, str(JOB), *map(str, numbers), MASTER_ADDR=cluster[0].name,
+            MASTER_PORT="29511", RANK=str(rank), WORLD_SIZE=str(len(cluster)),
+            GLOO_SOCKET_IFNAME=DEVICE,
+        )
+        for rank, host in enumerate(cluster)
+    ]  # fmt: skip
+    try:
+        outputs = [rank.communicate(timeout=4 * START_TIMEOUT_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert not any(rank.returncode for rank in ranks), outputs
+    return {float(size): median(seconds) for size, seconds in json.loads(outputs[0][0]).items()}
+
+
+@pytest.mark.parametrize(
+    ("count", "gradient_mib", "layers", "backward_s"),
+    [
+        (2, 32, 64, 0.5),  # the computation takes longer than the communication
+        (2, 32, 256, 0.1),  # the communication takes longer
+        (4, 16, 64, 0.2),  # both take equally long
+    ],
+)
+def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
+    tmp_path: Path, count: int, gradient_mib: int, layers: int, backward_s: float
+) -> None:
+    with hosts(count) as cluster:
+        for host in cluster:
+            host.limit("1gbit", "256k")
+        end_on(
+            cluster, tmp_path, "--sizes", "64K-32M", "--timing", "both", "--placement", "in_place"
+        )
+        report = commbench.advise(
+            tmp_path / "run", model_bytes=f"{gradient_mib}M", backward=backward_s, layers=layers
+        )
+        (advice,) = report.advice
+        assert isinstance(advice.details, BucketAdvice)
+        recommended = advice.details.recommended.bucket_bytes / MIB
+        real = train(cluster, gradient_mib, layers, backward_s, sorted({0.0, recommended, *SWEEP}))
+    assert real[recommended] <= 1.05 * min(real.values()), (recommended, real)
+    assert advice.verdict == "change"
+    # The default of 25 MiB is slower by about what the advice says.
+    gain = advice.details.gain.median or 0.0
+    assert real[0.0] / real[recommended] == pytest.approx(gain, rel=0.12), (recommended, real)

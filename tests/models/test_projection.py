@@ -1,0 +1,230 @@
+"""Projections: the table, the notes, and the forms that other tools read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import planted
+import pytest
+
+from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
+from commbench.models.machine import Machine, Rival
+from commbench.models.projection import FORMATS, Projection, Request, project
+
+MIB = 1 << 20
+SIZES = tuple(1 << k for k in range(20, 31, 2))
+
+TABLE = """\
+Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
+                                   busbw
+     size     time  95 % interval   GB/s  most of it
+  ──────────────────────────────────────────────────────
+    1 MiB    88 us     77 … 99 us   23.9  latency 80 %
+    4 MiB   126 us   111 … 143 us   66    latency 56 %
+   16 MiB   266 us   235 … 301 us  126    bandwidth 63 %
+   64 MiB   800 us   700 … 900 us  168    bandwidth 84 %
+  256 MiB   2.9 ms   2.5 … 3.2 ms  187    bandwidth 94 %
+    1 GiB  11.0 ms  9.7 … 12.5 ms  195    bandwidth 97 %
+
+all_reduce across hosts: double binary tree, measured with 32 to 128 ranks, 8 on
+a host, 1 MiB to 16 GiB. Points left out of the fit differ by 3 % on average.
+512 ranks are 4 times the most that were measured (128): the interval is wider.
+With 512 ranks, latency and bandwidth take the same time at 6.7 MiB.
+"""
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def ask(
+    ranks: tuple[int, ...] = (512,),
+    operations: tuple[str, ...] = ("all_reduce",),
+    sizes: tuple[int, ...] = SIZES,
+    machine: Machine | None = None,
+    per_node: int | None = 8,
+) -> Projection:
+    return project(machine or planted.machine(), Request(operations, ranks, per_node, sizes))
+
+
+def gathering() -> Machine:
+    """A machine with operations whose tensors are blocks, too."""
+    return planted.machine(
+        planted.fitted(), planted.inside(),
+        *(planted.fitted(name, "ring", planted.RING) for name in ("all_gather", "reduce_scatter")),
+    )  # fmt: skip
+
+
+def test_the_table_has_the_digits_that_the_intervals_support() -> None:
+    assert ask().text() == TABLE
+
+
+def test_several_numbers_of_ranks_are_one_table_with_a_column() -> None:
+    text = ask((4, 8, 64, 4096)).text()
+    lines = text.splitlines()
+    assert lines[0] == "Predicted: all_reduce on planted, 8 ranks on a host"
+    assert lines[2].split()[:2] == ["ranks", "size"]
+    assert [line.split()[0] for line in lines if " 16 MiB  " in line] == ["4", "8", "64", "4,096"]
+    assert "all_reduce within a host: ring, measured with 2 to 8 ranks, 1 KiB to 1 GiB." in text
+
+
+@pytest.mark.parametrize("ranks", [(512,), (4, 1 << 24)])
+def test_the_table_has_at_most_80_columns(ranks: tuple[int, ...]) -> None:
+    rivals = tuple(Rival(name, 0.03, planted.fitted().pieces) for name in ("double binary tree",))
+    machine = planted.machine(planted.fitted(rivals=rivals), planted.inside())
+    text = ask(ranks, sizes=(8, *SIZES, 1 << 50), machine=machine).text()
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
+    rival = Rival("ring", 0.031, planted.inside().pieces)
+    machine = planted.machine(planted.fitted(rivals=(rival,)))
+    notes = " ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
+    assert "cannot tell this model from ring: the intervals include it." in notes
+    assert "4096 ranks are 32 times the most that were measured (128)" in notes
+    assert "1 KiB is 1/1024 of the smallest size that was measured (1 MiB)" in notes
+    assert notes.count("Warning") == 2
+    near = " ".join(ask((64,), machine=machine).notes)
+    assert "times the most" not in near
+    assert "Warning" not in near
+
+
+def test_a_row_that_was_raised_is_named() -> None:
+    first, second = planted.pieces((50e-6, 0, 1e-11, 0), ends=(MIB,))
+    second = second._replace(parameters=(1e-6, 0, 1e-11, 0))
+    machine = planted.machine(planted.fitted(pieces=(first, second)))
+    notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
+    assert (
+        "With 64 ranks and 2 MiB the model alone gives less time than for a smaller call, which "
+        "is printed instead (1 of 2 rows)." in notes
+    )
+
+
+def test_csv_has_a_line_for_each_prediction() -> None:
+    projection = ask((8, 64))
+    lines = list(csv.DictReader(StringIO(projection.text("csv"))))
+    assert list(lines[0])[:9] == [
+        "operation", "world_size", "ranks_per_node", "size_bytes", "time_us", "time_low_us",
+        "time_high_us", "algbw_GBps", "busbw_GBps",
+    ]  # fmt: skip
+    for line, found in zip(lines, projection.predictions, strict=True):
+        assert int(line["size_bytes"]) == found.size_bytes
+        assert float(line["time_us"]) == pytest.approx(1e6 * found.time_s, rel=1e-4)
+        assert float(line["time_low_us"]) < float(line["time_us"]) < float(line["time_high_us"])
+        assert found.busbw is not None
+        assert float(line["busbw_GBps"]) == pytest.approx(found.busbw / 1e9, rel=1e-4)
+
+
+def test_json_has_the_same_rows_and_the_notes() -> None:
+    projection = ask((8, 64))
+    told = json.loads(projection.text("json"))
+    assert (told["schema"], told["machine"], told["notes"]) == (1, "planted", projection.notes)
+    lines = list(csv.DictReader(StringIO(projection.text("csv"))))
+    rows = [{name: str(value) for name, value in row.items()} for row in told["rows"]]
+    assert rows == lines
+
+
+def test_json_of_a_call_without_data_has_null_for_its_bandwidth() -> None:
+    barrier = planted.fitted("barrier", "dissemination", (1e-6, 2e-6), sizes=(0,))
+    told = json.loads(ask(operations=(), machine=planted.machine(barrier)).text("json"))
+    assert told["rows"][0]["busbw_GBps"] is None
+    assert "barrier" in ask(operations=(), machine=planted.machine(barrier)).text()
+
+
+def test_autoparallel_finds_each_call_by_the_size_of_its_input() -> None:
+    """Its parser splits lines at blanks: group, its size, name, then a time in ms for each head
+    that ends with MB; the second line is skipped."""
+    projection = ask((64, 128), (), (MIB, 2 * MIB, 1 << 31), gathering())
+    head, _, *lines = projection.text("autoparallel").splitlines()
+    sizes = [int(word[:-2]) for word in head.split() if word.endswith("MB")]
+    assert sizes == [1, 2, 2048]
+    table = {
+        (group, int(ranks), name): dict(zip(sizes, map(float, times), strict=True))
+        for group, ranks, name, *times in map(str.split, lines)
+    }
+    names = {
+        "all_reduce", "all_gather_into_tensor", "all_gather_into_tensor_out",
+        "reduce_scatter_tensor",
+    }  # fmt: skip
+    assert set(table) == {(g, n, name) for g, n in (("0", 64), ("1", 128)) for name in names}
+    for operation, name, factor in (
+        ("all_gather", "all_gather_into_tensor", 64),  # S is the output of 64 blocks
+        ("reduce_scatter", "reduce_scatter_tensor", 1),
+    ):
+        (expected,) = ask((64,), (operation,), (2 * MIB * factor,), gathering()).predictions
+        assert table["0", 64, name][2] == pytest.approx(1e3 * expected.time_s, rel=1e-5)
+
+
+def test_a_table_of_autoparallel_has_whole_mib() -> None:
+    with pytest.raises(UsageError, match="has whole MiB, and 1000 bytes are not"):
+        ask(sizes=(1000,)).text("autoparallel")
+
+
+def test_a_trace_for_inductor_has_a_kernel_for_each_call_and_dtype() -> None:
+    trace = json.loads(ask((64,), ("all_gather", "reduce_scatter"), (MIB,), gathering())
+                       .text("inductor"))  # fmt: skip
+    (group,) = trace["distributedInfo"]["pg_config"]
+    assert group["ranks"] == [*range(64)]
+    kernels = [event["args"] for event in trace["traceEvents"] if event["cat"] == "kernel"]
+    assert [(k["Collective name"], k["dtype"], k["In msg nelems"], k["Out msg nelems"])
+            for k in kernels if k["dtype"] != "Half"] == [
+        ("all_gather_into_tensor", "Float", 4096, 262144),
+        ("all_gather_into_tensor", "BFloat16", 8192, 524288),
+        ("reduce_scatter_tensor", "Float", 262144, 4096),
+        ("reduce_scatter_tensor", "BFloat16", 524288, 8192),
+    ]  # fmt: skip
+    assert {k["Process Group Name"] for k in kernels} == {group["pg_name"]}
+
+
+@pytest.mark.full
+def test_inductor_itself_finds_the_predicted_times(tmp_path: Path) -> None:
+    name = "torch._inductor.fx_passes.profile_guided_estimation"
+    if not find_spec(name):
+        pytest.skip("this torch has no profile-guided estimation")
+    from importlib import import_module
+
+    projection = ask((8, 64), (), SIZES, gathering()._replace(fitted=gathering().fitted[:2]))
+    path = tmp_path / "trace.json"
+    path.write_text(projection.text("inductor"))
+    profile = import_module(name).ProfileData()
+    profile.load(str(path))
+    for each in projection.predictions:
+        found = profile.lookup_collective(
+            "all_reduce", tuple(range(each.world_size)), each.size_bytes // 2, "BFloat16"
+        )
+        assert found == (pytest.approx(1e3 * each.time_s), "profile")
+
+
+@pytest.mark.parametrize("name", ["autoparallel", "inductor"])
+def test_a_form_that_has_no_place_for_an_operation_refuses_it(name: str) -> None:
+    machine = planted.machine(planted.fitted("broadcast", "double binary tree", planted.TREE))
+    with pytest.raises(UnavailableError, match="reads no times of broadcast") as caught:
+        ask(operations=("broadcast",), machine=machine).text(name)
+    assert "all_reduce, all_gather, reduce_scatter" in caught.value.hint
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown format 'xml'") as caught:
+        ask().text("xml")
+    assert caught.value.hint == f"known: {', '.join(FORMATS)}"
+
+
+@pytest.mark.parametrize("ranks", [(512,), (4, 8, 64)])
+def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    path = ask(ranks, sizes=SIZES[::2]).plot(tmp_path / "new" / "predicted.svg")
+    shown = path.read_text()
+    assert ("against the number of ranks" in shown) == (len(ranks) > 1)
+    with pytest.raises(RecordsError, match="exists"):
+        ask(ranks).plot(path)
+
+
+def test_a_picture_of_one_point_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="nothing to draw"):
+        ask(sizes=(MIB,)).plot(tmp_path / "x.png")
+    with pytest.raises(CommbenchError, match="no ending"):
+        ask().plot(tmp_path / "x.bmp")
