@@ -1,7 +1,7 @@
 """Small models of several shapes, and a program that trains one with DDP or FSDP2 and writes which
 collective calls a step makes.
 
-    python training_models.py ddp|fsdp MODEL [BUCKET_CAP_MB|keep]
+    python training_models.py ddp|fsdp MODEL [BUCKET_CAP_MB|keep|replicas]
 """
 
 from __future__ import annotations
@@ -100,16 +100,20 @@ def train(kind: str, name: str, how: str) -> list[tuple[str, Any]]:
     dist.init_process_group("gloo")
     module: nn.Module = MODELS[name]()
     if kind == "ddp":
-        options = {"bucket_cap_mb": float(how)} if how else {}
+        options: dict[str, Any] = {"bucket_cap_mb": float(how)} if how else {}
         module = nn.parallel.DistributedDataParallel(module, **options)
     else:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        options = {"mp_policy": policy} | ({"reshard_after_forward": False} if how else {})
+        options = {"mp_policy": policy}
+        if how == "replicas":
+            names = ("dp_replicate", "dp_shard")
+            options["mesh"] = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+        kept = {"reshard_after_forward": False} if how == "keep" else {}
         for layer in module.layers:  # type: ignore[union-attr]
-            fully_shard(layer, **options)
-        fully_shard(module, mp_policy=policy)
+            fully_shard(layer, **options, **kept)
+        fully_shard(module, **options)
     loss = make_loss(name)
     for _ in range(2):
         loss(module).backward()

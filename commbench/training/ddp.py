@@ -17,7 +17,7 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import WORLD
 from commbench.spec.workload import Call, Program, Step, Workload
 from commbench.training.models import Model, Tensor
-from commbench.units import format_size
+from commbench.units import format_about, format_size
 
 MIB = 1 << 20
 FIRST_BUCKET_BYTES = MIB
@@ -80,7 +80,7 @@ def ddp_workload(
         )  # fmt: skip
     first, cap = format_size(limits[0]), format_size(limits[-1])
     rules = [
-        f"gradients: {count_bytes(model.parameters) / 1e6:,.1f} MB of {model.elements:,} "
+        f"gradients: {format_about(count_bytes(model.parameters))} of {model.elements:,} "
         f"parameters, in {len(buckets)} buckets",
         f"a bucket is complete at {cap} or more" + (f", the first at {first}" if bucket_bytes is
         None else ""),

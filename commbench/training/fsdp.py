@@ -19,6 +19,7 @@ from commbench.errors import UsageError
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.workload import Call, Program, Step, Workload
 from commbench.training.models import ROOT, Model, Tensor
+from commbench.units import format_about
 
 SHARD, REPLICATE = "dp_shard", "dp_replicate"
 """Names of the dimensions, as torchtitan has them."""
@@ -74,14 +75,14 @@ def fsdp_workload(
     what = "block" if model.blocks else "model"
     formulas = [
         f"all_gather of a {what}: {elements:,} parameters x "
-        f"{DTYPES[gathered[first].dtype].size_bytes} B = {size / 1e6:,.1f} MB",
+        f"{DTYPES[gathered[first].dtype].size_bytes} B = {format_about(size)}",
         f"reduce_scatter of a {what}: {elements:,} gradients x "
-        f"{DTYPES[scattered[first][0].dtype].size_bytes} B = {reduced / 1e6:,.1f} MB",
+        f"{DTYPES[scattered[first][0].dtype].size_bytes} B = {format_about(reduced)}",
         "each tensor is padded so that its first dimension is a multiple of the ranks",
     ]
     if replicas > 1:
         formulas.append(
-            f"all_reduce over replicas: 1/{ranks} of that = {reduced / ranks / 1e6:,.1f} MB"
+            f"all_reduce over replicas: 1/{ranks} of that = {format_about(reduced / ranks)}"
         )
     return Workload(
         name=f"fsdp {model.name}",

@@ -30,7 +30,7 @@ from commbench.spec.groups import Layout, group_sets
 from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
 from commbench.training.ddp import cut_buckets
 from commbench.training.models import Tensor, Transformer
-from commbench.units import format_count
+from commbench.units import format_about, format_count
 
 ORDER = "megatron"
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40_000_000, 1_000_000
@@ -341,24 +341,24 @@ class _Calls:
             )  # fmt: skip
             yield (
                 f"tp: {per} per layer and forward pass, s b h B{letters} = "
-                f"{s} x {b} x {h} x {width} B{over} = {self._activation / 1e6:,.1f} MB"
+                f"{s} x {b} x {h} x {width} B{over} = {format_about(self._activation)}"
             )
         if "pp" in self._groups:
             cut = training.sequence_parallel and sizes.tp > 1
             yield (
                 f"pp: per boundary and micro-batch, s b h B{letters}{' / t' if cut else ''} = "
-                f"{self._sent / 1e6:,.1f} MB each way"
+                f"{format_about(self._sent)} each way"
             )
         if "cp" in self._groups:
             yield (
                 f"cp: {format_count(sizes.cp - 1, 'shift')} per layer, keys and values, "
-                f"2 s b v B / c{' / t' if sizes.tp > 1 else ''} = {self._keys / 1e6:,.1f} MB; "
+                f"2 s b v B / c{' / t' if sizes.tp > 1 else ''} = {format_about(self._keys)}; "
                 "backward with their gradients"
             )
         if "ep" in self._groups:
             yield (
                 f"ep: all_to_all to the experts and back, tokens of a rank x {model.top_k} x h B "
-                f"= {self._routed / 1e6:,.1f} MB, evenly distributed"
+                f"= {format_about(self._routed)}, evenly distributed"
             )
         if self._data in self._groups:
             elements = sum(t.elements for tensors in self._parameters(0) for t in tensors)
@@ -366,7 +366,7 @@ class _Calls:
             yield (
                 f"{self._data}: {elements:,} gradients of a rank of the first stage, in "
                 f"{training.gradient_dtype}, buckets of "
-                + (f"{bucket / 1e6:,.1f} MB" if bucket else "max(40e6, 1e6 d) parameters")
+                + (f"{format_about(bucket)}" if bucket else "max(40e6, 1e6 d) parameters")
             )
 
 

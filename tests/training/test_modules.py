@@ -74,21 +74,20 @@ def test_the_workload_of_ddp_is_what_ddp_calls(
     assert generated(made) == called
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["transformer", "tied", "odd"])
 @pytest.mark.parametrize(
-    "name", ["transformer", *(pytest.param(n, marks=pytest.mark.full) for n in ("tied", "odd"))]
-)
-@pytest.mark.parametrize(
-    ("ranks", "keep"), [(2, False), pytest.param(3, True, marks=pytest.mark.full)]
+    ("how", "ranks", "replicas"), [("", 2, 1), ("keep", 3, 1), ("replicas", 2, 2)]
 )
 def test_the_workload_of_fsdp_is_what_fsdp_calls(
-    tmp_path: Path, name: str, ranks: int, keep: bool
+    tmp_path: Path, name: str, how: str, ranks: int, replicas: int
 ) -> None:
-    called = really_called(tmp_path, "fsdp", name, "keep" if keep else "", ranks=ranks)
+    called = really_called(tmp_path, "fsdp", name, how, ranks=ranks * replicas)
     with torch.device("meta"):
         module = MODELS[name]()
     made = workload.fsdp(
-        module, ranks=ranks, dtype="bfloat16", reduce_dtype="float32",
-        reshard_after_forward=not keep,
+        module, ranks=ranks, replicas=replicas, dtype="bfloat16", reduce_dtype="float32",
+        reshard_after_forward=how != "keep",
     )  # fmt: skip
     assert generated(made) == called
     assert {c.dtype for _, _, c in made.calls()} == {"bfloat16", "float32"}
