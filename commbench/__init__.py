@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from commbench.api import load as load
     from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
+    from commbench.api import pairs as pairs
     from commbench.api import plot as plot
     from commbench.api import predict as predict
     from commbench.api import report as report
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from commbench.api import run as run
     from commbench.api import smoke as smoke
     from commbench.api import sweep as sweep
+    from commbench.api import workload as workload
     from commbench.errors import CommbenchError as CommbenchError
     from commbench.spec.plan import Plan as Plan
 
@@ -52,12 +54,14 @@ _MODULES = {
     "fit_model": "commbench.api",
     "predict": "commbench.api",
     "report": "commbench.api",
+    "pairs": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",
     "expect": "commbench.api",
     "explain": "commbench.api",
     "smoke": "commbench.api",
+    "workload": "commbench.api",
     "doctor": "commbench.api",
     "environment": "commbench.api",
     "Run": "commbench.api",

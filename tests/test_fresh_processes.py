@@ -31,10 +31,12 @@ LINES = {
     "export a --format json": 0,
     f"import {LOG} --op all_reduce --output new": 0,
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
+    "pairs --timeout 0": 2,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "model fit absent": 6,
     "model predict absent --ranks 2": 6,
+    "workload show absent": 6,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,
@@ -60,6 +62,11 @@ RARE = [
         "ops",
         "links",
         "expect",
+<<<<<<< HEAD
+        "pairs",
+=======
+        "workload",
+>>>>>>> next
     }
 ]
 """Those that only the full tests start from nothing."""

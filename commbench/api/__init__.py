@@ -29,7 +29,7 @@ from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.api.advice import advise
-    from commbench.api.measuring import init, measure, plan_options, run, run_options
+    from commbench.api.measuring import init, measure, pairs, plan_options, run, run_options
     from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
@@ -62,6 +62,7 @@ __all__ = [
     "load",
     "load_sweep",
     "measure",
+    "pairs",
     "plan_options",
     "plot",
     "predict",
@@ -77,7 +78,7 @@ __all__ = [
 
 _LAZY = {
     "commbench.api.advice": ("advise",),
-    "commbench.api.measuring": ("init", "measure", "plan_options", "run", "run_options"),
+    "commbench.api.measuring": ("init", "measure", "pairs", "plan_options", "run", "run_options"),
     "commbench.api.models": ("fit_model", "predict"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),

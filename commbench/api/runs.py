@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.analysis.pair_values import PairMatrix
     from commbench.explain.expectation import Answer
     from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
@@ -51,6 +52,13 @@ class Run(schema.Run):
         from commbench.report.groups_table import groups_text
 
         return groups_text(self)
+
+    def matrices(self) -> list[PairMatrix]:
+        """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
+        without pairs. In a matrix, `values` has seconds or bytes/s by (from, to)."""
+        from commbench.analysis.pair_values import pair_matrices
+
+        return pair_matrices(self)
 
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""
@@ -208,19 +216,21 @@ def explain(
     dtype: str | None = None,
     timing: str | None = None,
     nodes: int | None = None,
+    model: str | Path | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> str:
     """Explain a run, or one call of an operation, with the formulas of its figures.
 
     `what` is a run, or the name of an operation. `op` and `size` choose rows of a run. A call of an
-    operation needs `ranks`, `size` and `time`, such as 8, "1G" and "4.2ms". Raises UsageError for
-    an option that is missing or has no meaning here.
+    operation needs `ranks`, `size` and `time`, such as 8, "1G" and "4.2ms". `model` is a machine
+    file of `commbench model fit`: what its models predict is compared with each time. Raises
+    UsageError for an option that is missing or has no meaning here.
     """
     from commbench.explain.query import QuotedCall, answer
 
     call = QuotedCall(ranks, size, time, dtype, timing, nodes)
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
-    return answer(text_or_run, call, op, peak, notify)
+    return answer(text_or_run, call, op, peak, model, notify)
 
 
 def expect(

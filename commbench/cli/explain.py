@@ -38,8 +38,14 @@ def explain(
         help="Compare busbw with a speed in one direction: 450GB/s, 400Gbit/s, 400GB/s/node, or "
         "a link of `commbench links`.",
     ),
+    model: str | None = Option(
+        None,
+        metavar="MACHINE",
+        help="Compare with what the machine file of `commbench model fit` predicts.",
+    ),
 ) -> None:
-    """Explain a number: the data moved, the formulas of the bandwidths, and what a link allows.
+    """Explain a number: the data moved, the formulas of the bandwidths, what a link allows, and
+    whether latency or bandwidth bounds it.
 
     \b
     commbench explain all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4
@@ -47,12 +53,14 @@ def explain(
         --peak 400GB/s/node
     commbench explain results/reference
     commbench explain results/reference --op all_reduce --size 1M
+    commbench explain all_reduce --ranks 64 --nodes 8 --size 1G --time 12ms \\
+        --model machine.json
     """
     from commbench import api
     from commbench.output.console import print_result, print_status
 
     text = api.explain(
         what, op=op, size=size, peak=peak, ranks=ranks, time=time, dtype=dtype, timing=timing,
-        nodes=nodes, notify=print_status,
+        nodes=nodes, model=model, notify=print_status,
     )  # fmt: skip
     print_result(text)

@@ -17,6 +17,7 @@ COMMAND_GROUPS = {
     "Measure": {
         "run": "Measure collectives: table, journal, CSV and plots.",
         "sweep": "Measure under several settings, and say which is fastest.",
+        "pairs": "Find a slow rank, host or link: all pairs of ranks.",
         "init": "Measure how long ranks and process groups take to start.",
         "smoke": "Check in a few seconds that every collective works here.",
         "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
@@ -29,6 +30,7 @@ COMMAND_GROUPS = {
         "explain": "Explain a number: the formulas with the figures put in.",
         "export": "Write a run in another format.",
         "import": "Make a run folder of another tool's results.",
+        "workload": "Read the collectives of a training step from its traces.",
     },
     "Compare and judge": {
         "compare": "Say which of several runs is faster, and how sure that is.",

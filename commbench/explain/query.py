@@ -11,7 +11,9 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
 from commbench.explain.row_text import explain_row
 from commbench.explain.run_text import explain_run
+from commbench.explain.why import model_sentences
 from commbench.importers.hints import ImportHints
+from commbench.models.machine import Machine, read_machine
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader
@@ -41,21 +43,23 @@ def answer(
     quoted_call: QuotedCall,
     op: str | None,
     peak: str | None,
+    model: str | Path | None,
     notify: Callable[[str], None],
 ) -> str:
-    """The explanation of a run, or of an operation's call.
+    """The explanation of a run, or of an operation's call; `model` is a machine file.
 
     A text `what` is a path, else an operation, else a run's label. `notify` gets a message where
     the newest of several runs of a label was chosen.
     """
     parsed_peak = parse_peak(peak) if peak is not None else None
+    machine = read_machine(model) if model is not None else None
     if not isinstance(what, str):
-        return _explain_run(what, quoted_call, op, parsed_peak)
+        return _explain_run(what, quoted_call, op, parsed_peak, machine)
     found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
     if isinstance(found, Operation):
-        return _explain_call(found, quoted_call, op, parsed_peak)
+        return _explain_call(found, quoted_call, op, parsed_peak, machine)
     run = open_run(found or find_run(what, notify), ImportHints(operation=op))
-    return _explain_run(run, quoted_call, op, parsed_peak)
+    return _explain_run(run, quoted_call, op, parsed_peak, machine)
 
 
 def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
@@ -74,7 +78,11 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
 
 
 def _explain_call(
-    operation: Operation, quoted_call: QuotedCall, op: str | None, peak: Peak | None
+    operation: Operation,
+    quoted_call: QuotedCall,
+    op: str | None,
+    peak: Peak | None,
+    machine: Machine | None,
 ) -> str:
     if op is not None:
         raise UsageError(
@@ -96,7 +104,8 @@ def _explain_call(
         )
     except UsageError as error:
         raise error.with_option_names({"world_size": "--ranks"}) from None
-    return explain_row(row, peak)
+    why = [*model_sentences(row, machine)] if machine else []
+    return explain_row(row, peak, why=why)
 
 
 def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
@@ -123,7 +132,13 @@ def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
             )
 
 
-def _explain_run(run: Run, quoted_call: QuotedCall, op: str | None, peak: Peak | None) -> str:
+def _explain_run(
+    run: Run,
+    quoted_call: QuotedCall,
+    op: str | None,
+    peak: Peak | None,
+    machine: Machine | None,
+) -> str:
     for option, value in quoted_call._asdict().items():
         if value is not None and option != "size":
             raise UsageError(
@@ -132,7 +147,7 @@ def _explain_run(run: Run, quoted_call: QuotedCall, op: str | None, peak: Peak |
             )
     operation = None if op is None else find_operation(op)
     size = None if quoted_call.size is None else parse_size(quoted_call.size)
-    return explain_run(run, operation, size, peak)
+    return explain_run(run, operation, size, peak, machine)
 
 
 def make_quoted_row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from commbench.analysis.peak import (
     NODE_BOUND,
@@ -37,12 +37,16 @@ _STOPS = {
     "budget": "the time for one case was used up before the interval was narrow enough",
     "cap": "a case has no more iterations than this",
     "fixed": "this number of iterations was requested",
+    "looked": "a quick search did not choose it after its first look",
     CUT_OFF: "the run ended before the case was finished",
 }
 
 
-def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> str:
-    """Everything about a row; `where` describes where it was measured, if it was."""
+def explain_row(
+    row: ResultRow, peak: Peak | None = None, where: str = "", why: Sequence[str] = ()
+) -> str:
+    """Everything about a row; `where` describes where it was measured, if it was, and `why` what
+    bounds it (explain.why)."""
     case = row.measurement.case
     operation = OPERATIONS[case.operation]
     kind = case.title_without("timing")
@@ -60,6 +64,8 @@ def explain_row(row: ResultRow, peak: Peak | None = None, where: str = "") -> st
         parts += _bandwidths(row, operation)
         if not operation.registers:
             parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))
+        if why:
+            parts.append(Paragraph("why", why))
         parts.append(Paragraph("peak", [*_peak(row, peak)]))
     if row.nccl_selection[0]:
         algorithm, protocol, channels = row.nccl_selection

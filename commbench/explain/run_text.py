@@ -14,6 +14,8 @@ from commbench.explain.row_text import (
     explain_row,
     is_of_size,
 )
+from commbench.explain.why import why_in_short, why_sentences
+from commbench.models.machine import Machine
 from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.links import Peak
@@ -64,9 +66,11 @@ def explain_run(
     operation: Operation | None = None,
     size_bytes: int | None = None,
     peak: Peak | None = None,
+    machine: Machine | None = None,
 ) -> str:
-    """The chosen rows in full; without a choice, the table and the largest size of each kind."""
-    rows = worst_alone(make_rows(run))
+    """The chosen rows in full; without a choice, the table and the largest size of each kind. With
+    a `machine`, its models say what bounds each row."""
+    every = rows = worst_alone(make_rows(run))
     kinds = _group_by_kind(_choose(rows, run.name, operation, size_bytes))
     largest = [
         max(rows, key=lambda row: (row.time is not None, row.measurement.case.size_bytes))
@@ -80,7 +84,11 @@ def explain_run(
         )
     if operation or size_bytes or len(rows) == 1:
         where = _where(run.header)
-        return "\n\n\n".join(explain_row(row, peak, where) for row in largest) + others
+        texts = (
+            explain_row(row, peak, where, list(why_sentences(row, every, machine)))
+            for row in largest
+        )
+        return "\n\n\n".join(texts) + others
     timings = {row.measurement.case.timing: describe_time(row) for row in largest}
     columns = column_meanings(rows)
     if all(row.measurement.reported for row in largest):
@@ -90,7 +98,11 @@ def explain_run(
         *(Paragraph(label, [text]) for label, text in columns.items()),
         *(Paragraph("timing", [f"{name}: {text}"]) for name, text in timings.items()),
     ]
-    blocks = [wrapped(_compact(row, peak)).replace(UNBROKEN, " ") for row in largest]
+    blocks = [
+        wrapped(" ".join(filter(None, (_compact(row, peak), why_in_short(row, every, machine)))))
+        for row in largest
+    ]
+    blocks = [block.replace(UNBROKEN, " ") for block in blocks]
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
 
 

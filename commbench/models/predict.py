@@ -340,3 +340,10 @@ def half_size(fitted: FittedModel, world_size: int, ranks_per_node: int) -> floa
         elif parameter.unit == BETA.unit:
             parts[BANDWIDTH] += value * term
     return parts[LATENCY] / parts[BANDWIDTH] if all(parts.values()) else None
+
+
+def predict_one(
+    machine: Machine, operation: str, world_size: int, ranks_per_node: int, size_bytes: int
+) -> Prediction:
+    """The prediction of one call; it raises what `predict` raises."""
+    return predict(machine, operation, (world_size,), ranks_per_node, (size_bytes,))[0]

@@ -119,8 +119,9 @@ class WorkLines(ProgressListener):
     """A line after the first second and then now and again, for logs and pipes; with `has_cases`
     also one for each case that has ended."""
 
-    def __init__(self, console: Console, work: Work, has_cases: bool) -> None:
+    def __init__(self, console: Console, work: Work, has_cases: bool, doing: str) -> None:
         self._console, self._work, self._has_cases = console, work, has_cases
+        self._doing = doing
         self._next_s = FIRST_LINE_S
         self._name = ""
 
@@ -133,7 +134,7 @@ class WorkLines(ProgressListener):
         if elapsed_s >= self._next_s:
             self._next_s = elapsed_s + (LINES_EVERY_S if elapsed_s < MINUTE_S else MINUTE_S)
             left = self._work.left_text
-            self._print(f"{left}{'; ' if left else ''}measuring {self._name}")
+            self._print(f"{left}{'; ' if left else ''}{self._doing} {self._name}")
 
     def finished(self, name: str, result: str) -> None:
         if self._has_cases:
@@ -151,11 +152,11 @@ def restore_cursor() -> None:
 
 
 def work_listener(
-    launch: int, launches: int, has_cases: bool, done_before: float = 0.0
+    launch: int, launches: int, has_cases: bool, done_before: float = 0.0, doing: str = "measuring"
 ) -> ProgressListener:
     """The listener for one launch of a run that suits this process's standard error. `done_before`,
-    0 to 1, is the part of the launch that was done earlier."""
+    0 to 1, is the part of the launch that was done earlier. `doing` says what the work is."""
     console, work = Console(stderr=True), Work(launch, launches, time.monotonic, done_before)
     if is_terminal(sys.stderr):
         return WorkBar(console, work)
-    return WorkLines(console, work, has_cases)
+    return WorkLines(console, work, has_cases, doing)

@@ -8,7 +8,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.output.paragraphs import list_some
 from commbench.spec.case import Case, Load
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.pairs import count_pairs
+from commbench.spec.pairs import EVERY_PAIR, QUICK, count_pairs, count_rounds
 from commbench.units import format_bytes, format_count, format_GBps
 
 
@@ -52,7 +52,9 @@ def describe_shape(case: Case) -> Iterator[str]:
         pairs = count_pairs(case.pairs, case.ranks)
         idle = case.ranks - 2 * pairs
         without = f"; {format_count(idle, 'rank')} without a pair" if idle else ""
-        yield f"{format_count(pairs, 'pair')} at once ({case.pairs}){without}."
+        of = {EVERY_PAIR: ", in", QUICK: ", some of"}.get(case.pairs, "")
+        named = case.pairs + (of and f"{of} {format_count(count_rounds(case.ranks), 'round')}")
+        yield f"{format_count(pairs, 'pair')} at once ({named}){without}."
     if load := case.load:
         yield _describe_load(load)
 

@@ -193,6 +193,8 @@ busbw     algbw x 2(n-1)/n = 0.020358 x 2(2-1)/2 = 0.020358 x 1 = 0.020358 GB/s
           of a link, and between different numbers of ranks.
 latency   Even for the smallest S at least ceil(log2 n) = ceil(log2 2) = 1 message must be sent. At
           small sizes this is most of the time, so the bandwidth there says little about a link.
+why       Latency or bandwidth? This run has too few sizes of this call to tell them apart. Measure
+          several sizes, or give --model.
 peak      None was given. --peak compares busbw with a speed such as 450GB/s, or with a link of
           `commbench links`.
 """

@@ -21,7 +21,7 @@ class Clock:
 def lines_of(events: list[tuple[float, float]], has_cases: bool = False) -> list[str]:
     """The lines that are printed where so much is done after so many seconds."""
     clock, written = Clock(), io.StringIO()
-    lines = WorkLines(Console(file=written, width=80), Work(0, 1, clock), has_cases)
+    lines = WorkLines(Console(file=written, width=80), Work(0, 1, clock), has_cases, "measuring")
     for second, done in events:
         clock.now = 100 + second
         lines.started(f"case at {second:g} s")

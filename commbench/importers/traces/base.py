@@ -1,0 +1,245 @@
+"""The common form of traces, a RankTrace of TracedCalls, and torch's names in commbench's words."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.workload import MOST_RANKS, RECV, SEND
+from commbench.units import LARGEST_SIZE
+
+MICROSECOND = 1e-6
+LONGEST_S = 1e7
+_MOST_GROUP_RANKS = 1 << 17
+
+_OPERATIONS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "allgatherinto": "all_gather",
+    "allgathersingle": "all_gather", "reducescatter": "reduce_scatter",
+    "reducescattersingle": "reduce_scatter", "alltoall": "all_to_all", "alltoallv": "all_to_all_v",
+    "alltoallsingle": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
+    "gather": "gather", "scatter": "scatter", "send": SEND, "recv": RECV, "recvany": RECV,
+    "recvanysource": RECV, "barrier": "barrier", "monitoredbarrier": "barrier",
+}  # fmt: skip
+"""torch's and NCCL's names of operations, in lower case without `_`, `base`, `tensor`, `into` and
+`coalesced`."""
+_ADDED = re.compile(r"_|base|tensor|into|coalesced|oop|^nccl|^isend$|^irecv$")
+NO_DATA = ("barrier",)
+"""Operations whose calls move no data; torch records a byte for them."""
+NO_CALL = {"wait", "init", "initialize", "startcoalescing", "endcoalescing", "coalesced"}
+"""What torch records under `record_param_comms` that is no call of an operation."""
+
+_REDUCING = {name for name, operation in OPERATIONS.items() if operation.reduces}
+
+_DTYPES = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16",
+    "long": "int64", "long int": "int64", "int": "int32", "short": "int16", "short int": "int16",
+    "byte": "uint8", "unsigned char": "uint8", "char": "int8", "signed char": "int8",
+    "bool": "bool", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
+    "c10::half": "float16", "c10::bfloat16": "bfloat16", "c10::float8_e4m3fn": "float8_e4m3fn",
+    "c10::float8_e5m2": "float8_e5m2",
+}  # fmt: skip
+"""c10's and C++'s names of element types, in lower case."""
+_KERNEL_OP = re.compile(r"_(SumPostDiv|PreMulSum|Sum|Prod|MinMax|Min|Max)(?:_|$|\()")
+_REDUCE_OPS = {"Sum": "sum", "Prod": "product", "Min": "min", "Max": "max", "SumPostDiv": "avg"}
+"""The reduction in the name of NCCL's kernels. PreMulSum is avg or premul_sum, so neither is
+said."""
+
+
+class TracedCall(NamedTuple):
+    """One call of one rank. Times are in seconds of the trace's clock; None: not said."""
+
+    operation: str
+    """A name in OPERATIONS, or SEND, RECV."""
+    group: str = ""
+    """The name of the process group in the trace; empty where it does not say."""
+    dtype: str = ""
+    size_bytes: int | None = None
+    tensors: int = 1
+    reduce_op: str = ""
+    asynchronous: bool | None = None
+    root: int | None = None
+    peer: int | None = None
+    send_splits: tuple[int, ...] = ()
+    receive_splits: tuple[int, ...] = ()
+    sequence: int | None = None
+    """The number that torch gave the call in its group."""
+    stream: str = ""
+    issued_s: float | None = None
+    """When the host made the call."""
+    start_s: float | None = None
+    """When it began to move data or to wait for other ranks."""
+    time_s: float | None = None
+    waited_s: float | None = None
+    """When the host or a stream began to wait for it."""
+    per_block: int | None = None
+    """Bytes of a block, where S is that times the ranks of a group that is not known yet."""
+    candidates: tuple[str, ...] = ()
+    """Names of process groups one of which must be its own."""
+
+    @property
+    def begin_s(self) -> float | None:
+        """When it began, by the host if that is known."""
+        return self.start_s if self.issued_s is None else self.issued_s
+
+    @property
+    def end_s(self) -> float | None:
+        """When it ended."""
+        return None if self.start_s is None or self.time_s is None else self.start_s + self.time_s
+
+
+class TracedGroup(NamedTuple):
+    """A process group: its global ranks, empty where the trace does not say; and what it is for."""
+
+    ranks: tuple[int, ...] = ()
+    description: str = ""
+    size: int = 0
+
+
+class TracedStep(NamedTuple):
+    """A step that torch.profiler marked."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+class RankTrace(NamedTuple):
+    """What one file says of one rank."""
+
+    path: str
+    format: str
+    rank: int | None
+    world_size: int | None
+    calls: tuple[TracedCall, ...]
+    """In the order in which the rank made them."""
+    groups: dict[str, TracedGroup]
+    steps: tuple[TracedStep, ...] = ()
+    backend: str = ""
+    computing: Sequence[float] = ()
+    """Begin and end of each interval of computation, one after the other, in seconds."""
+    has_kernels: bool = False
+    """Whether the computation is that of GPU kernels, not of the host."""
+    host: str = ""
+    is_cut: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def find_operation_name(name: Any) -> str:
+    """commbench's name of an operation of torch or NCCL; empty for one that it has not."""
+    text = str(name).lower()
+    if text in ("isend", "irecv"):
+        text = text[1:]
+    return _OPERATIONS.get(_ADDED.sub("", text), "")
+
+
+def find_dtype_name(name: Any) -> str:
+    """torch's name of an element type; empty for one that is not known."""
+    text = str(name).lower()
+    return _DTYPES.get(text, text if text in DTYPES else "")
+
+
+def find_reduce_op(operation: str, kernel: str) -> str:
+    """The reduction in the name of a kernel of an operation; empty where there is none."""
+    found = _KERNEL_OP.search(kernel) if operation in _REDUCING else None
+    return _REDUCE_OPS.get(found[1], "") if found else ""
+
+
+def as_count(value: Any) -> int | None:
+    """A whole number from 0 up; None for anything else."""
+    return value if type(value) is int and 0 <= value <= LARGEST_SIZE else None
+
+
+def as_rank(value: Any) -> int | None:
+    """A rank or a number of ranks; None for anything else."""
+    return value if type(value) is int and 0 <= value <= MOST_RANKS else None
+
+
+def as_seconds(value: Any, unit: float = MICROSECOND) -> float | None:
+    """A time or a duration in seconds; None for what is none."""
+    if type(value) not in (int, float) or not -1e20 < value < 1e20:
+        return None
+    return float(value) * unit
+
+
+def as_duration(value: Any, unit: float = MICROSECOND) -> float | None:
+    """A duration in seconds; None for one that is negative or too long."""
+    found = as_seconds(value, unit)
+    return found if found is not None and 0 <= found <= LONGEST_S else None
+
+
+def as_text(value: Any) -> str:
+    """A short text, or a number as text."""
+    is_number = type(value) is int and abs(value) <= LARGEST_SIZE
+    return str(value)[:200] if isinstance(value, str) or is_number else ""
+
+
+def as_ranks(value: Any) -> tuple[int, ...]:
+    """The ranks in a list, or in its text `[0, 1]`; empty for a text that was cut, and for one that
+    is no list of ranks."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\[((?:\d{1,7}, ?)*\d{1,7})\]", value.strip())
+        value = [int(number) for number in found[1].split(",")] if found else []
+    if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
+        return ()
+    is_list = all(as_rank(rank) is not None for rank in value) and len({*value}) == len(value)
+    return tuple(value) if is_list else ()
+
+
+def as_splits(value: Any) -> tuple[int, ...]:
+    """Numbers of elements in a list, or in its text; empty where there are none."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"\[[\d, ]*\]", value.strip()):
+            return ()
+        value = [int(number[:18]) for number in re.findall(r"\d+", value)]
+    if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
+        return ()
+    return tuple(value) if all(as_count(number) is not None for number in value) else ()
+
+
+def count_elements(shape: Any) -> int | None:
+    """The elements of a shape, or of a list of shapes together; None for what is no shape."""
+    if not isinstance(shape, list) or len(shape) > _MOST_GROUP_RANKS:
+        return None
+    if shape and all(isinstance(each, list) for each in shape):
+        counts = [_elements(each) for each in shape]
+        return None if None in counts else sum(filter(None, counts))
+    return _elements(shape)
+
+
+def _elements(shape: list[Any]) -> int | None:
+    if len(shape) > 64 or any(as_count(extent) is None for extent in shape):
+        return None
+    return as_count(prod(shape))
+
+
+def in_bytes(elements: int | None, dtype: str) -> int | None:
+    """So many elements in bytes; None where one of both is not known."""
+    return as_count(elements * DTYPES[dtype].size_bytes) if elements is not None and dtype else None
+
+
+def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The union of intervals, as ascending intervals that do not touch."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            if end > found[-1][1]:
+                found[-1] = found[-1][0], end
+        else:
+            found.append((begin, end))
+    return found
+
+
+def pack(intervals: Iterable[tuple[float, float]]) -> array[float]:
+    """Intervals as RankTrace.computing has them."""
+    return array("d", [time for interval in intervals for time in interval])
+
+
+def rank_in_name(path: str) -> int | None:
+    """The rank in a file's name: `rank0.json`, `trace_rank-12.json.gz`, `nccl_trace_rank_3`."""
+    found = re.findall(r"rank[_.-]?(\d{1,6})(?!\d)", path.lower())
+    return as_rank(int(found[-1])) if found else None

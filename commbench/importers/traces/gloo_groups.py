@@ -1,0 +1,186 @@
+"""Transfers of gloo, and the process groups of its calls, which its traces do not name.
+
+The threads of a process group of gloo run its transfers and no others. They are made with the
+group, so the order of their numbers is the order in which the groups were made, which is the order
+of the groups' names. That tells the groups apart where only one assignment of threads to groups
+agrees with the shapes, the roots and the splits of the calls.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from commbench.importers.traces.base import TracedCall, TracedGroup, in_bytes
+
+if TYPE_CHECKING:
+    from commbench.importers.traces.kineto_calls import Event
+    from commbench.importers.traces.torch_calls import Operator
+
+THREADS = 2
+"""Threads of a process group of gloo, as torch.distributed makes them."""
+_MOST_THREADS = 64
+_Key = tuple[str, int | None]
+
+
+class Transfers:
+    """The annotations `gloo:...`, taken by the calls that they are transfers of."""
+
+    def __init__(
+        self,
+        events: Iterable[Event],
+        describe: Callable[[Event], tuple[str, int | None, str]],
+    ) -> None:
+        """`describe` gives the operation of an annotation, its elements and their type."""
+        self._waiting: dict[_Key, deque[tuple[Event, str]]] = defaultdict(deque)
+        for event in sorted(events, key=lambda event: event.start_s):
+            name, elements, dtype = describe(event)
+            self._waiting[name, elements].append((event, dtype))
+        self._threads: dict[int, str] = {}
+        """The thread of each call, by the identity of its operator."""
+        self._nested: list[tuple[_Key, float, Operator]] = []
+
+    def take(self, call: TracedCall, operator: Operator) -> tuple[TracedCall, bool]:
+        """The call with its transfer, and whether there is one."""
+        for key in self._keys(call, operator):
+            queue = self._waiting.get(key)
+            while queue and queue[0][0].start_s < (call.issued_s or 0.0):
+                queue.popleft()  # of a call before the trace began
+            if not queue:
+                continue
+            event, dtype = queue.popleft()
+            self._threads[id(operator)] = event.thread
+            if operator.is_nested:
+                self._nested.append((key, event.start_s, operator))
+            filled = _with_dtype(call, operator, dtype)
+            return filled._replace(
+                start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
+            ), True
+        return call, False
+
+    def _keys(self, call: TracedCall, operator: Operator) -> list[_Key]:
+        """What its annotation may be: gloo makes reduce_scatter of all_reduce, as torch does."""
+        name = "all_to_all" if call.operation == "all_to_all_v" else call.operation
+        names = [name, "all_reduce"] if name == "reduce_scatter" else [name]
+        elements = operator.input_elements
+        keys = [(each, elements) for each in names] + [(each, None) for each in names]
+        if call.tensors > 1 or name == "scatter":  # an annotation may have other tensors of it
+            begun = [(q[0][0].start_s, key) for key, q in self._waiting.items() if q]
+            later = [found for found in begun if found[0] >= (call.issued_s or 0.0)]
+            keys += [key for _, key in sorted(later, key=lambda f: f[0]) if key[0] in names]
+        return keys
+
+    def extend(self, calls: list[TracedCall]) -> None:
+        """A reduce_scatter of a list is several transfers of gloo: the call lasts until the last of
+        them ends."""
+        by_start = {call.start_s: index for index, call in enumerate(calls)}
+        for number, (key, start, _) in enumerate(self._nested):
+            later = [other for k, other, _ in self._nested[number + 1 :] if k == key]
+            until = min(later, default=float("inf"))
+            index = by_start.get(start)
+            queue = self._waiting.get(key)
+            while queue and index is not None and start <= queue[0][0].start_s < until:
+                end = queue.popleft()[0].end_s
+                call = calls[index]
+                calls[index] = call._replace(time_s=max(call.time_s or 0.0, end - start))
+
+    def find_groups(
+        self,
+        calls: list[TracedCall],
+        of_gloo: list[tuple[int, Operator]],
+        groups: dict[str, TracedGroup],
+        rank: int | None,
+    ) -> None:
+        """Write into each call of gloo its group, or the groups of which it may be."""
+        own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
+        names = sorted(own, key=lambda name: (len(name), name))
+        allowed: dict[str, set[str]] = {}
+        for index, operator in of_gloo:
+            thread = self._threads[id(operator)]
+            fits = {name for name in names if _fits(calls[index], operator, groups[name])}
+            allowed[thread] = allowed.get(thread, set(names)) & fits
+        assigned = assign_threads(allowed, names)
+        for index, operator in of_gloo:
+            found = assigned.get(self._threads[id(operator)], ())
+            call = calls[index]
+            group = found[0] if len(found) == 1 else ""
+            size = call.size_bytes
+            if size is None and call.per_block is not None and group:
+                size = call.per_block * groups[group].size
+            calls[index] = call._replace(group=group, candidates=tuple(found), size_bytes=size)
+
+
+def _with_dtype(call: TracedCall, operator: Operator, dtype: str) -> TracedCall:
+    """The call with the type that its transfer has; lists of tensors have none in an operator."""
+    if call.dtype or not dtype:
+        return call
+    size = call.size_bytes
+    if operator.is_nested:
+        return call._replace(dtype=dtype, per_block=in_bytes(operator.input_elements, dtype))
+    if size is None:
+        size = in_bytes(operator.input_elements, dtype)
+    return call._replace(dtype=dtype, size_bytes=size)
+
+
+def _fits(call: TracedCall, operator: Operator, group: TracedGroup) -> bool:
+    """Whether the shapes, root, peer and splits of a call agree with a group."""
+    sizes = {len(splits) for splits in (call.send_splits, call.receive_splits) if splits}
+    sizes |= {operator.ratio} if operator.ratio else set()
+    places = [place for place in (call.root, call.peer) if place is not None]
+    return sizes <= {group.size} and all(place < group.size for place in places)
+
+
+def _number(thread: str, threads: Sequence[str]) -> int:
+    """The order of a thread's number after its process's: numbers start again from a low one."""
+    process, _, number = thread.partition("/")
+    if not (process.isdecimal() and number.isdecimal()):
+        return threads.index(thread)
+    return int(number) + (1 << 32) * (int(number) < int(process))
+
+
+def assign_threads(allowed: dict[str, set[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    """For each thread the groups to which it may belong, in all assignments that keep the order of
+    threads and groups and give a group THREADS threads at most. `names` are in the order in which
+    the groups were made."""
+    if len(names) == 1:
+        return {thread: [*names] for thread in allowed}
+    is_process = {thread for thread in allowed if thread.split("/")[0] == thread.split("/")[-1]}
+    threads = sorted(allowed.keys() - is_process, key=lambda t: _number(t, list(allowed)))
+    if len(threads) > _MOST_THREADS:
+        return {}
+    # ways[i][g]: the last thread so far is thread i, in group g as the n-th of its threads
+    forward = _reach(threads, allowed, names)
+    backward = _reach(threads[::-1], allowed, names[::-1])[::-1]
+    last, found = len(names) - 1, {}
+    for index, thread in enumerate(threads):
+        possible = []
+        for place, name in enumerate(names):
+            before = {n for g, n in forward[index] if g == place}
+            after = {n for g, n in backward[index] if g == last - place}
+            if any(a + b - 1 <= THREADS for a in before for b in after):
+                possible.append(name)
+        found[thread] = possible
+    for thread in is_process:  # sends and receives begin on the thread that calls them
+        found[thread] = [name for name in names if name in allowed[thread]]
+    return found
+
+
+def _reach(
+    threads: Sequence[str], allowed: dict[str, set[str]], names: Sequence[str]
+) -> list[set[tuple[int, int]]]:
+    """For each thread the states that some assignment of it and of those before it reaches: the
+    place of its group, and how many threads that group has then."""
+    states: list[set[tuple[int, int]]] = []
+    for thread in threads:
+        fitting = [place for place, name in enumerate(names) if name in allowed[thread]]
+        if not states:
+            states.append({(place, 1) for place in fitting})
+            continue
+        before = states[-1]
+        first = min((place for place, _ in before), default=len(names))
+        states.append(
+            {(place, 1) for place in fitting if place > first}
+            | {(place, n + 1) for place, n in before if place in fitting and n < THREADS}
+        )
+    return states

@@ -1,0 +1,277 @@
+"""Makes the calls of one rank of the events of torch.profiler.
+
+A call is recorded several times. On the host an operator (`c10d::allreduce_`) contains, for NCCL, a
+`record_param_comms` and an annotation (`nccl:all_reduce`). A kernel has the `External id` of one of
+them. For gloo an annotation (`gloo:all_reduce`) on a thread of the process group is the transfer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from commbench.importers.traces import gloo_groups
+from commbench.importers.traces.base import (
+    NO_CALL,
+    TracedCall,
+    TracedGroup,
+    as_count,
+    as_text,
+    count_elements,
+    find_dtype_name,
+    find_operation_name,
+    find_reduce_op,
+    in_bytes,
+)
+from commbench.importers.traces.torch_calls import Operator, read_operator, read_record
+from commbench.spec.workload import RECV, SEND
+
+RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
+_GLOO = "gloo:"
+_PEER_KERNELS = (SEND, RECV, "all_to_all", "all_to_all_v", "gather", "scatter")
+_KERNELS = {
+    "allreduce": ("all_reduce", "barrier"), "allgather": ("all_gather",),
+    "reducescatter": ("reduce_scatter",), "broadcast": ("broadcast",), "reduce": ("reduce",),
+    "sendrecv": _PEER_KERNELS, "alltoall": ("all_to_all", "all_to_all_v"),
+}  # fmt: skip
+"""The operations of which NCCL's kernels are, by the name in the kernel's name."""
+_KERNEL_NAME = re.compile(r"(?:DevKernel|Kernel)_(?:Symmetric_?)?([A-Za-z]+)_?")
+
+
+class Event(NamedTuple):
+    """One event; times are in seconds."""
+
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    thread: str
+    """Process and thread; of a kernel, device and stream."""
+    args: dict[str, Any]
+
+    @property
+    def external_id(self) -> Any:
+        """The number that links a kernel and what launched it; None without one."""
+        found = self.args.get("External id", self.args.get("external id"))
+        return found if isinstance(found, (int, str)) else None
+
+
+class _Site:
+    """A place in the host's program where a call was made, with its events."""
+
+    def __init__(self, first: Event) -> None:
+        self.events = [first]
+        self.kernels: list[Event] = []
+
+    @property
+    def first(self) -> Event:
+        return self.events[0]
+
+    def of_kind(self, kind: str) -> Event | None:
+        return next((event for event in self.events if event.kind == kind), None)
+
+
+def make_calls(
+    events: list[Event], groups: dict[str, TracedGroup], rank: int | None
+) -> tuple[list[TracedCall], list[str]]:
+    """The calls of a rank in order, and notes about what could not be read. Groups that the events
+    describe are added to `groups`."""
+    notes: list[str] = []
+    sites = _find_sites(events)
+    kernels = sorted((e for e in events if e.kind == KERNEL), key=lambda e: e.start_s)
+    loose = _link_kernels(sites, kernels)
+    transfers = gloo_groups.Transfers(
+        (e for e in events if e.kind == ANNOTATION and e.name.startswith(_GLOO)), _describe
+    )
+    calls: list[TracedCall] = []
+    waits: list[tuple[str, int | None, float]] = []
+    unknown: set[str] = set()
+    of_gloo: list[tuple[int, Operator]] = []
+    for site in sites:
+        found = _make_call(site, groups, unknown, waits)
+        if found is None:
+            continue
+        call, operator = found
+        if operator and not site.kernels and site.of_kind(RECORD) is None:
+            call, is_gloo = transfers.take(call, operator)
+            if is_gloo:
+                of_gloo.append((len(calls), operator))
+        calls.append(call)
+    transfers.extend(calls)
+    lost = _add_loose_kernels(calls, loose, groups)
+    if lost:
+        notes.append(f"{lost} communication kernels belong to no call that was recorded")
+    if unknown:
+        names = ", ".join(sorted(unknown)[:4])
+        notes.append(f"left out calls that commbench has no operation for: {names}")
+    transfers.find_groups(calls, of_gloo, groups, rank)
+    calls = _with_waits(calls, waits, [e for e in events if e.kind == WAIT])
+    return sorted(calls, key=lambda call: call.begin_s or 0.0), notes
+
+
+def _find_sites(events: Iterable[Event]) -> list[_Site]:
+    """The outermost events on the host about a call, each with those inside it, in order."""
+    by_thread: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        is_transfer = event.kind == ANNOTATION and event.name.startswith(_GLOO)
+        if event.kind in (OPERATOR, RECORD, ANNOTATION) and not is_transfer:
+            by_thread[event.thread].append(event)
+    sites: list[_Site] = []
+    for own in by_thread.values():
+        own.sort(key=lambda event: (event.start_s, -event.end_s))
+        last: _Site | None = None
+        for event in own:
+            if last and event.start_s < last.first.end_s:
+                last.events.append(event)
+            else:
+                sites.append(last := _Site(event))
+    return sorted(sites, key=lambda site: site.first.start_s)
+
+
+def _link_kernels(sites: list[_Site], kernels: list[Event]) -> list[Event]:
+    """Add to each site the kernels that it launched; the kernels of no site."""
+    by_id = {event.external_id: site for site in sites for event in site.events}
+    by_id.pop(None, None)
+    loose = []
+    for kernel in kernels:
+        site = by_id.get(kernel.external_id) if kernel.external_id is not None else None
+        if site:
+            site.kernels.append(kernel)
+        else:
+            loose.append(kernel)
+    return loose
+
+
+def _make_call(
+    site: _Site,
+    groups: dict[str, TracedGroup],
+    unknown: set[str],
+    waits: list[tuple[str, int | None, float]],
+) -> tuple[TracedCall, Operator | None] | None:
+    record, operator, note = (site.of_kind(kind) for kind in (RECORD, OPERATOR, ANNOTATION))
+    described = None
+    if operator:
+        args = operator.args
+        described = read_operator(
+            operator.name, args.get("Input Dims"), args.get("Input type"),
+            args.get("Concrete Inputs"),
+        )  # fmt: skip
+    name = as_text(record.args.get("Collective name")) if record else ""
+    call = read_record(record.args, groups) if record else None
+    if call is None and name.lower().replace("_", "") in NO_CALL:
+        if record and name == "wait":
+            group = as_text(record.args.get("Process Group Name"))
+            waits.append((group, as_count(record.args.get("Seq")), record.start_s))
+        return None
+    if call is None and name:
+        unknown.add(name)
+        return None
+    if call is None:
+        call = described.call if described else None
+        if note and (call is None or not call.dtype):
+            call = _merge(call, _from_annotation(note))
+    elif described:
+        call = _merge(call, described.call)
+    if call is None:
+        if operator:
+            unknown.add(operator.name)
+        return None
+    call = call._replace(issued_s=site.first.start_s)
+    if site.kernels:
+        start, end = min(k.start_s for k in site.kernels), max(k.end_s for k in site.kernels)
+        call = call._replace(
+            start_s=start, time_s=end - start, stream=site.kernels[0].thread,
+            reduce_op=call.reduce_op or find_reduce_op(call.operation, site.kernels[0].name),
+        )  # fmt: skip
+    return call, described
+
+
+def _merge(call: TracedCall | None, other: TracedCall | None) -> TracedCall | None:
+    """The call with what only the other description says."""
+    if call is None or other is None:
+        return call or other
+    fields = ("dtype", "size_bytes", "asynchronous", "root", "peer")
+    missing = {name: getattr(other, name) for name in fields if getattr(call, name) in (None, "")}
+    tensors = max(call.tensors, other.tensors)
+    return call._replace(**missing, tensors=tensors)
+
+
+def _describe(event: Event) -> tuple[str, int | None, str]:
+    """The operation of an annotation, the elements of its input, and their type."""
+    shapes, types = event.args.get("Input Dims"), event.args.get("Input type")
+    name = find_operation_name(event.name.partition(":")[2].partition(" ")[0])
+    elements = count_elements(shapes) if isinstance(shapes, list) and shapes else None
+    dtype = find_dtype_name(types[0]) if isinstance(types, list) and types else ""
+    return name, elements, dtype
+
+
+def _from_annotation(event: Event) -> TracedCall | None:
+    """The call that an annotation describes: S where the input has it."""
+    name, elements, dtype = _describe(event)
+    if not name:
+        return None
+    size = None if name in ("all_gather", "gather", "scatter") else in_bytes(elements, dtype)
+    return TracedCall(name, dtype=dtype, size_bytes=size)
+
+
+def _add_loose_kernels(
+    calls: list[TracedCall], kernels: list[Event], groups: dict[str, TracedGroup]
+) -> int:
+    """Give kernels to calls without one. A coalesced call and a batch of sends and receives have
+    one kernel together, which names none of them: their calls share its time equally. A kernel that
+    describes its call, but whose call was not recorded, becomes a call. The number of others."""
+    lost = 0
+    waiting = deque(
+        index for index, call in enumerate(calls) if call.start_s is None and call.group
+    )
+    for kernel in kernels:
+        if described := read_record(kernel.args, groups):
+            calls.append(described._replace(
+                start_s=kernel.start_s, time_s=kernel.end_s - kernel.start_s, stream=kernel.thread,
+                reduce_op=find_reduce_op(described.operation, kernel.name),
+            ))  # fmt: skip
+            continue
+        named = _KERNEL_NAME.search(kernel.name)
+        operations = _KERNELS.get(named[1].lower()) if named else None
+        taken = []
+        for index in [i for i in waiting if (calls[i].issued_s or 0.0) <= kernel.start_s]:
+            if operations is None or calls[index].operation in operations:
+                taken.append(index)
+                waiting.remove(index)
+        lost += not taken
+        for index in taken:
+            share = (kernel.end_s - kernel.start_s) / len(taken)
+            calls[index] = calls[index]._replace(
+                start_s=kernel.start_s, time_s=share, stream=kernel.thread
+            )
+    return lost
+
+
+def _with_waits(
+    calls: list[TracedCall], waits: list[tuple[str, int | None, float]], tensors: list[Event]
+) -> list[TracedCall]:
+    """The calls with the times at which the host began to wait for them, where events say which
+    call was meant: by group and number, or by the elements of the tensor."""
+    numbered = {(group, number): time for group, number, time in waits if number is not None}
+    found = [
+        call._replace(waited_s=numbered.get((call.group, call.sequence)))
+        if call.sequence is not None
+        else call
+        for call in calls
+    ]
+    open_calls: dict[int | None, deque[int]] = defaultdict(deque)
+    for index, call in enumerate(found):
+        if call.asynchronous and call.waited_s is None:
+            open_calls[call.size_bytes].append(index)
+    for event in sorted(tensors, key=lambda event: event.start_s):
+        types, shapes = event.args.get("Input type"), event.args.get("Input Dims")
+        if not (isinstance(types, list) and isinstance(shapes, list) and types and shapes):
+            continue
+        size = in_bytes(count_elements(shapes[0]), find_dtype_name(types[0]))
+        queue = open_calls.get(size)
+        if queue and (found[queue[0]].issued_s or 0.0) <= event.start_s:
+            index = queue.popleft()
+            found[index] = found[index]._replace(waited_s=event.start_s)
+    return found

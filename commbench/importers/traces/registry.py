@@ -1,0 +1,125 @@
+"""TRACES, the table of formats of traces, and how a file's format is recognised."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench.errors import RecordsError, UsageError
+from commbench.importers.traces import chakra, flight_recorder, inspector, kineto
+from commbench.importers.traces.base import RankTrace
+from commbench.results.files import is_folder, why_unreadable
+
+Report = Callable[[str, float], None]
+"""Called with the name of a file and the part of it that was read, 0 to 1."""
+MOST_FILES = 65_536
+_START_BYTES = 1 << 12
+_SUFFIXES = (
+    ".json",
+    ".json.gz",
+    ".pkl",
+    ".pickle",
+    ".jsonl",
+    ".jsonl.gz",
+    ".log",
+    ".log.gz",
+    ".gz",
+)
+_HINT = (
+    "it reads torch.profiler (.json, .json.gz), flight recorder, Chakra (JSON) and NCCL Inspector"
+)
+
+
+class TraceFormat(NamedTuple):
+    """One format of traces."""
+
+    name: str
+    recognises: Callable[[str], bool]
+    """Whether a file is of this format, by its first characters."""
+    read: Callable[[Path, Callable[[float], None]], RankTrace]
+
+
+TRACES = {
+    module.NAME: TraceFormat(module.NAME, module.recognises, module.read)
+    for module in (kineto, flight_recorder, chakra, inspector)
+}
+
+
+def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> list[RankTrace]:
+    """The traces in files and in folders, one for each rank, in the order of ranks. Raises
+    RecordsError for a file that is no trace, and UsageError for two traces of one rank."""
+    files = find_files(paths)
+    traces = [read_trace(file, lambda done, n=file.name: report(n, done)) for file in files]  # type: ignore[misc]
+    ranks: dict[int, str] = {}
+    for number, trace in enumerate(traces):
+        if trace.rank is None and len(traces) > 1:
+            traces[number] = trace = trace._replace(rank=number)
+        if trace.rank is None:
+            continue
+        if trace.rank in ranks:
+            raise UsageError(
+                f"{ranks[trace.rank]} and {trace.path} are both of rank {trace.rank}",
+                "give one trace of each rank",
+            )
+        ranks[trace.rank] = trace.path
+    if len({trace.format for trace in traces}) > 1:
+        names = " and ".join(sorted({trace.format for trace in traces}))
+        raise UsageError(f"the traces are of different formats: {names}", "give those of one")
+    return sorted(traces, key=lambda trace: trace.rank or 0)
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those in folders whose names end like those of traces."""
+    files: list[Path] = []
+    for path in paths:
+        if not is_folder(path):
+            files.append(path)
+            continue
+        try:
+            own = sorted(each for each in path.iterdir() if each.is_file())
+        except OSError as error:
+            raise RecordsError(f"cannot read {path}: {error.strerror}", _HINT) from None
+        named = [each for each in own if each.name.endswith(_SUFFIXES) or _is_pickle(each)]
+        if not named:
+            raise RecordsError(f"{path} has no traces", f"name the files; {_HINT}")
+        files += named
+    if len(files) > MOST_FILES:
+        raise UsageError(f"there are {len(files)} traces", f"give at most {MOST_FILES}")
+    return files
+
+
+def _is_pickle(path: Path) -> bool:
+    """Flight recorders write files without a suffix."""
+    return not path.suffix and flight_recorder.is_pickle(_first_bytes(path))
+
+
+def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
+    """The trace in one file; RecordsError where it is none."""
+    if why := why_unreadable(path):
+        raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
+    start = _first_bytes(path)
+    if flight_recorder.is_pickle(start):
+        return flight_recorder.read_pickle(path, report)
+    text = start.decode("utf-8", "replace").removeprefix("\ufeff")
+    for trace_format in TRACES.values():
+        if trace_format.recognises(text):
+            return trace_format.read(path, report)
+    raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_START_BYTES)
+    except OSError as error:
+        raise RecordsError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from None
+    if raw[:2] != b"\x1f\x8b":
+        return raw
+    try:
+        return zlib.decompressobj(31).decompress(raw, _START_BYTES)
+    except zlib.error:
+        return b""

@@ -1,0 +1,219 @@
+"""JSON files of any size, read piece by piece: memory holds some pieces and one value.
+
+Events are decoded one by one with the scanner of Python's json, which takes less time than a parser
+that emits an event for each number. A file that was cut off gives the events before the cut.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from commbench.errors import RecordsError
+from commbench.results.files import why_unreadable
+
+PIECE = 1 << 20
+"""Characters that are read at a time, or bytes of a compressed file."""
+LARGEST_VALUE = 1 << 26
+"""Characters of one event, or of another value of the file."""
+MOST_EXPANSION = 200
+"""How many times as large as a compressed file its content may be; traces have about 15."""
+ALWAYS_EXPANDED = 1 << 26
+"""Bytes to which any compressed file may expand."""
+
+_GZIP = b"\x1f\x8b"
+_SPACE = re.compile(r"[ \t\r\n,]*")
+_NEXT_EVENT = re.compile(r"\}\s*,\s*(?=\{)")
+_DECODER = json.JSONDecoder(strict=False)
+_NEEDED = 64
+"""An error so near to the end of what was read may be one of a token that is cut in two."""
+
+
+class Source:
+    """The text of a file: `text` from `at` on is what was read and not used yet."""
+
+    def __init__(self, path: Path, report: Callable[[float], None] = lambda _: None) -> None:
+        """`report` is called with the part of the file that was read, 0 to 1. Raises RecordsError
+        where the file cannot be read."""
+        self.path = path
+        self.text, self.at = "", 0
+        self.is_at_end = False
+        self.is_cut = False
+        """Whether the file ended in the middle of a value, or its compression is damaged."""
+        self.damaged = 0
+        """How many events were left out because they are no JSON."""
+        if why := why_unreadable(path):
+            raise RecordsError(f"cannot read {path}: {why}", "give a trace of torch.profiler")
+        self._report = report
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._file: BinaryIO = _opened(path)
+        self._bytes = max(1, path.stat().st_size)
+        self._read = self._expanded = 0
+        start = self._file.read(2)
+        self._file.seek(0)
+        self._unzip = zlib.decompressobj(31) if start == _GZIP else None
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def fill(self, wanted: int = PIECE) -> bool:
+        """Read more, at least `wanted` characters if there are so many; False at the end."""
+        pieces, count = [self.text[self.at :]], 0
+        while count < wanted and not self.is_at_end:
+            piece = self._decoder.decode(self._next_bytes(), self.is_at_end)
+            pieces.append(piece)
+            count += len(piece)
+        self.text, self.at = "".join(pieces), 0
+        self._report(min(1.0, self._read / self._bytes))
+        return count > 0
+
+    def _next_bytes(self) -> bytes:
+        try:
+            raw = b"" if self._unzip and self._unzip.unconsumed_tail else self._file.read(PIECE)
+        except OSError as error:
+            raise RecordsError(
+                f"cannot read {self.path}: {error.strerror}", "copy it anew"
+            ) from None
+        self._read += len(raw)
+        if not self._unzip:
+            self.is_at_end = not raw
+            return raw
+        return self._expand(raw)
+
+    def _expand(self, raw: bytes) -> bytes:
+        assert self._unzip is not None
+        try:
+            data = self._unzip.decompress(self._unzip.unconsumed_tail + raw, PIECE)
+        except zlib.error:
+            data = b""
+            self.is_cut = self.is_at_end = True
+        self._expanded += len(data)
+        if self._expanded > max(ALWAYS_EXPANDED, MOST_EXPANSION * self._read):
+            raise RecordsError(
+                f"{self.path} expands to more than {MOST_EXPANSION} times its size",
+                "this is no trace; if it is one, decompress it with gunzip and give the result",
+            )
+        if self._unzip.eof:
+            rest = self._unzip.unused_data
+            if rest[:2] == _GZIP:  # several files, one after another, are one file
+                self._unzip = zlib.decompressobj(31)
+                return data + self._expand(rest)
+            self.is_at_end = True
+        elif not raw and not self._unzip.unconsumed_tail and not data:
+            self.is_cut = self.is_at_end = True
+        return data
+
+    def peek(self) -> str:
+        """The next character that is neither blank nor a comma; empty at the end."""
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            self.at = found.end() if found else self.at
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if not self.fill():
+                return ""
+
+    def skip(self, count: int = 1) -> None:
+        """Go on by so many characters."""
+        self.at += count
+
+    def value(self) -> Any:
+        """The next value. Raises ValueError where the text is no JSON, EOFError where it ends
+        within the value, and RecordsError where the value is too large."""
+        wanted = PIECE
+        while True:
+            try:
+                found, end = _DECODER.raw_decode(self.text, self.at)
+            except json.JSONDecodeError as error:
+                if not _may_be_short(error, len(self.text)):
+                    self.at = max(error.pos, self.at + 1)
+                    raise ValueError("it is not JSON") from None
+            except RecursionError:
+                raise RecordsError(f"{self.path} is nested too deeply", _NO_TRACE) from None
+            else:
+                # A number at the end of what was read may go on.
+                if end < len(self.text) or self.is_at_end or self.text[end - 1] in '}]"':
+                    self.at = end
+                    return found
+            if len(self.text) - self.at > LARGEST_VALUE:
+                limit = f"{LARGEST_VALUE >> 20} MiB"
+                raise RecordsError(f"{self.path} has a value of more than {limit}", _NO_TRACE)
+            if not self.fill(wanted):
+                self.is_cut = True
+                raise EOFError
+            wanted *= 2
+
+    def items(self) -> Iterator[Any]:
+        """The values of the array that begins here. Those that are no JSON are left out and
+        counted; a cut ends it."""
+        self.skip()
+        while (character := self.peek()) != "]":
+            if not character:
+                self.is_cut = True
+                return
+            try:
+                yield self.value()
+            except EOFError:
+                return
+            except ValueError:
+                self.damaged += 1
+                if not self._find_next_event():
+                    self.is_cut = True
+                    return
+        self.skip()
+
+    def _find_next_event(self) -> bool:
+        while True:
+            if found := _NEXT_EVENT.search(self.text, self.at):
+                self.at = found.end()
+                return True
+            self.at = max(self.at, len(self.text) - _NEEDED)
+            if not self.fill():
+                return False
+
+    def members(self, stream: str) -> Iterator[tuple[str, Any]]:
+        """The keys and values of the object that begins here. The value of the key `stream`, if it
+        is an array, is not read: the caller takes it with `items`, and its value here is None.
+        Raises ValueError and EOFError as `value` does."""
+        if self.peek() != "{":
+            raise ValueError("it is not JSON")
+        self.skip()
+        while (character := self.peek()) not in ("}", ""):
+            if character != '"':
+                raise ValueError("it is not JSON")
+            key = self.value()
+            if self.peek() != ":":
+                raise ValueError("it is not JSON")
+            self.skip()
+            if key == stream and self.peek() == "[":
+                yield key, None
+            else:
+                self.peek()
+                yield key, self.value()
+        if not character:
+            self.is_cut = True
+
+
+_NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
+
+
+def _may_be_short(error: json.JSONDecodeError, length: int) -> bool:
+    """Whether more text may mend an error: it is near the end, or of a string without an end."""
+    return length - error.pos < _NEEDED or error.msg.startswith("Unterminated string")
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise RecordsError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from None
