@@ -62,11 +62,8 @@ RARE = [
         "ops",
         "links",
         "expect",
-<<<<<<< HEAD
         "pairs",
-=======
         "workload",
->>>>>>> next
     }
 ]
 """Those that only the full tests start from nothing."""
