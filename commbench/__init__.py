@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from commbench.api import load as load
     from commbench.api import load_sweep as load_sweep
     from commbench.api import measure as measure
+    from commbench.api import pairs as pairs
     from commbench.api import plot as plot
     from commbench.api import predict as predict
     from commbench.api import report as report
@@ -53,6 +54,7 @@ _MODULES = {
     "fit_model": "commbench.api",
     "predict": "commbench.api",
     "report": "commbench.api",
+    "pairs": "commbench.api",
     "plot": "commbench.api",
     "export": "commbench.api",
     "import_results": "commbench.api",

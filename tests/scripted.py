@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from commands import Ended
 
 DELAY_US = 1000.0
+SLOW_MESSAGE_US = 20_000.0
+SHORT_BYTES = 1024
 SLOW_FROM_CALL = 50
 DRIFT_CALLS = 100
 SPELL_CALLS = 25
@@ -65,6 +67,8 @@ class Script(NamedTuple):
     spell: Callable[[Random], float] = lambda _random: 1.0
     """What durations are multiplied by for SPELL_CALLS calls of each case, as by a host whose speed
     switches."""
+    message_us: Callable[[int, int], float] = lambda _sender, _receiver: 0.0
+    """By how much a message of more than SHORT_BYTES is sent late from one rank to another."""
     corrupts: bool = False
     """Rank 1 gets one wrong element: the last it receives."""
     background: float | None = None
@@ -100,6 +104,8 @@ SCRIPTS = {
     "slow_after_50": Script(
         extra_us=lambda rank, call: DELAY_US * (rank == 1 and call >= SLOW_FROM_CALL)
     ),
+    "slow_way": Script(message_us=lambda *pair: SLOW_MESSAGE_US * (pair == (3, 1))),
+    "slow_rank": Script(message_us=lambda *pair: SLOW_MESSAGE_US * (2 in pair)),
     "wrong_data": Script(corrupts=True),
     "hidden_0": Script(background=0.0),
     "hidden_50": Script(background=0.5),

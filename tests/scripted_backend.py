@@ -17,7 +17,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from scripted import SCRIPTS, SPELL_CALLS, TRUTH, VARIABLE, Call, Script, know_computation
+from scripted import (
+    SCRIPTS,
+    SHORT_BYTES,
+    SPELL_CALLS,
+    TRUTH,
+    VARIABLE,
+    Call,
+    Script,
+    know_computation,
+)
 
 MARGIN_NS = 50_000
 """From the last rank's entering a barrier to all ranks' leaving it."""
@@ -100,7 +109,10 @@ class ScriptedGroup(dist.ProcessGroup):
         return work
 
     def pass_on(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Have gloo do what `method` does."""
+        """Have gloo do what `method` does, and send a long message as late as the script says."""
+        if method == "send" and max(t.nbytes for t in arguments[0]) > SHORT_BYTES:
+            delay_us = self._script.message_us(self._rank, arguments[1])
+            _wait(time.perf_counter_ns() + round(1e3 * delay_us))
         return getattr(self._inner, method)(*arguments)
 
     def _meet(self) -> int:

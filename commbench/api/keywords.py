@@ -31,6 +31,7 @@ class MeasureKeywords(TypedDict, total=False):
     overlap_ratio: float | None
     p2p_call: str
     pairs: str | Sequence[str]
+    latency_size: int | None
     window: int
     imbalance: str | Sequence[str]
     iters: int | None
@@ -95,6 +96,7 @@ class SweepKeywords(TypedDict, total=False):
     overlap_ratio: float | None
     p2p_call: str
     pairs: str | Sequence[str]
+    latency_size: int | None
     window: int
     imbalance: str | Sequence[str]
     iters: int | None

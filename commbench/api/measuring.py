@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import Run
-from commbench.errors import CommbenchError, UsageError, value_error
+from commbench.errors import CommbenchError, UsageError, name_error, value_error
 from commbench.results import schema
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import (
@@ -20,6 +20,8 @@ from commbench.runner.run_options import (
     RunOptions,
     parse_options,
 )
+from commbench.spec.operations import PAIR_OPERATIONS
+from commbench.spec.pairs import BATCH, EVERY_PAIR, QUICK
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -51,7 +53,11 @@ def run(**options: Unpack[RunKeywords]) -> Run:
     names, `sizes` an expression such as "1K-1G", a number of bytes or a list of them. No plots are
     drawn without `plots=True`. Raises CommbenchError; its `run` is what was recorded until then.
     """
-    parsed = parse_options({"plots": False, **options}, "api")
+    return _record(parse_options({"plots": False, **options}, "api"))
+
+
+def _record(parsed: RunOptions) -> Run:
+    """Carry out a run on ranks that are launched from here."""
     from commbench.runner.planning import find_rank_context
 
     if context := find_rank_context(parsed):
@@ -120,6 +126,60 @@ def init(
         every.append(parse_options(given | own))
     found = (run_options(parsed, make_listener(parsed)) for parsed in every)
     return [recorded for recorded in found if recorded]
+
+
+PAIRS_DEFAULTS: dict[str, Any] = {
+    "op": PAIR_OPERATIONS,
+    "pairs": (EVERY_PAIR,),
+    "sizes": "4M",
+    "latency_size": "8",
+    "p2p_call": BATCH,
+    "window": 1,
+    "iters": 25,
+    "warmup": 1,
+}  # fmt: skip
+"""The defaults of `commbench pairs`, where they differ from those of `commbench run`."""
+QUICK_ITERATIONS = 10
+"""The default of `iters` for a quick search, in the rounds that are measured in full."""
+_NOT_OF_PAIRS = (
+    "op", "root", "reduce_op", "placement", "rounding", "tensors", "form", "overlap",
+    "overlap_ratio", "imbalance", "peak",
+)  # fmt: skip
+PAIRS_OPTIONS = tuple(
+    name for name, o in RUN_OPTIONS.items() if not o.sets and name not in _NOT_OF_PAIRS
+)
+"""The options of a run that `commbench pairs` takes."""
+
+
+def pairs_options(*, is_quick: bool = False, **options: Any) -> RunOptions:
+    """The options of a run of all pairs of ranks; UsageError for one that it does not take."""
+    for name in options:
+        if name not in PAIRS_OPTIONS:
+            raise name_error("option", name, list(PAIRS_OPTIONS))
+    if options.get("resume") is not None:
+        return parse_options(options)
+    if is_quick and "pairs" in options:
+        raise UsageError("--quick and --pairs both choose pairs", "leave out one of them")
+    own: dict[str, Any] = {"pairs": QUICK, "iters": QUICK_ITERATIONS} if is_quick else {}
+    given = PAIRS_DEFAULTS | own | options
+    if not {"precision", "budget"}.isdisjoint(options):
+        given = given | {"iters": options.get("iters")}
+    if options.get("label") is None and options.get("output") is None:
+        given = given | {"label": "pairs"}
+    return parse_options(given)
+
+
+def pairs(*, quick: bool = False, **options: Any) -> Run:
+    """Measure latency and bandwidth of every pair of ranks, to find a slow rank, host or link.
+
+    The ranks are launched from here. The keywords are options of `commbench pairs`, such as
+    `nproc_per_node` and `sizes`; `quick` measures some of the rounds only. `matrices()` of the run
+    has the values, and `print(run)` says what is slow. Raises CommbenchError.
+    """
+    for name, option in RUN_OPTIONS.items():
+        if options.get(name) is not None:
+            option.require_allowed("api")
+    return _record(pairs_options(is_quick=quick, **{"plots": False, **options}))
 
 
 def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:

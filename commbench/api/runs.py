@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.analysis.pair_values import PairMatrix
     from commbench.explain.expectation import Answer
     from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
@@ -51,6 +52,13 @@ class Run(schema.Run):
         from commbench.report.groups_table import groups_text
 
         return groups_text(self)
+
+    def matrices(self) -> list[PairMatrix]:
+        """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
+        without pairs. In a matrix, `values` has seconds or bytes/s by (from, to)."""
+        from commbench.analysis.pair_values import pair_matrices
+
+        return pair_matrices(self)
 
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""

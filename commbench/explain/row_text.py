@@ -37,6 +37,7 @@ _STOPS = {
     "budget": "the time for one case was used up before the interval was narrow enough",
     "cap": "a case has no more iterations than this",
     "fixed": "this number of iterations was requested",
+    "looked": "a quick search did not choose it after its first look",
     CUT_OFF: "the run ended before the case was finished",
 }
 

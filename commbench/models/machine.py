@@ -188,7 +188,9 @@ def read_machine(path: str | Path) -> Machine:
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         raise RecordsError(f"{path} is not a machine file", hint)
     version = found.get("version")
-    if isinstance(version, int) and version > VERSION:
+    if type(version) is not int:
+        raise RecordsError(f"{path} is damaged: version is {brief(version)}", hint)
+    if version > VERSION:
         raise RecordsError(
             f"{path} has version {version} of the machine file; this commbench reads {VERSION}",
             "update commbench, or fit the machine again",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
 
+from commbench.analysis.pair_values import outside_matrix
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.output.paragraphs import list_some
 from commbench.output.plot_style import (
@@ -136,7 +137,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     rows = [
         (name, row)
         for run, name in zip(distinct, names, strict=True)
-        for row in worst_alone(make_rows(run))
+        for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)
     ]
     cases = [row.measurement.case for _, row in rows if row.time]

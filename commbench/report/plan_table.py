@@ -16,6 +16,7 @@ from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.groups import ALONE, BOTH, TOGETHER, dimensions_of_one_rank, format_group
 from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
+from commbench.spec.pairs import BACK, EVERY_PAIR, QUICK
 from commbench.spec.plan import Plan
 from commbench.units import format_about, format_bytes, format_count, format_memory, format_sizes
 
@@ -39,7 +40,8 @@ def plan_text(
 
     `is_condensed` makes one row of the sizes of each kind, where there are many cases.
     """
-    cases = plan.cases()
+    every = plan.cases()
+    cases = merge_rounds(plan, every)
     kinds: dict[str, list[Case]] = {}
     for case in cases:
         kinds.setdefault(case.title, []).append(case)
@@ -59,11 +61,25 @@ def plan_text(
         groups_text(plan),
         left_out_text(plan),
         *_shapes(cases),
-        fill(f"Cases: {len(cases)}; a rank needs at most {format_bytes(largest)} for {what}."),
+        fill(f"Cases: {len(every)}; a rank needs at most {format_bytes(largest)} for {what}."),
         _host_text(plan, cases, host) if host else "",
         f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
+
+
+def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
+    """The cases; of those that differ only in the round of all pairs the first, with the pairs that
+    the plan names."""
+    names = [text for text in plan.pairs if text in (EVERY_PAIR, QUICK)]
+    listed = {text.removesuffix(BACK) for text in plan.pairs}
+    found: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        named = case
+        if names and case.pairs and case.pairs.removesuffix(BACK) not in listed:
+            named = case._replace(pairs=names[0])
+        found.setdefault((*named.key(), named.status, named.reason), named)
+    return list(found.values())
 
 
 def _host_text(plan: Plan, cases: Sequence[Case], host: HostMemory) -> str:

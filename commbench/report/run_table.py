@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from commbench.analysis.curve import CurveSummary, summarise_curve
+from commbench.analysis.pair_values import outside_matrix
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.output.paragraphs import fill, wrapped
@@ -21,6 +22,7 @@ from commbench.output.table import (
 )
 from commbench.report import run_notes
 from commbench.report.overlap_table import overlap_text, without_overlaps
+from commbench.report.pairs_table import pairs_text
 from commbench.report.plan_table import MOST_ROWS, left_out_text, list_missing, not_measured_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
@@ -62,6 +64,7 @@ def run_text(
     parts = (
         _head(run),
         shared if run.header.gpu_shared else "",
+        pairs_text(run),
         *tables,
         _not_measured_text(rows),
         left_out_text(run.header.plan),
@@ -83,7 +86,7 @@ def timed_kinds(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
     """The rows that were timed, by the title of their case; of groups that were measured alone, the
     slowest of each dimension."""
     kinds: dict[str, list[ResultRow]] = {}
-    for row in worst_alone(rows):
+    for row in worst_alone(outside_matrix(rows)):
         if row.time:
             kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
     return kinds
@@ -113,7 +116,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None, name: str) 
     found = curve_text(summarise_curve(rows)) if len(rows) > 1 else ""
     summary = [wrapped(found, margin=2)] if found else []
     notes = [fill(line, "  ", "  ") for line in shape_lines(rows, name)]
-    notes += run_notes.expectation_line(rows)
+    for line in run_notes.expectation_lines(rows):
+        notes.append(fill(line, "  ", "  ", break_on_hyphens=False, break_long_words=False))
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, *summary, *notes])
 
 
@@ -141,7 +145,7 @@ def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[Tab
 
 def _interference(row: ResultRow) -> str:
     found = row.group_interference.get(row.worst_group)
-    return "" if found is None else f"{found:.2f}"
+    return "" if found is None else f"{found.value:.2f}"
 
 
 def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.output.paragraphs import list_some
 from commbench.spec.case import Case, Load
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.pairs import count_pairs
+from commbench.spec.pairs import EVERY_PAIR, QUICK, count_pairs, count_rounds
 from commbench.units import format_bytes, format_count, format_GBps
 
 
@@ -32,9 +32,9 @@ def _larger_interference(rows: Sequence[ResultRow]) -> Iterator[str]:
         ratios = row.group_interference
         if row.worst_group not in ratios:
             continue
-        group = max(ratios, key=ratios.__getitem__)
-        if f"{ratios[group]:.2f}" != f"{ratios[row.worst_group]:.2f}":
-            found.append(f"{_at_size(row)}group {group} has {ratios[group]:.2f}")
+        group = max(ratios, key=lambda ranks: ratios[ranks].value)
+        if f"{ratios[group].value:.2f}" != f"{ratios[row.worst_group].value:.2f}":
+            found.append(f"{_at_size(row)}group {group} has {ratios[group].value:.2f}")
     if found:
         yield f"Another group has a larger one: {list_some(found, 4)}."
 
@@ -52,7 +52,9 @@ def describe_shape(case: Case) -> Iterator[str]:
         pairs = count_pairs(case.pairs, case.ranks)
         idle = case.ranks - 2 * pairs
         without = f"; {format_count(idle, 'rank')} without a pair" if idle else ""
-        yield f"{format_count(pairs, 'pair')} at once ({case.pairs}){without}."
+        of = {EVERY_PAIR: ", in", QUICK: ", some of"}.get(case.pairs, "")
+        named = case.pairs + (of and f"{of} {format_count(count_rounds(case.ranks), 'round')}")
+        yield f"{format_count(pairs, 'pair')} at once ({named}){without}."
     if load := case.load:
         yield _describe_load(load)
 

@@ -193,6 +193,14 @@ def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
     return parse_sizes(",".join(map(str, given)))
 
 
+def parse_one_size(given: str | int) -> int:
+    """A size in bytes; UsageError for several."""
+    sizes = parse_sizes(str(given))
+    if len(sizes) > 1:
+        raise UsageError(f"{given!r:.60} is more than one size", "write one size, such as 8")
+    return sizes[0]
+
+
 def parse_precision(given: str | float) -> float:
     """The value of --precision, above 0 and below 1."""
     text = str(given)
@@ -254,6 +262,7 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
     made = ", ".join(operation.name for operation in OPERATIONS.values() if operation.p2p_calls)
     windows = ", ".join(operation.name for operation in OPERATIONS.values() if operation.has_window)
     unequal = ", ".join(o.name for o in OPERATIONS.values() if o.block_counts)
+    latency = ", ".join(o.name for o in OPERATIONS.values() if o.is_latency)
     rules = {
         "imbalance": (
             not any(o.block_counts for o in operations),
@@ -267,6 +276,11 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
         ),
         "pairs": (not any(o.is_paired for o in operations), with_op, f"it is for {paired}"),
         "window": (not any(o.has_window for o in operations), with_op, f"it is for {windows}"),
+        "latency_size": (
+            not any(o.is_latency for o in operations),
+            with_op,
+            f"it is for {latency}",
+        ),
         "overlap_ratio": ("overlap" not in changed, "without --overlap", "write --overlap matmul"),
         "precision": (iters is not None, "with --iters", "leave out one of them"),
         "budget": (iters is not None, "with --iters", "leave out one of them"),

@@ -54,6 +54,8 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
 def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     """Report and draw a run that has ended; WrongResultError if anything was wrong."""
     listener.ended(run, None)
+    for file in _write_pairs(run):
+        listener.status(f"{file}: pairs of ranks")
     if options.plots:
         from commbench.report.curves import why_no_picture
 
@@ -67,6 +69,19 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     listener.status(f"results are in {run.path}")
     require_correct(run)
     return run
+
+
+def _write_pairs(run: Run) -> list[Path]:
+    """Write the CSV files of a run of pairs into its folder, where they do not exist."""
+    from commbench.report.pairs_table import pairs_files
+    from commbench.results.files import path_exists, write_new
+
+    written = []
+    for name, text in pairs_files(run).items():
+        if not path_exists(path := Path(run.path) / name):
+            write_new(path, text)
+            written.append(path)
+    return written
 
 
 def require_correct(run: Run) -> None:

@@ -9,6 +9,7 @@ from commbench.errors import UsageError
 from commbench.runner.option import (
     declare_option,
     parse_imbalance_list,
+    parse_one_size,
     parse_overlap_list,
     parse_pair_list,
     parse_tensor_list,
@@ -97,8 +98,13 @@ class ShapeOptions:
     )  # fmt: skip
     pairs: tuple[str, ...] = _point_to_point(
         "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
-        "0-5: these two only. One or several with commas.", plan="pairs", parse=parse_pair_list,
-        cli_type=list[str] | None, is_varied=True,
+        "0-5+1-7: these only, the first rank of each sends; all: every pair, in rounds; round:3: "
+        "one of these rounds; quick: a search in few rounds. One or several with commas.",
+        plan="pairs", parse=parse_pair_list, cli_type=list[str] | None, is_varied=True,
+    )  # fmt: skip
+    latency_size: int | None = _point_to_point(
+        "SIZE", "Size of ping_pong, where other operations have --sizes.", plan="latency_size",
+        parse=parse_one_size, cli_type=str | None, default_text="that of --sizes",
     )  # fmt: skip
     window: int = _point_to_point(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",

@@ -22,6 +22,7 @@ from commbench.spec.pairs import (
     DEFAULT_P2P_CALL,
     DEFAULT_WINDOW,
     P2P_CALL_CHOICES,
+    expand_pairs,
     pairs_title,
 )
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -124,6 +125,21 @@ def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
 
 
+def _pairs(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.is_paired:
+        return ("",)
+    ranks = max(len(group) for found in plan.group_sets for group in found.groups)
+    return expand_pairs(plan.pairs, ranks, is_one_way=operation.is_one_way)
+
+
+def _sizes(plan: Plan, operation: Operation) -> tuple[int, ...]:
+    if not operation.has_data:
+        return (0,)
+    if operation.is_latency and plan.latency_size is not None:
+        return (plan.latency_size,)
+    return plan.sizes
+
+
 def _window_title(window: int | None) -> str:
     return "" if window in (None, DEFAULT_WINDOW) else f"window {window}"
 
@@ -199,7 +215,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "pairs", "pairs", "--pairs",
-        values=lambda plan, operation: plan.pairs if operation.is_paired else ("",),
+        values=_pairs,
         title=pairs_title, is_qualifier=True,
     ),
     Dimension(
@@ -245,8 +261,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
-        values=lambda plan, operation: plan.sizes if operation.has_data else (0,),
-        title=None, is_integer=True,
+        values=_sizes, title=None, is_integer=True,
     ),
 )  # fmt: skip
 """The cases of a plan are the product of these values for each of its operations, in this order:

@@ -154,6 +154,10 @@ class Operation(NamedTuple):
     """Ranks take part in pairs (spec.pairs), each rank in one at most."""
     has_window: bool = False
     """A call sends a window of messages before it waits."""
+    is_one_way: bool = False
+    """Of a pair only the first rank sends its data; the other one answers."""
+    is_latency: bool = False
+    """Its time at a small size is a latency, so that it may have a size of its own."""
     part: str = "call"
     """What t is the time of: a call, or an equal part of it (`parts`)."""
     parts: Callable[[int], int] = lambda _: 1

@@ -175,6 +175,8 @@ OPERATION_SETS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Names for several operations. `all` has no operation with options or memory of its own."""
 
+PAIR_OPERATIONS = tuple(o.name for o in POINT_TO_POINT.values() if o.is_latency or o.is_one_way)
+"""What says how two ranks reach each other: one operation for latency, one for bandwidth."""
 
 DEFAULT_OPERATION = next(iter(OPERATIONS))
 """What is measured by default."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from commbench.errors import UsageError
@@ -19,10 +21,22 @@ ALL_P2P_CALLS = "all"
 P2P_CALL_CHOICES = (DEFAULT_P2P_CALL, *P2P_CALLS, ALL_P2P_CALLS)
 
 HALVES, NEIGHBOURS = "halves", "neighbours"
+EVERY_PAIR, QUICK = "all", "quick"
+"""Every pair of ranks, in rounds in which no rank has two pairs; only those rounds that a quick
+search for slow ranks and links chooses while it measures (worker.quick_search)."""
+BACK = ":back"
+"""Added to pairs: the second rank of each is the first one, which sends first."""
 DEFAULT_PAIRS = (HALVES,)
 DEFAULT_WINDOW = 64
 """Of osu_bw and osu_mbw_mr."""
-_PAIR = re.compile(r"(\d{1,7})-(\d{1,7})")
+FEW_RANKS = 16
+"""Up to so many ranks a quick search looks at every round, and so at every pair."""
+_ROUND = re.compile(r"round:(\d{1,7})")
+_PAIR_LIST = re.compile(r"\d{1,7}-\d{1,7}(\+\d{1,7}-\d{1,7})*")
+_KNOWN = (
+    f"known: {HALVES}, {NEIGHBOURS}, {EVERY_PAIR}, {QUICK}, a round such as round:3, or pairs such "
+    "as 0-5 or 0-5+1-7"
+)
 
 
 class Peer(NamedTuple):
@@ -37,51 +51,136 @@ class Peer(NamedTuple):
 def find_peer(pairs: str, rank: int, ranks: int) -> Peer | None:
     """The other rank of the pair of `rank`; None for a rank without one.
 
-    `halves`: i with i + n/2, as in osu_mbw_mr; `neighbours`: 0 with 1, 2 with 3; `0-5`: these two
-    ranks only. Of an odd number of ranks the last has no pair.
+    `halves`: i with i + n/2, as in osu_mbw_mr; `neighbours`: 0 with 1, 2 with 3; of an odd number
+    of ranks the last has no pair. `round:3`: the pairs of a round of `count_rounds`. `0-5+1-7`:
+    these pairs only. The lower rank is the first one, of the last form the one before the dash;
+    with `:back` it is the other one.
     """
-    if rank >= ranks - ranks % 2 and not _PAIR.fullmatch(pairs):
+    if pairs.endswith(BACK):
+        peer = find_peer(pairs.removesuffix(BACK), rank, ranks)
+        return peer and peer._replace(is_first=not peer.is_first)
+    if found := _ROUND.fullmatch(pairs):
+        other = _find_in_round(int(found[1]), rank, ranks)
+        return None if other is None else Peer(other, is_first=rank < other)
+    if _PAIR_LIST.fullmatch(pairs):
+        peer = _listed_peers(pairs).get(rank)
+        # Of groups of different sizes a smaller one may lack a rank.
+        return None if peer is None or max(rank, peer.rank) >= ranks else peer
+    if rank >= ranks - ranks % 2:
         return None
     if pairs == NEIGHBOURS:
         return Peer(rank ^ 1, is_first=rank % 2 == 0)
     if pairs == HALVES:
         half = ranks // 2
         return Peer((rank + half) % (2 * half), is_first=rank < half)
-    if found := _PAIR.fullmatch(pairs):
-        first, second = map(int, found.groups())
-        if max(first, second) >= ranks:  # of groups of different sizes a smaller one
-            return None
-        return {first: Peer(second, True), second: Peer(first, False)}.get(rank)
     return None
+
+
+def _find_in_round(number: int, rank: int, ranks: int) -> int | None:
+    """The other rank of a pair by the circle method, as in a tournament: in round K the ranks i and
+    j are a pair if i + j = K modulo m, where m is n - 1, or n if n is odd. The rank with 2 i = K is
+    left: it meets the last one, which is not on the circle; if n is odd, it has no pair."""
+    circle = count_rounds(ranks)
+    if number >= circle:
+        return None
+    if rank == circle:  # the last rank of an even number; m is odd, so 2 has an inverse
+        return number * (circle + 1) // 2 % circle
+    other = (number - rank) % circle
+    if other != rank:
+        return other
+    return circle if circle < ranks else None
+
+
+def count_rounds(ranks: int) -> int:
+    """In how many rounds every pair of ranks meets once, where each rank has a pair in a round, or
+    in one round none if their number is odd."""
+    return max(0, ranks - 1 + ranks % 2)
+
+
+@lru_cache(maxsize=64)
+def _listed_peers(pairs: str) -> dict[int, Peer]:
+    """The pairs of a list, by rank; of a rank that it has twice the last one."""
+    peers = {}
+    for text in pairs.split("+"):
+        first, second = map(int, text.split("-"))
+        peers[first], peers[second] = Peer(second, True), Peer(first, False)
+    return peers
+
+
+def is_round(pairs: str) -> bool:
+    """Whether the pairs are those of a round, in one direction or the other."""
+    return bool(_ROUND.fullmatch(pairs.removesuffix(BACK)))
+
+
+def expand_pairs(pairs: Sequence[str], ranks: int, *, is_one_way: bool) -> tuple[str, ...]:
+    """The pairs with the rounds of so many ranks instead of `all` and `quick`: each in both
+    directions for an operation that moves its data one way. A quick search of many ranks also has
+    the halves."""
+    found: dict[str, None] = {}
+    for text in pairs:
+        if text not in (EVERY_PAIR, QUICK):
+            found[text] = None
+            continue
+        names = [f"round:{number}" for number in range(count_rounds(ranks))]
+        if text == QUICK and ranks > FEW_RANKS:
+            names.append(HALVES)
+        for name in names:
+            found |= dict.fromkeys((name, name + BACK) if is_one_way else (name,))
+    return tuple(found)
 
 
 def count_pairs(pairs: str, ranks: int) -> int:
     """How many pairs there are."""
-    return 1 if _PAIR.fullmatch(pairs) else ranks // 2 if pairs else 0
+    if _PAIR_LIST.fullmatch(pairs):
+        return pairs.count("-")
+    return ranks // 2 if pairs else 0
 
 
 def why_no_pairs(pairs: str, ranks: int) -> str:
     """Why a group of so many ranks has no such pairs; empty where it has."""
-    found = _PAIR.fullmatch(pairs)
-    last = max(map(int, found.groups())) if found else 0
-    return f"rank {last} of pair {pairs} is not one of {ranks} ranks" if last >= ranks else ""
+    named = pairs.removesuffix(BACK)
+    if _PAIR_LIST.fullmatch(named):
+        last = max(_listed_peers(named))
+        what = "pairs" if "+" in named else "pair"
+        return f"rank {last} of {what} {named} is not one of {ranks} ranks" if last >= ranks else ""
+    found = _ROUND.fullmatch(named)
+    if found and int(found[1]) >= count_rounds(ranks):
+        return f"{ranks} ranks have the rounds 0 to {count_rounds(ranks) - 1}, but not {found[1]}"
+    return ""
 
 
 def parse_pairs(text: str) -> str:
     """The normal form of a text that says which ranks are pairs; UsageError for any other."""
     known = text.strip().lower().replace("neighbors", NEIGHBOURS)
-    if known in (HALVES, NEIGHBOURS):
+    named = known.removesuffix(BACK)
+    if known in (EVERY_PAIR, QUICK) or named in (HALVES, NEIGHBOURS):
         return known
-    if found := _PAIR.fullmatch(known):
-        first, second = map(int, found.groups())
-        if first != second:
-            return f"{first}-{second}"
-        raise UsageError(f"pair {known} has one rank twice", "a pair needs two different ranks")
-    raise UsageError(
-        f"unknown pairs {text!r:.60}", f"known: {HALVES}, {NEIGHBOURS}, or two ranks such as 0-5"
-    )
+    if found := _ROUND.fullmatch(named):
+        return f"round:{int(found[1])}{known[len(named) :]}"
+    if _PAIR_LIST.fullmatch(known):
+        listed = [tuple(map(int, pair.split("-"))) for pair in known.split("+")]
+        seen: set[int] = set()
+        for first, second in listed:
+            if first == second:
+                raise UsageError(
+                    f"pair {first}-{second} has one rank twice", "a pair needs two different ranks"
+                )
+            if again := seen & {first, second}:
+                raise UsageError(
+                    f"rank {min(again)} is in two pairs of {known:.60}",
+                    "pairs with + call at once, so each rank is in one; separate others by commas",
+                )
+            seen |= {first, second}
+        return "+".join(f"{first}-{second}" for first, second in listed)
+    raise UsageError(f"unknown pairs {text!r:.60}", _KNOWN)
 
 
 def pairs_title(pairs: str) -> str:
     """How pairs read in the title of a case; the default pairs are not named."""
-    return "" if pairs in ("", *DEFAULT_PAIRS) else f"pair {pairs}" if "-" in pairs else pairs
+    if pairs in ("", *DEFAULT_PAIRS):
+        return ""
+    if pairs in (EVERY_PAIR, QUICK):
+        return "all pairs" if pairs == EVERY_PAIR else "quick search"
+    if "-" in pairs:
+        return f"{'pairs' if '+' in pairs else 'pair'} {pairs}"
+    return pairs.replace(":", " ")

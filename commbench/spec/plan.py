@@ -81,6 +81,7 @@ _LIMITS = {
     "group_stride": (1, MOST_RANKS),
     "window": (1, MOST_WINDOW),
     "seed": (0, LARGEST_INTEGER),
+    "latency_size": (1, LARGEST_SIZE),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
 
@@ -159,6 +160,9 @@ class Plan:
     default; or `all`."""
     pairs: tuple[str, ...] = DEFAULT_PAIRS
     """Which ranks are pairs (spec.pairs.find_peer)."""
+    latency_size: int | None = None
+    """The size of operations whose time is a latency (Operation.is_latency), in bytes; None: those
+    of `sizes`."""
     window: int = DEFAULT_WINDOW
     """Messages that are sent before the sender waits for a reply."""
     overlap: tuple[str, ...] = (NO_OVERLAP,)

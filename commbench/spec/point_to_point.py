@@ -177,7 +177,7 @@ POINT_TO_POINT: dict[str, Operation] = {
         _entry(
             _there_and_back, name="ping_pong", summary="pairs: a tensor there, another one back",
             torch_call="send, recv", expected=_of_peer, p2p_calls=(SEND, ISEND, BATCH),
-            is_paired=True, part="half a round trip", parts=lambda _: 2,
+            is_paired=True, is_latency=True, part="half a round trip", parts=lambda _: 2,
         ),
         _entry(
             _both_ways, name="exchange", summary="pairs: both ranks send and receive at once",
@@ -187,8 +187,8 @@ POINT_TO_POINT: dict[str, Operation] = {
         _entry(
             _window_and_reply, name="stream", summary="pairs: a window of messages, one reply",
             torch_call="isend, irecv", expected=_of_sender, p2p_calls=(ISEND, SEND, BATCH),
-            is_paired=True, has_window=True, messages="0", part="one message of the window",
-            parts=lambda window: window,
+            is_paired=True, is_one_way=True, has_window=True, messages="0",
+            part="one message of the window", parts=lambda window: window,
         ),
         _entry(
             _from_stage_to_stage, name="pipeline", messages="n-1",

@@ -63,8 +63,8 @@ def mark_unsupported(
 
 
 def _kind(case: Case) -> str:
-    """What is tried once, by all groups of a dimension together."""
-    return case.title_without("concurrency", "group_ranks")
+    """What is tried once, by all groups of a dimension together, and for all pairs of ranks."""
+    return case.title_without("concurrency", "group_ranks", "pairs")
 
 
 def _try_once(case: Case, comm: Communicator) -> str:

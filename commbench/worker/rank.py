@@ -35,6 +35,7 @@ from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
 from commbench.worker.measure import loop_overhead_s
 from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
+from commbench.worker.quick_search import make_quick_search
 from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import aligner_s
 from commbench.worker.scheduler import ResultSink, Scheduler
@@ -258,7 +259,8 @@ def measure_cases(
             start_up=_start_up(comm),
         )
         sink = None if comm.rank else make_sink(header)
-        scheduler = Scheduler(task.plan, cases, sink, task.launch) if sink else None
+        search = make_quick_search(header, cases)
+        scheduler = Scheduler(task.plan, cases, sink, task.launch, search) if sink else None
         run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
     return sink
 

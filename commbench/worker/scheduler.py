@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
 from commbench.spec.plan import Plan
+from commbench.worker.quick_search import LOOK_ITERATIONS, QuickSearch
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 
 END, CHECK, WARM_UP, MEASURE = range(4)
+LOOKED = "looked"
+"""Stop reason of a case that a quick search did not choose after its first look."""
 
 
 class Command(NamedTuple):
@@ -61,19 +65,40 @@ class Scheduler:
     """Decides on rank 0 what all ranks do next, and hands the results on.
 
     `next` gives a command, `record` takes its result: of CHECK a CheckResult, of WARM_UP the
-    slowest rank's durations in seconds, of MEASURE a Batch.
+    slowest rank's durations in seconds, of MEASURE a Batch. With a quick search, the cases that it
+    does not choose are not measured.
     """
 
-    def __init__(self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cases: tuple[Case, ...],
+        sink: ResultSink,
+        launch: int,
+        search: QuickSearch | None = None,
+    ) -> None:
         self._plan, self._sink, self._launch = plan, sink, launch
         self._order = CaseOrder(plan.order, plan.seed + launch)
+        self._search = search
+        """What chooses cases after its first look; None once it has chosen, and without one."""
+        self._looked: dict[int, CaseLook] = {}
+        """The cases of the first look that have ended."""
+        self._unlooked: dict[int, Case] = {}
+        """The cases that are measured only if they are chosen."""
         self._unfinished: dict[int, CaseProgress] = {}
         for case in cases:
-            if case.status == READY:
-                self._unfinished[case.index] = CaseProgress(plan, case, sink.batches_before(case))
+            before = sink.batches_before(case) if case.status in (READY, FINISHED) else ()
+            if search:
+                search.record(case, *before)
+            if case.status == READY and search and case.index in search.others:
+                self._unlooked[case.index] = case
+            elif case.status == READY:
+                is_look = search and case.index in search.looks
+                made = CaseLook if is_look else CaseProgress
+                self._unfinished[case.index] = made(plan, case, before)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
-        self._cases, self._done = len(self._unfinished), 0.0
+        self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
         """How many cases there are to measure, and how much of them is done."""
         self._current: CaseProgress | None = None
         """The case that is being measured until its batch has ended."""
@@ -83,16 +108,35 @@ class Scheduler:
         while True:
             if self._current is None:
                 index = self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
+                if index is None and self._search:
+                    self._continue_with(self._search.choose())
+                    continue
                 if index is None:
                     return None
                 self._current = self._unfinished[index]
                 self._sink.started(self._current.case)
             if command := self._current.next():
                 return command
-            del self._unfinished[self._current.case.index]
-            self._add_done(1.0 - self._current.progress)
-            self._sink.finished(self._current.measurement())
+            ended = self._unfinished.pop(self._current.case.index)
             self._current = None
+            self._add_done(1.0 - ended.progress)
+            if self._search and isinstance(ended, CaseLook):
+                self._looked[ended.case.index] = ended
+            else:
+                self._sink.finished(ended.measurement())
+
+    def _continue_with(self, chosen: set[int]) -> None:
+        """After the first look, go on with these cases; the others have ended."""
+        for index, looked in self._looked.items():
+            if index in chosen and looked.go_on(self._plan):
+                self._unfinished[index] = looked
+            else:
+                self._sink.finished(looked.measurement()._replace(stop_reason=LOOKED))
+        for index in chosen & self._unlooked.keys():
+            case = self._unlooked[index]
+            before = self._sink.batches_before(case)
+            self._unfinished[index] = CaseProgress(self._plan, case, before)
+        self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
         """Take the result of the last command."""
@@ -101,6 +145,8 @@ class Scheduler:
         if isinstance(result, Batch):
             result = result._replace(warmup=current.warmup, launch=self._launch)
             self._sink.batch_done(current.case, result)
+            if self._search:
+                self._search.record(current.case, result)
         before = current.progress
         current.record(result)
         self._add_done(current.progress - before)
@@ -119,7 +165,7 @@ class CaseProgress:
         self.case = case
         self._warmup = 0
         """Calls to warm up since the last batch."""
-        self._plan, self._before = plan, before
+        self._plan, self._batches = plan, [*before]
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
@@ -159,6 +205,7 @@ class CaseProgress:
         assert self._schedule is not None and self._request is not None
         if isinstance(result, Batch):
             self._warmup = 0
+            self._batches.append(result)
             self._schedule.record(self._request, result.samples_s)
         else:
             self._warmup += len(result)
@@ -187,7 +234,29 @@ class CaseProgress:
         if (
             not checked.failed and self._schedule is None
         ):  # without memory the case ends here; the others go on
-            self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._before)
+            self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._batches)
+
+
+class CaseLook(CaseProgress):
+    """A case of which one short batch is measured, and more only if it is to go on."""
+
+    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
+        # The first of two batches.
+        look = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
+        super().__init__(look, case, before)
+        self._is_look = True
+
+    def next(self) -> Command | None:
+        return None if self._is_look and self._checked and self._batches else super().next()
+
+    def go_on(self, plan: Plan) -> bool:
+        """Go on until the case has what this plan wants; whether it can: memory has not run
+        out."""
+        if self._schedule is None:
+            return False
+        self._is_look, self._plan = False, plan
+        self._schedule = SampleSchedule(plan, self.case, before=self._batches)
+        return True
 
 
 def _describe(first: WrongElement) -> str:

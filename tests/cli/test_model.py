@@ -10,6 +10,8 @@ from typing import Any
 import planted
 import pytest
 from commands import Commbench
+from published_curves import FOLDER
+from synthetic import plan, synthetic_run
 
 from commbench.models.machine import write_machine
 
@@ -48,6 +50,65 @@ def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path)
     csv = (machine.parent / "p.csv").read_text()
     assert csv == commbench(*PREDICT, "--format", "csv").out
     assert commbench(*PREDICT, "--format", "csv", "-o", "p.csv").code == 6
+
+
+def test_fit_prints_models_and_writes_a_machine_with_its_residuals(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    curves = str(FOLDER / "h100_nvlstree.csv")
+    ended = commbench(
+        "model", "fit", curves, "-o", "h100.json", "--leave-out", "ranks=512-", COLUMNS="80"
+    )
+    assert (ended.code, ended.err) == (0, "h100.json\nh100.png\n")
+    lines = ended.out.splitlines()
+    assert lines[:3] == [
+        "Machine h100: h100_nvlstree", "", "all_reduce across hosts: double binary tree",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 80
+    joined = " ".join(ended.out.split())
+    assert "Fitted to 41 times of 32, 64, 128 ranks, 8 on a host, 1 MiB to 16 GiB." in joined
+    assert "The data cannot tell it from: Rabenseifner" in joined
+    assert "Left out: 26 times of 512, 2,048 ranks" in joined
+    for name in ("fixed", "alpha", "beta", "gamma", "n-half"):
+        (line,) = (line for line in lines if name in line.split()[:2])
+        assert " … " in line
+    assert (tmp_path / "h100.png").read_bytes().startswith(b"\x89PNG")
+    predicted = commbench("model", "predict", "h100.json", "--ranks", "8192", "--sizes", "1G")
+    assert predicted.code == 0
+
+
+FIT_REFUSED = {
+    "absent": (6, "there is no file, folder or run 'absent'"),
+    "a --leave-out nodes=2": (2, "--leave-out 'nodes=2' says neither ranks nor sizes"),
+    "a --leave-out ranks=7": (2, "--leave-out: no measurement has ranks of 7"),
+    "a --leave-out ranks=2": (2, "--leave-out leaves nothing to fit"),
+    "a --ranks-per-node 0": (2, "ranks per node 0 is below 1"),
+    "a b": (2, "the runs have different backends: gloo, mpi"),
+    "untimed": (3, "untimed: there is no time to fit"),
+    "bad.csv": (6, "bad.csv has no column ranks_per_node"),
+    "a -o a": (6, "a is a folder"),
+}
+
+
+def test_fit_refuses_with_the_reason(commbench: Commbench, tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "a", "a", asked=plan(sizes=(1024,)))
+    synthetic_run(tmp_path / "b", "b", asked=plan(sizes=(1024,), backend="mpi"))
+    synthetic_run(tmp_path / "untimed", "untimed", lambda _: None)
+    (tmp_path / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")
+    for words, (code, message) in FIT_REFUSED.items():
+        ended = commbench("model", "fit", *words.split())
+        assert (ended.code, ended.out) == (code, ""), (words, ended.err)
+        assert ended.err.startswith(f"error: {message}"), ended.err
+        assert len(ended.err.splitlines()) == 2
+
+
+def test_fit_says_what_one_number_of_ranks_cannot_say(commbench: Commbench, tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "a", "a")
+    ended = commbench("model", "fit", "a")
+    joined = " ".join(ended.out.split())
+    assert (ended.code, ended.err) == (0, "")
+    assert "all_reduce within a host: alpha-beta" in joined
+    assert "was measured with 2 ranks only. Nothing says how the time grows with ranks" in joined
 
 
 REFUSED = {

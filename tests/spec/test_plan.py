@@ -113,6 +113,7 @@ DIFFERENCES: dict[str, Any] = {
     "peak": "25GB/s",
     "p2p_call": "isend",
     "pairs": ("neighbours",),
+    "latency_size": 16,
     "window": 8,
     "imbalance": ("zipf:1",),
     "matrix": (1, 2, 3, 4),

@@ -1,0 +1,50 @@
+"""Cost models of gloo over links of known speed: fitted to few ranks, they predict more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hosts import hosts
+from test_links import end_on
+
+import commbench
+from commbench.units import MICRO
+
+pytestmark = pytest.mark.full
+
+FITTED, PREDICTED = (2, 3, 4, 6), 8
+OPERATIONS = ("all_reduce", "all_gather", "broadcast")
+SIZES = "4K-4M"
+RATE, BURST = "200mbit", "32k"
+
+
+def measure(ranks: int, where: Path) -> commbench.Run:
+    """A run of so many hosts, one rank on each."""
+    where.mkdir()
+    with hosts(ranks) as cluster:
+        for host in cluster:
+            host.limit(RATE, BURST)
+        ended = end_on(
+            cluster, where, "--op", ",".join(OPERATIONS), "--sizes", SIZES, "--iters", "20"
+        )
+    return commbench.load(ended.folder)
+
+
+def test_models_of_2_3_4_and_6_ranks_predict_8(tmp_path: Path) -> None:
+    runs = {n: measure(n, tmp_path / str(n)) for n in (*FITTED, PREDICTED)}
+    machine = commbench.fit_model(*(runs[n] for n in FITTED), output=tmp_path / "machine.json")
+    for operation in OPERATIONS:
+        measured = {
+            row.size_bytes: row.time_us * MICRO
+            for row in runs[PREDICTED].frame().itertuples()
+            if row.operation == operation
+        }
+        found = commbench.predict(
+            machine, op=operation, ranks=PREDICTED, ranks_per_node=1, sizes=tuple(measured)
+        ).predictions
+        errors = [abs(measured[each.size_bytes] / each.time_s - 1) for each in found]
+        inside = [each.low_s <= measured[each.size_bytes] <= each.high_s for each in found]
+        assert median(errors) <= 0.1, (operation, errors)
+        assert sum(inside) / len(inside) >= 0.9, (operation, inside)
