@@ -2,13 +2,14 @@
 
 Figures of others count if they are of the same fabric (spec.fabrics), and of the same number of
 ranks, or of the nearest ones. A figure without a curve counts from a quarter of its size on, for
-bandwidth still grows with the size; one without a size counts from 1 GiB.
+bandwidth still grows with the size; one without a size counts from 512 MiB.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import exp, log
 from typing import NamedTuple
 
@@ -31,8 +32,9 @@ from commbench.units import GB, parse_size
 BELOW, ABOVE = 0.20, 0.10
 """How far below the lowest and above the highest figure of others a bandwidth is plausible. Alaya
 NeW: more than 20 % below means that something is off. NVIDIA/aicr: a tolerance of 10 %."""
-_UNSIZED = 4 << 30
-"""The size of a figure that was published without one, as the peak of a curve."""
+_UNSIZED = 2 << 30
+"""The size of a figure that was published without one, as the peak of a curve. NVIDIA/nccl-tests
+#212: 256 MiB are too small to reach it."""
 _ROUNDING = 1e-3
 """By so much more than the bound, a figure of a few digits is not impossible."""
 _TINY = 1e-9
@@ -201,6 +203,7 @@ MIX_UPS = (
 """A mistake is named only where the bandwidth without it is plausible."""
 
 
+@lru_cache(maxsize=1024)
 def expect(call: Call, below: float = BELOW, above: float = ABOVE) -> Expectation:
     """What to expect of a call; `below` and `above` are fractions of the figures of others."""
     bound = find_bound(call)

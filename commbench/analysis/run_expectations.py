@@ -25,7 +25,9 @@ from commbench.analysis.expectations import (
 )
 from commbench.analysis.rows import ResultRow
 from commbench.results.schema import RunHeader
+from commbench.spec.case import Case
 from commbench.spec.fabrics import Fabric, Nics, unique_gpu
+from commbench.spec.links import Peak
 from commbench.spec.operations import OPERATIONS
 from commbench.units import GB
 
@@ -116,6 +118,25 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
+def peak_remark(header: RunHeader, peak: Peak) -> str:
+    """That a peak is faster than the links of the run, with the likely mistake; empty otherwise."""
+    fabric = fabric_of(header)
+    link = fabric.link if fabric else None
+    if fabric and peak.is_per_node:
+        what, speed = (fabric.nics.name, fabric.nics.bytes_per_second) if fabric.nics else ("", 0.0)
+    else:
+        what, speed = (link.what, link.bytes_per_second) if link else ("", 0.0)
+    times = peak.bytes_per_second / speed if speed else 1.0
+    if times < 1.01:
+        return ""
+    mistakes = {2.0: "both directions together", 8.0: "Gbit/s taken for GB/s"}
+    likely = next((text for ratio, text in mistakes.items() if abs(times / ratio - 1) < 0.02), "")
+    return (
+        f"This peak is impossible: the run used {what}, {speed / GB:g} GB/s one way"
+        f"{f'; the peak is {likely}' if likely else ''}."
+    )
+
+
 def algorithm_of(row: ResultRow) -> str:
     """The algorithm of NCCL by its log, or where a variable allows only one; empty if unknown."""
     if selected := row.nccl_selection[0]:
@@ -137,9 +158,8 @@ def call_of(row: ResultRow, fabric: Fabric) -> Call | None:
     )  # fmt: skip
 
 
-def is_plain(row: ResultRow) -> bool:
-    """Whether a row is a call as others measure it: alone, direct and of all ranks."""
-    case = row.measurement.case
+def is_plain_case(case: Case) -> bool:
+    """Whether a case is a call as others measure it: alone, direct and of all ranks."""
     return not (case.part or case.group) and case.call_form.is_reference
 
 
@@ -155,7 +175,7 @@ def judge_row(row: ResultRow, fabric: Fabric | None = None) -> Judgement | None:
     found = expect(call)
     if found.bound is None and found.low is None:
         return None
-    if not is_plain(row):
+    if not is_plain_case(row.measurement.case):
         found = Expectation(call, found.bound, (), None, None)
     return judge(found, row.busbw)
 
@@ -177,6 +197,6 @@ def choose_row(rows: Sequence[ResultRow]) -> RowJudgement | None:
         return max(impossible, key=lambda each: each.judgement.busbw)
     if not judged or judged[0].judgement.expectation.call.fabric.gpu is None:
         return None
-    plain = [each for each in judged if is_plain(each.row)]
+    plain = [each for each in judged if is_plain_case(each.row.measurement.case)]
     known = [each for each in plain if each.judgement.verdict != UNKNOWN]
     return max(known or plain, key=lambda each: each.row.measurement.case.size_bytes, default=None)

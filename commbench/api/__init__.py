@@ -25,6 +25,7 @@ from commbench.api.runs import (
     load,
     plot,
 )
+from commbench.errors import UsageError
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -219,6 +220,8 @@ def check(
     max_slowdown: str | Sequence[str] = (),
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
+    expect: str | None = None,
+    tolerance: str | float | None = None,
     undecided: str | None = None,
     allow_unmatched: bool = False,
     force: bool = False,
@@ -229,31 +232,44 @@ def check(
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
+    `expect` is "run", or the hardware: "h100:8x400G:2 nodes" (docs/models.md); `tolerance` is its.
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
     rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
     are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
     compared.
     """
+    from commbench.analysis.expectations import BELOW
+    from commbench.analysis.load import as_loaded_run
     from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
+    from commbench.gate.expected import expectation_rules, hardware_of, parse_hardware
     from commbench.gate.gate import CHECKED, check
     from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
     from commbench.importers.hints import ImportHints
+    from commbench.units import parse_percentage
     from commbench.validation import choose
 
     if undecided is not None:
         choose("--undecided", undecided, {PASS: None, FAIL: None})
+    if tolerance is not None and expect is None:
+        raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
     if rules is None or isinstance(rules, (str, Path)):
         limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
-        rules = select_rules(texts, Path(rules) if rules else None, against is not None)
+        path = Path(rules) if rules else None
+        rules = select_rules(texts, path, against is not None, has_others=expect is not None)
+    hardware = None if expect is None else parse_hardware(expect)
+    below = BELOW if tolerance is None else parse_percentage(str(tolerance), "--tolerance")
     hints = ImportHints(ranks, op, dtype)
-    checked = as_results(run, CHECKED, notify, hints)
+    checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
+    if expect is not None:
+        hardware = hardware or hardware_of(checked)
+        rules = [*rules, *expectation_rules(checked, hardware, below)]
     baseline = None if against is None else as_results(against, COMPARED, notify, hints)
     if baseline is not None:
         require_two_runs(checked, baseline)
-    result = check(checked, rules, baseline, allow_unmatched, undecided or "")
+    result = check(checked, rules, baseline, allow_unmatched, undecided or "", hardware)
     if result.comparison:
         require_comparable([result.comparison], force)
     return result

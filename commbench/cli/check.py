@@ -14,12 +14,14 @@ from commbench.cli.options import (
     Against,
     AllowUnmatched,
     Dtype,
+    Expect,
     MaxSlowdown,
     MaxTime,
     MinBusbw,
     Op,
     Ranks,
     Rules,
+    Tolerance,
     Undecided,
 )
 
@@ -30,6 +32,8 @@ def check(
     max_slowdown: MaxSlowdown = None,
     min_busbw: MinBusbw = None,
     max_time: MaxTime = None,
+    expect: Expect = None,
+    tolerance: Tolerance = None,
     rules: Rules = None,
     undecided: Undecided = None,
     allow_unmatched: AllowUnmatched = False,
@@ -43,6 +47,12 @@ def check(
         None,
         metavar="FILE.xml",
         help="Write JUnit XML to a new file.",
+        rich_help_panel=OUTPUT,
+    ),
+    json: Path | None = Option(
+        None,
+        metavar="FILE.json",
+        help="Write the verdict, the rules and all rows to a new file.",
         rich_help_panel=OUTPUT,
     ),
     verbose: bool = Option(
@@ -64,6 +74,7 @@ def check(
     \b
     commbench check results/new --against results/old --max-slowdown 10%
     commbench check new --min-busbw all_reduce:1M-1G:3GB/s --max-time barrier:1ms
+    commbench check new --expect run --tolerance 10%
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
@@ -72,20 +83,23 @@ def check(
     from commbench.output.table import runs_in_actions
     from commbench.results.files import require_new, write_new
 
-    if junit:
-        require_new(junit)  # before the check, so that a verdict is never lost
+    for file in filter(None, (junit, json)):
+        require_new(file)  # before the check, so that a verdict is never lost
     gate = api.check(
         run, rules, against=against, max_slowdown=max_slowdown or (), min_busbw=min_busbw or (),
-        max_time=max_time or (), undecided=undecided, allow_unmatched=allow_unmatched, force=force,
-        ranks=ranks, op=op, dtype=dtype, notify=print_status,
+        max_time=max_time or (), expect=expect, tolerance=tolerance, undecided=undecided,
+        allow_unmatched=allow_unmatched, force=force, ranks=ranks, op=op, dtype=dtype,
+        notify=print_status,
     )  # fmt: skip
     print_result(gate_text(gate, verbose))
-    if junit or runs_in_actions():
+    if junit or json or runs_in_actions():
         from commbench.gate import ci
         from commbench.output.github import add_to_summary
 
         if junit:
             write_new(junit, ci.gate_junit(gate))
+        if json:
+            write_new(json, ci.gate_json(gate))
         if runs_in_actions():
             for line in ci.make_annotations(gate):
                 print_workflow_command(line)

@@ -72,6 +72,26 @@ MaxTime = Annotated[
         rich_help_panel=RULES,
     ),
 ]
+Expect = Annotated[
+    str | None,
+    Option(
+        "--expect",
+        metavar="run|GPU[:NICS][:K nodes]",
+        help="Compare with what others published and what is possible on the hardware that the "
+        "run names, or on this: h100:8x400G.",
+        rich_help_panel=RULES,
+    ),
+]
+Tolerance = Annotated[
+    str | None,
+    Option(
+        "--tolerance",
+        metavar="PERCENT",
+        help="With --expect: how far below the lowest figure of others a row may be.  "
+        "[default: 20%]",
+        rich_help_panel=RULES,
+    ),
+]
 Rules = Annotated[
     Path | None,
     Option(

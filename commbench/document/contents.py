@@ -145,7 +145,8 @@ def run_contents(loaded: LoadedRun) -> Contents:
     for title, found in kinds.items():
         columns = run_table.table_columns(parsed, found)
         tables.append(about_runs.kind_table(title, columns, found[:MOST_ROWS]))
-        tables += [Text(line) for line in shape_lines(found, run_notes.typed_name(run))]
+        tables += map(Text, shape_lines(found, run_notes.typed_name(run)))
+        tables += map(Text, run_notes.expectation_lines(found))
     if parsed:
         tables.append(Text(" ".join(run_notes.peak_text(rows, parsed).split())))
     tables += [

@@ -97,9 +97,7 @@ def answer(
         fabric = fabric._replace(link=_parse_link(link))
     operation = find_operation(op)
     if operation.busbw_factor is None:
-        raise UsageError(f"{operation.name} has no bandwidth", "choose another --op")
-    if operation.block_counts:
-        raise UsageError(f"{operation.name} has blocks of unequal sizes", "choose another --op")
+        raise UsageError(f"{operation.name} has no bandwidth to expect", "choose another --op")
     if algorithm:
         choose("--algorithm", algorithm, dict.fromkeys(ALGORITHMS))
     call = Call(
@@ -113,7 +111,7 @@ def answer(
 
 
 def _parse_link(text: str) -> Link:
-    peak = parse_peak(text)
+    peak = parse_peak(text, "--link")
     if peak.source:
         return find_link(peak.name)
     return Link(peak.name, (), "the given link", peak.bytes_per_second, "accelerator", "", "--link")
@@ -134,7 +132,7 @@ def _given_busbw(
         number = float(value)
     else:
         text = str(value)
-        number = parse_time(text) if time is not None else parse_peak(text).bytes_per_second
+        number = parse_time(text) if time is not None else _parse_bandwidth(text, names[0])
     if not 0 < number < 1e30:
         raise UsageError(f"{names[0]} is {value}", "write a number above 0")
     if time is not None:
@@ -142,6 +140,14 @@ def _given_busbw(
             raise UsageError("--time needs the size of the message", "add --size, such as 1G")
         return call.size_bytes / number * call.factor
     return number * call.factor if algbw is not None else number
+
+
+def _parse_bandwidth(text: str, option: str) -> float:
+    """A bandwidth with a unit that has one meaning, in bytes/s."""
+    peak = parse_peak(text, option)
+    if peak.source or peak.is_per_node:
+        raise UsageError(f"{option} {text!r} is not a bandwidth", "write for example 430GB/s")
+    return peak.bytes_per_second
 
 
 def answer_text(found: Answer) -> str:

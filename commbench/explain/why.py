@@ -100,6 +100,10 @@ def _call(row: ResultRow) -> tuple[object, ...]:
     return tuple(getattr(case, d.field) for d in DIMENSIONS if d.field not in left_out)
 
 
+def _ratio(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+
+
 def _time(row: ResultRow) -> float:
     return row.time.median if row.time else 0.0
 
@@ -158,7 +162,9 @@ def why_in_short(row: ResultRow, rows: Sequence[ResultRow], machine: Machine | N
     half = why.curve.half_size
     parts = [f"latency is {format_share(latency / why.time_s)} of t"]
     parts += [f"n-half {format_about(half)}"] if half else []
-    twice = f" Twice the size takes {_size_ratio(why, why.curve):.2g} times as long" if size else ""
+    twice = (
+        f" Twice the size takes {_ratio(_size_ratio(why, why.curve))} times as long" if size else ""
+    )
     ranks = _ratio_of_ranks(why)
     twice += f", twice the ranks {ranks[0]} ({ranks[1]})" if ranks else ""
     return f"{_bound(latency / why.time_s)} ({'; '.join(parts)}).{twice}{'.' * bool(twice)}"
@@ -199,19 +205,23 @@ def _size_ratio(why: Why, curve: SizeCurve) -> float:
 
 def _twice_the_size(why: Why, curve: SizeCurve) -> str:
     source = "measured in this run" if why.longer else "by the model"
-    return f"Twice the size takes {_size_ratio(why, curve):.2g} times as long ({source})."
+    return f"Twice the size takes {_ratio(_size_ratio(why, curve))} times as long ({source})."
 
 
 def _ratio_of_ranks(why: Why) -> tuple[str, str] | None:
     """How many times as long twice the ranks take, and by what; None where that is not known."""
     if why.wider and why.time_s:
-        return f"{_time(why.wider) / why.time_s:.2g} times", "measured in this run"
+        return f"{_ratio(_time(why.wider) / why.time_s)} times", "measured in this run"
     algorithm, latency = _algorithm(why.row), why.latency_s
     if algorithm is None or latency is None or not why.time_s:
         return None
     ranks = why.row.measurement.case.ranks
     low, high = growth(algorithm.model, latency, max(0.0, why.time_s - latency), ranks, 2 * ranks)
-    text = f"{low:.2g} to {high:.2g} times" if high - low > ABOUT * high else f"{high:.2g} times"
+    text = (
+        f"{_ratio(low)} to {_ratio(high)} times"
+        if high - low > ABOUT * high
+        else f"{_ratio(high)} times"
+    )
     backend = why.row.header.plan.backend
     return text, f"by the formula of {backend}'s {algorithm.name}, not measured"
 
@@ -288,10 +298,10 @@ def _predicted(
             error = error or caught.message
             continue
         time, ends = format_known_time(more.time_s, more.low_s, more.high_s)
-        where = "" if more.kind == now.kind else f", {more.kind}"
+        where = "" if more.kind == now.kind else f", {more.kind},"
         verb = "take" if ranks != now.world_size else "takes"
         ratio = more.time_s / now.time_s
-        return f"{what}{where} {verb} {ratio:.2g} times as long: {time} ({ends}), by the model."
+        return f"{what}{where} {verb} {_ratio(ratio)} times as long: {time} ({ends}), by the model."
     return f"{what}: no prediction, since {error}."
 
 

@@ -1,12 +1,17 @@
-"""The result of a check for continuous integration: JUnit XML, Markdown, GitHub's annotations."""
+"""The result of a check for continuous integration: JUnit XML, JSON, Markdown, GitHub's
+annotations."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED
 from commbench.gate.text import (
     WORDS,
     advice,
+    demand,
     finding,
     gate_title,
     launches_note,
@@ -89,8 +94,51 @@ def gate_junit(gate: GateResult) -> bytes:
 
 def _junit_message(result: RuleResult, check: RowCheck) -> str:
     outcome = row_cells(result, check)[3]
-    limit = result.rule.limit.words(result.rule.value)
-    return f"{outcome}: {finding(result, check)}; limit: {limit}"
+    message = f"{outcome}: {finding(result, check)}; limit: {demand(result, check)}"
+    return " ".join([f"{message}.", *result.remarks]) if result.remarks else message
+
+
+SCHEMA = 1
+"""Version of the JSON; raised when a field changes its meaning or goes."""
+
+
+def gate_json(gate: GateResult) -> str:
+    """The check as JSON: the verdict, and each rule with its rows. Quantities are in SI units; null
+    stands for what is not known."""
+    document = {
+        "schema": SCHEMA,
+        "run": gate.run.name,
+        "baseline": gate.baseline.name if gate.baseline else None,
+        "outcome": gate.outcome,
+        "exit_code": gate.exit_code,
+        "verdict": verdict(gate),
+        "incomplete": gate.incomplete or None,
+        "rules": [
+            {
+                "rule": result.rule.title,
+                "limit": result.rule.limit.name,
+                "outcome": result.outcome,
+                "notes": rule_notes(gate, result),
+                "rows": [_json_row(result, check) for check in result.checks],
+            }
+            for result in gate.results
+        ],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _json_row(result: RuleResult, check: RowCheck) -> dict[str, Any]:
+    case, found = check.case, check.estimate
+    return {
+        "row": case.name,
+        "operation": case.operation,
+        "size_bytes": case.size_bytes,
+        "outcome": check.outcome,
+        "value": found.value if found else None,
+        "interval": [found.low, found.high] if found and found.has_interval else None,
+        "limit": result.limit_of(check) if found else None,
+        "reason": check.reason or None,
+    }
 
 
 def make_annotations(gate: GateResult) -> list[str]:

@@ -13,6 +13,7 @@ from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
 from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, compare
 from commbench.compare.ratio import other_work
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
+from commbench.gate.expected import Hardware, hardware_of, remarks
 from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
 from commbench.results.schema import OK, WRONG, Run
@@ -44,6 +45,8 @@ class RowCheck(NamedTuple):
     """Whether the estimate is beyond the limit."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
+    limit: float | None = None
+    """The limit of this row, where the rule has one for each; see Rule.of_row."""
 
 
 class RuleResult(NamedTuple):
@@ -56,6 +59,13 @@ class RuleResult(NamedTuple):
     the limit leave the rule without a verdict, the others do not matter."""
     allow_unmatched: bool = False
     """The rule need not match a row, and unmatched rows do not matter."""
+    remarks: tuple[str, ...] = ()
+    """What the hardware of the run says about the rule: that it is impossible, or from where the
+    limits come."""
+
+    def limit_of(self, check: RowCheck) -> float:
+        """The limit of a row."""
+        return self.rule.value if check.limit is None else check.limit
 
     def effect(self, check: RowCheck) -> str:
         """What a row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
@@ -123,14 +133,17 @@ def check(
     baseline: Run | LoadedRun | None = None,
     allow_unmatched: bool = False,
     undecided: str = "",
+    hardware: Hardware | None = None,
 ) -> GateResult:
     """Check a run against rules, and against a baseline where a rule needs one.
 
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` is that of
-    RuleResult. Raises UsageError for a rule that needs a baseline where there is none. Whether run
+    RuleResult. `hardware` is by default what the run names; limits that it makes impossible are
+    remarked on. Raises UsageError for a rule that needs a baseline where there is none. Whether run
     and baseline may be compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
+    hardware = hardware or hardware_of(run)
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
     results = tuple(
         RuleResult(
@@ -138,6 +151,7 @@ def check(
             tuple(_checks(rule, run, comparison)),
             undecided,
             allow_unmatched or rule.optional,
+            tuple(remarks(rule, run, hardware)),
         )
         for rule in rules
     )
@@ -172,7 +186,12 @@ def _check_row(rule: Rule, row: Any) -> RowCheck:
         return RowCheck(make_case(row), FAIL, reason=_words(row.status))
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
         return _not_measured(row, "nothing timed" if row.time_us is None else "no such figure")
-    return _decide(rule, row, estimate)
+    if rule.of_row is None:
+        return _decide(rule, row, estimate)
+    found = rule.of_row(row)
+    if found.value is None:
+        return _not_measured(row, found.reason)
+    return _decide(rule._replace(value=found.value), row, estimate)._replace(limit=found.value)
 
 
 def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,15 @@ from commbench.units import LARGEST_SIZE, parse_size
 from commbench.validation import brief, is_within_limits
 
 
+class RowLimit(NamedTuple):
+    """The limit of one row, where it is not the same for all."""
+
+    value: float | None
+    """None where there is none."""
+    reason: str = ""
+    """Where the limit comes from, or why there is none."""
+
+
 class Rule(NamedTuple):
     """A limit, and the rows that it applies to."""
 
@@ -30,6 +39,10 @@ class Rule(NamedTuple):
     largest: int = LARGEST_SIZE
     optional: bool = False
     """The rule may match no row."""
+    of_row: Callable[[Any], RowLimit] | None = None
+    """The limit of a row, where it is not `value` for all rows."""
+    name: str = ""
+    """The rule in words; empty for one whose limit is `value`."""
 
     def covers(self, row: Any) -> bool:
         """Whether the rule applies to a row of results."""
@@ -55,25 +68,29 @@ class Rule(NamedTuple):
     @property
     def title(self) -> str:
         """The whole rule: `all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s`."""
-        return f"{self.where}: {self.limit.words(self.value)}"
+        return self.name or f"{self.where}: {self.limit.words(self.value)}"
 
 
 def select_rules(
-    limits: Mapping[str, Sequence[str] | None], path: Path | None, has_baseline: bool
+    limits: Mapping[str, Sequence[str] | None],
+    path: Path | None,
+    has_baseline: bool,
+    has_others: bool = False,
 ) -> list[Rule]:
     """The rules from texts by the name of their limit, and from a TOML file. With a baseline and
     without a rule that needs it, a rule for DEFAULT_SLOWDOWN is added.
 
-    Raises UsageError if there is no rule, or if a text or the file is wrong.
+    Raises UsageError if there is no rule and there are no others, or if a text or the file is
+    wrong.
     """
     rules = [parse_rule(name, text) for name, texts in limits.items() for text in texts or ()]
     rules += read_rules(path) if path else ()
     if has_baseline and not any(rule.limit.needs_baseline for rule in rules):
         rules.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
-    if not rules:
+    if not rules and not has_others:
         raise UsageError(
             "there is no rule to check",
-            "give one: --against BASELINE, --min-busbw, --max-time or --rules",
+            "give one: --against BASELINE, --min-busbw, --max-time, --expect or --rules",
         )
     return rules
 

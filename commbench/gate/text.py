@@ -154,7 +154,7 @@ def _why_fail(gate: GateResult) -> str:
     if failing:
         broken = [found for row in failing for found in row if found[1].outcome == FAIL]
         result, check = max(broken, key=lambda found: _excess(*found))
-        worst = f"{check.case.name} {_finding(result, check)} (rule: {_demand(result)})"
+        worst = f"{check.case.name} {_finding(result, check)} (rule: {demand(result, check)})"
         if len(failing) > 1 or counted:
             which = "; worst" if len(failing) > 1 else ""
             worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}{which}: {worst}"
@@ -168,8 +168,9 @@ def _them(number: int) -> str:
     return "it" if number == 1 else "them"
 
 
-def _demand(result: RuleResult) -> str:
-    return result.rule.limit.words(result.rule.value)
+def demand(result: RuleResult, check: RowCheck) -> str:
+    """What the rule demands of a row, in a few words."""
+    return result.rule.limit.words(result.limit_of(check))
 
 
 def _finding(result: RuleResult, check: RowCheck) -> str:
@@ -265,8 +266,8 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     """Sentences about a rule: what is not measured, what decided without an interval, and the row
     that is closest to the limit where all pass."""
     if not result.checks:
-        return [f"No row of {gate.run.name} matches this rule."]
-    notes = []
+        return [f"No row of {gate.run.name} matches this rule.", *result.remarks]
+    notes = [*result.remarks]
     reasons: dict[str, list[str]] = {}
     for check in result.with_outcome(NOT_MEASURED):
         reasons.setdefault(check.reason, []).append(check.case.name)
@@ -359,7 +360,7 @@ def _table(result: RuleResult, rows: Sequence[RowCheck]) -> list[str]:
 
 def _excess(result: RuleResult, check: RowCheck) -> float:
     """How far a row is beyond its limit; most of all where it has no valid time."""
-    limit, value = result.rule.limit, result.rule.value
+    limit, value = result.rule.limit, result.limit_of(check)
     return limit.excess(value, check.estimate) if check.estimate else float("inf")
 
 

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
 from commbench.analysis.expectation_text import row_text
-from commbench.analysis.expectations import IMPOSSIBLE
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.run_expectations import choose_row
+from commbench.analysis.run_expectations import choose_row, peak_remark
 from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, RED, clean, style, table
+from commbench.output.table import BOLD, clean, style, table
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import LinkProbe, Run, RunHeader
 from commbench.spec.dimensions import IN_TITLE
@@ -223,14 +222,11 @@ def warnings_text(
     return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
 
 
-def expectation_line(rows: Sequence[ResultRow]) -> list[str]:
-    """A line that says whether the bandwidth of these rows is plausible on their hardware; none
-    where nothing is known of that."""
+def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Whether the bandwidth of these rows is plausible on their hardware, in a line; none where
+    nothing is known of that."""
     found = choose_row(rows)
-    if found is None:
-        return []
-    text = fill(row_text(found), "  ", "  ", break_on_hyphens=False, break_long_words=False)
-    return [style(text, RED) if found.judgement.verdict == IMPOSSIBLE else text]
+    return [row_text(found)] if found else []
 
 
 def typed_name(run: Run) -> str:
@@ -342,6 +338,7 @@ def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
         why = f": {why_no_peak_fraction(rows[0], peak)}" if rows else ""
         return fill(f"There is no column `of peak`{why}.", rest="  ")
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
+    texts += filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):
         texts.append(
             "It can exceed 100 % where the network itself reduces (NVLS, SHARP), because less data "

@@ -116,7 +116,8 @@ def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None, name: str) 
     found = curve_text(summarise_curve(rows)) if len(rows) > 1 else ""
     summary = [wrapped(found, margin=2)] if found else []
     notes = [fill(line, "  ", "  ") for line in shape_lines(rows, name)]
-    notes += run_notes.expectation_line(rows)
+    for line in run_notes.expectation_lines(rows):
+        notes.append(fill(line, "  ", "  ", break_on_hyphens=False, break_long_words=False))
     return "\n".join([style(clean(title), BOLD), *lines[:head], *body, *summary, *notes])
 
 
@@ -144,7 +145,7 @@ def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[Tab
 
 def _interference(row: ResultRow) -> str:
     found = row.group_interference.get(row.worst_group)
-    return "" if found is None else f"{found:.2f}"
+    return "" if found is None else f"{found.value:.2f}"
 
 
 def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:

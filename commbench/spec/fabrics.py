@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from commbench.errors import UsageError
@@ -95,6 +95,7 @@ def load_gpus() -> tuple[Gpu, ...]:
     )
 
 
+@lru_cache(maxsize=256)
 def find_gpu(text: str) -> Gpu | None:
     """The accelerator of a name of `data/gpus.csv`, or of a device's name, such as `NVIDIA H100
     80GB HBM3`; None for one that the table does not have."""
@@ -127,7 +128,7 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
         if not speed:
             raise UsageError(f"{text!r} is not above 0", "write for example 8x400G")
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
-    peak = parse_peak(each)
+    peak = parse_peak(each, "rate")
     link = find_link(peak.name) if peak.source else None
     name = link.name if link else peak.name.removesuffix(" per node")
     if number > 1:

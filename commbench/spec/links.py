@@ -158,11 +158,11 @@ def find_link(text: str) -> Link:
     raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
 
 
-def parse_peak(text: str) -> Peak:
+def parse_peak(text: str, kind: str = "peak") -> Peak:
     """The peak that `text` describes: `450GB/s`, `400Gbit/s`, `400Gbps`, `400GB/s/node`, or a link.
 
     A small b stands for bits. Raises UsageError for a number without a unit, or with an ambiguous
-    one (`450Gb`, `450gbps`).
+    one (`450Gb`, `450gbps`), which calls the text a `kind`.
     """
     match = _SPEED.fullmatch(text.strip())
     if not match or text.strip().lower() in {link.name for link in load_links()}:
@@ -171,12 +171,12 @@ def parse_peak(text: str) -> Peak:
     if unit not in _UNITS:
         trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
         raise UsageError(
-            f"peak {text!r} {trouble}",
+            f"{kind} {text!r} {trouble}",
             f"write {number}GB/s (bytes), {number}Gbit/s (bits), or a name of `commbench links`",
         )
     speed = float(number) * _UNITS[unit]
     if not speed:
-        raise UsageError(f"peak {text!r} is not above 0", "write for example 450GB/s")
+        raise UsageError(f"{kind} {text!r} is not above 0", "write for example 450GB/s")
     name = f"{speed / GB:g} GB/s{' per node' if node else ''}"
     return Peak(name, speed, per=NODE if node else "")
 

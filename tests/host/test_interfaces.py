@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from synthetic_files import put
 
-from commbench.host.interfaces import NetworkInterface, addresses
+from commbench.host.interfaces import NetworkInterface, addresses, read_interface_speeds
 from commbench.worker.context import RankContext
 from commbench.worker.interfaces import find_interface
 
@@ -22,6 +24,17 @@ def test_every_interface_with_an_address_is_found() -> None:
     found = addresses()
     assert LOOPBACK in found
     assert {way.interface for way in found} <= {name for _, name in socket.if_nameindex()}
+
+
+def test_only_devices_that_are_up_have_a_speed(tmp_path: Path) -> None:
+    for name, speed, is_device in (
+        ("eth0", "10000", True), ("eth1", "-1", True), ("veth0", "10000", False), ("eth2", "", True)
+    ):  # fmt: skip
+        put(tmp_path, f"sys/class/net/{name}/speed", f"{speed}\n")
+        if is_device:
+            (tmp_path / f"sys/class/net/{name}/device").mkdir()
+    assert read_interface_speeds(tmp_path) == {"eth0": "10000 Mbit/s"}
+    assert read_interface_speeds(tmp_path / "nowhere") == {}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,164 @@
+"""`commbench expect` and `commbench.expect`: whole outputs, JSON, what is refused, and the line
+under the table of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Commbench
+
+import commbench as cb
+from commbench.errors import UsageError
+
+LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
+
+A3_MEGA = """\
+430 GB/s is impossible: at most 375 GB/s are possible, 200 GB/s one way per node
+(gcp-a3-mega) x 1.875 (a node sends once for all its ranks). Others measured
+297.9 GB/s.
+
+call       all_reduce of 1 GiB on 16 x H100 on 2 nodes (gcp-a3-mega).
+plausible  busbw 238.3 to 327.6 GB/s. Others measured 297.9 GB/s.
+possible   At most 375 GB/s: 200 GB/s one way per node (gcp-a3-mega) x 1.875 (a
+           node sends once for all its ranks).
+network    If data crosses it once, as in hierarchical algorithms, a node sends
+           busbw x 0.5333, per accelerator busbw x 0.06667: 127.1 to 174.7 GB/s
+           per node. A ring sends busbw.
+
+                                  busbw     at
+  measured by others  how   size   GB/s  1 GiB  link         NCCL
+  ──────────────────────────────────────────────────────────────────
+  2 x 8 H100               8 GiB  338.8  297.9  gcp-a3-mega        1
+
+                        busbw    ranks
+  demanded by others     GB/s     from  this is
+  ───────────────────────────────────────────────────────────────────
+  AWS p5                  800  16 on 2  impossible: at most 750     2
+  Saturn Cloud        400-450  16 on 2  plausible                   3
+  NVIDIA aicr, EKS        300  16 on 2  plausible                   4
+  NVIDIA aicr, GKE        300  16 on 2  plausible                   4
+  NVIDIA aicr, AKS        150  16 on 2  below what others measured  4
+
+Sources:
+  1  https://github.com/lessizzmore/create-a3mega-ztan-fork/blob/main/ztan-NCCL-test-result
+  2  https://github.com/awslabs/awsome-distributed-ai/pull/958
+  3  https://saturncloud.io/blog/crusoe-nccl-cluster-validation
+  4  https://github.com/NVIDIA/aicr/pull/2787
+  5  https://cloud.google.com/compute/docs/gpus/gpu-network-bandwidth
+"""
+
+
+def test_the_answer_names_the_range_the_bound_the_figures_and_their_sources(
+    commbench: Commbench,
+) -> None:
+    line = "--gpu h100 --nodes 2 --nic gcp-a3-mega --size 1G --busbw 430GB/s"
+    ended = commbench("expect", *line.split(), COLUMNS="80")
+    assert (ended.code, ended.err, ended.out) == (0, "", A3_MEGA)
+
+
+def test_json_holds_what_the_text_says(commbench: Commbench) -> None:
+    ended = commbench("expect", "--gpu", "h100", "--busbw", "800GB/s", "--format", "json")
+    document = json.loads(ended.out)
+    assert document["schema"] == 1
+    assert document["call"]["link"] == "nvlink4"
+    assert document["plausible_busbw_GBps"] == [pytest.approx(293.76), pytest.approx(528.0)]
+    assert document["largest_busbw_GBps"] == 787.5
+    assert document["judgement"]["verdict"] == "impossible"
+    assert {"what": "both directions were added", "busbw_GBps": 400.0} in document["judgement"][
+        "mix_ups"
+    ]
+    assert {each["verdict"] for each in document["thresholds"]} == {"plausible"}
+    assert all(each["source"].startswith("https://") for each in document["figures"])
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict"),
+    [
+        ({"busbw": "480GB/s"}, "plausible"), ({"busbw": 480e9}, "plausible"),
+        ({"algbw": "274.3GB/s"}, "plausible"), ({"algbw": "480GB/s"}, "impossible"),
+        ({"time": "31.3ms", "size": "8G"}, "plausible"), ({"time": 1.0, "size": "8G"}, "low"),
+        ({"busbw": "3840Gbit/s"}, "plausible"), ({}, ""),
+    ],
+)  # fmt: skip
+def test_a_bandwidth_is_given_in_one_of_three_ways(
+    options: dict[str, str | float], verdict: str
+) -> None:
+    found = cb.expect("h100", **options)  # type: ignore[arg-type]
+    assert found.verdict == verdict
+    assert str(found)
+
+
+def test_nothing_is_known_of_an_unheard_of_accelerator_but_its_links_limit_it() -> None:
+    found = cb.expect("unheard-of", nodes=2, nic="8x400G", busbw="760GB/s")
+    assert found.verdict == "impossible"
+    assert "Nothing is known of this accelerator." in str(found)
+    assert cb.expect("unheard-of", busbw="760GB/s").verdict == "unknown"
+    assert "No link is known." in str(cb.expect("unheard-of"))
+    assert cb.expect(link="100GB/s", busbw="110GB/s").verdict == "impossible"
+    assert cb.expect(link="nvlink4", busbw="700GB/s").verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "no hardware is given"),
+        ("--gpu h100 --nodes 0", "--nodes is 0"),
+        ("--gpu h100 --gpus-per-node 1", "one rank communicates with nobody"),
+        ("--gpu h100 --op barrier", "barrier has no bandwidth to expect"),
+        ("--gpu h100 --op all_to_all_v", "all_to_all_v has no bandwidth to expect"),
+        ("--gpu h100 --busbw 480", "--busbw '480' has no unit"),
+        ("--gpu h100 --busbw nvlink4", "--busbw 'nvlink4' is not a bandwidth"),
+        ("--gpu h100 --busbw 480GB/s --algbw 3GB/s", "--busbw and --algbw say the same thing"),
+        ("--gpu h100 --time 4ms", "--time needs the size of the message"),
+        ("--gpu h100 --nic 8x", "rate '8x' has an unclear unit 'x'"),
+        ("--gpu h100 --algorithm rong", "unknown --algorithm 'rong'"),
+        ("--gpu h100 --tolerance 20", "--tolerance '20' is not a percentage"),
+        ("--gpu h100 --format xml", "unknown format 'xml'"),
+        ("--gpu h100 --size 0", "size '0' is out of range"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_two_lines(
+    commbench: Commbench, line: str, message: str
+) -> None:
+    ended = commbench("expect", *line.split())
+    assert ended.code == 2
+    first, second = ended.err.splitlines()
+    assert first.startswith(f"error: {message}")
+    assert second.startswith("hint: ")
+
+
+def test_numbers_of_python_are_checked_too() -> None:
+    for value in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="--busbw is"):
+            cb.expect("h100", busbw=value)
+
+
+def test_a_line_under_the_table_of_a_run_says_whether_it_is_plausible(
+    commbench: Commbench,
+) -> None:
+    ended = commbench("show", str(LOG), "--op", "all_reduce", COLUMNS="80")
+    assert ended.out.splitlines()[-3:] == [
+        "  On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to",
+        "  235.3 GB/s. Source:",
+        "  https://github.com/stas00/ml-engineering/blob/master/network/README.md",
+    ]
+
+
+def test_an_impossible_figure_of_another_tools_file_is_called_out(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    text = LOG.read_text().replace("A100-SXM4-40GB", "NVIDIA L40S")
+    (tmp_path / "l40s.log").write_text(text)
+    ended = commbench("show", "l40s.log", "--op", "all_reduce", COLUMNS="80")
+    said = " ".join(ended.out.split())
+    assert "On 8 x L40S, 235.3 GB/s at 8 GiB is impossible: at most 31 GB/s are possible" in said
+    assert "(PCIe 4 x16)" in said
+
+
+def test_a_peak_of_both_directions_is_called_out_under_the_table(commbench: Commbench) -> None:
+    ended = commbench("show", str(LOG), "--op", "all_reduce", "--peak", "600GB/s")
+    said = " ".join(ended.out.split())
+    assert "This peak is impossible: the run used NVLink 3: A100, 300 GB/s one way" in said
+    assert "the peak is both directions together" in said
