@@ -80,11 +80,12 @@ class SizeRange(NamedTuple):
     best: Setting
     """The alternative to choose: the default one where the verdict is not CHANGE."""
     candidates: tuple[Setting, ...]
-    """The alternatives that are not known to be slower than the fastest one at each of the sizes;
-    the fastest on average first."""
+    """The alternatives that are not known to be slower than the fastest one at each of the sizes,
+    the fastest on average first; where the verdict is UNDECIDED the default and those that may be
+    faster."""
     gain: MedianCI
     """The time under the default over that under the first candidate other than the default:
-    geometric mean over the sizes. None where no candidate is another one."""
+    geometric mean over the sizes; None where there is no other candidate."""
     fallback: Setting | None = None
     """The best one that needs no other memory, where `best` does."""
 
@@ -212,15 +213,18 @@ def _decide_range(
     order = [rank.setting for rank in rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
     others = [setting for setting in candidates if setting != default]
-    gain = mean_ratio(points, others[0], default) if others else MedianCI(None, None, None)
+    is_open = default in candidates and [s for s in others if not _is_tied(points, s)]
+    compared = is_open or others
+    gain = mean_ratio(points, compared[0], default) if compared else MedianCI(None, None, None)
     chosen, verdict, fallback = default, KEEP, None
     if default not in candidates:
         widened = widen(gain, comparisons)
         verdict = CHANGE if decide_verdict(widened, tolerance) == SLOWER else UNDECIDED
         if verdict == CHANGE:
             chosen, fallback = candidates[0], _fallback(choice, candidates[0], order)
-    elif others and not all(_are_tied(point, candidates) for point in points):
+    elif is_open or (others and not _is_tied(points, default)):
         verdict = UNDECIDED
+        candidates = [default, *compared]
     low, high = points[0].size_bytes, points[-1].size_bytes
     return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
 
@@ -244,8 +248,8 @@ def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
     return MedianCI(ratio.median, ratio.median * exp(down), ratio.median * exp(up))
 
 
-def _are_tied(point: SweepPoint, settings: Sequence[Setting]) -> bool:
-    return set(settings) <= set(point.tied)
+def _is_tied(points: Sequence[SweepPoint], setting: Setting) -> bool:
+    return all(setting in point.tied for point in points)
 
 
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI:

@@ -251,7 +251,7 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
     at = f"{sizes}: " if sizes else ""
     if each.verdict == CHANGE:
         also = [names[setting] for setting in each.candidates[1:]]
-        equal = f"; {' and '.join(also)} may be as fast" if also else ""
+        equal = f"; {_and(also)} may be as fast" if also else ""
         usual = f"; without a flat tensor {names[each.fallback]}" if each.fallback else ""
         return (
             f"{at}{names[each.best]} instead of {names[default]}, {gain_text(each.gain)}"
@@ -259,12 +259,17 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
         )
     others = [names[setting] for setting in each.candidates if setting != default]
     if each.verdict == KEEP:
-        tied = f"; {' and '.join(others)} is as fast" if others else ""
+        tied = f"; as fast: {_and(others)}" if others else ""
         return f"{at}keep {names[default]}{tied}."
     return (
-        f"{at}{names[default]} and {' and '.join(others)} cannot be told apart: {others[0]} is "
+        f"{at}{_and([names[default], *others])} cannot be told apart: {others[0]} is "
         f"{gain_text(each.gain)}."
     )
+
+
+def _and(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def size_range_text(low: int, high: int) -> str:

@@ -210,13 +210,15 @@ def _table(each: Advice) -> Table | None:
 
 
 def _bucket_table(found: BucketAdvice) -> Table:
-    """Powers of two, and the sizes that are named; the size in use is the last line."""
+    """The sizes, or powers of two and those that are named; the size in use is the last line."""
     best = found.best.time.median or 1.0
     named = {found.best.bucket_bytes: "best", found.recommended.bucket_bytes: "recommended"}
     shown = [
         point
         for point in found.curve
-        if point.bucket_bytes in named or point.bucket_bytes & (point.bucket_bytes - 1) == 0
+        if len(found.curve) <= MOST_ROWS
+        or point.bucket_bytes in named
+        or point.bucket_bytes & (point.bucket_bytes - 1) == 0
     ]
 
     def cells(point: BucketTime, mark: str) -> tuple[str, ...]:

@@ -53,6 +53,11 @@ def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> l
     ]
 
 
+def _interference(row: ResultRow, part: str) -> float | None:
+    """The interference of the slowest group, or an end of its interval."""
+    return getattr(row.group_interference.get(row.worst_group), part, None)
+
+
 def _work(row: ResultRow) -> str:
     """What an iteration computes; of several launches the last."""
     return next((batch.work for batch in reversed(row.measurement.batches)), "")
@@ -128,7 +133,7 @@ COLUMNS: dict[str, Column] = {
         Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
         Column("groups", _groups_at_once, INTEGER),
         Column("worst_group", lambda row: row.worst_group, TEXT),
-        Column("interference", lambda row: row.group_interference.get(row.worst_group)),
+        Column("interference", lambda row: _interference(row, "value")),
         Column("sent_max_over_mean", lambda row: row.load and row.load.sent),
         Column("received_max_over_mean", lambda row: row.load and row.load.received),
         Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
@@ -144,6 +149,8 @@ COLUMNS: dict[str, Column] = {
         Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden),
         Column("work", _work, TEXT),
         Column("group_bytes", lambda row: row.group_bytes, INTEGER),
+        Column("interference_ci_low", lambda row: _interference(row, "low")),
+        Column("interference_ci_high", lambda row: _interference(row, "high")),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

@@ -66,11 +66,11 @@ def find_overlap(
     """The figures, from the times of each alone and of both, and the batches of both; None where a
     time is 0 or the batches do not tell when the computation ended."""
     a, b, t = (Estimate(s.median, s.low, s.high) for s in (communication, computation, both))
-    ended = _median([batch.computation_s for batch in batches], batches)
+    ended = median_of([batch.computation_s for batch in batches], batches)
     if not (ended and a.value and b.value and t.value):
         return None
     told = all(batch.communication_s for batch in batches)
-    arrived = _median([batch.communication_s for batch in batches], batches) if told else None
+    arrived = median_of([batch.communication_s for batch in batches], batches) if told else None
     return Overlap(
         communication_s=arrived,
         computation_s=ended,
@@ -127,7 +127,7 @@ def _clip(estimate: Estimate) -> Estimate:
     return Estimate(*(None if end is None else _clip_value(end) for end in estimate))  # type: ignore[arg-type]
 
 
-def _median(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> Estimate | None:
+def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> Estimate | None:
     """The median of samples that come in these batches, with its interval; None without samples."""
     ordered = sorted(chain.from_iterable(samples))
     middle = median(ordered) if ordered else 0.0

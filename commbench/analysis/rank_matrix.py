@@ -6,7 +6,7 @@ The values are sparse: a quick search measures few of the n (n - 1) ordered pair
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,8 @@ _FEW = 24
 """Of fewer values the standard deviation is used, because the MAD of few values varies much."""
 _MAD_FREEDOM = 0.37
 """The efficiency of the MAD: it knows a scale as well as the deviation of so many values does."""
+LEAST_FREEDOM = 3
+"""With fewer degrees of freedom nothing is known about scatter."""
 POLISH_ROUNDS = 10
 """Median polish changes little after a few rounds."""
 
@@ -168,10 +170,8 @@ def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
 
 
 def t_quantile(z: float, freedom: int) -> float:
-    """The quantile of Student's t for a quantile of the normal distribution; infinite for less than
-    3 degrees of freedom. Abramowitz and Stegun, 26.7.5."""
-    if freedom < 3:
-        return inf
+    """The quantile of Student's t for a quantile of the normal distribution, with at least
+    LEAST_FREEDOM degrees of freedom. Abramowitz and Stegun, 26.7.5."""
     if freedom >= _FEW - 2:
         freedom = int(_MAD_FREEDOM * freedom)
     terms = (

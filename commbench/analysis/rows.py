@@ -14,7 +14,7 @@ from functools import cached_property
 
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
-from commbench.analysis.overlap import Overlap, find_overlap
+from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.case import Load
@@ -41,7 +41,7 @@ class ResultRow:
             return None
         return self.time.median / self.reference.time.median
 
-    alone_s: Mapping[str, float] = field(default_factory=dict)
+    alone: Mapping[str, Estimate] = field(default_factory=dict)
     """For a case whose groups call together, the time of each group that was also measured alone,
     by its ranks."""
 
@@ -135,9 +135,10 @@ class ResultRow:
 
     @cached_property
     def group_s(self) -> dict[str, float]:
-        """The time of each group that was measured, by its ranks. That of a group alone is the time
-        of the row. Of groups that call together, the journal has the median of each batch: their
-        median, weighted by the iterations of the batch. Empty for all ranks as one group."""
+        """The time of each group that was measured, by its ranks: the median over iterations, of
+        its slowest rank. Where groups call together and the journal has only the median of each
+        batch, the median of these, weighted by the iterations of the batch. Empty for all ranks as
+        one group."""
         case = self.measurement.case
         batches = [batch for batch in self.measurement.batches if batch.samples_s]
         if not case.group or not batches or not self.time:
@@ -145,6 +146,8 @@ class ResultRow:
         groups = self.header.plan.groups_of(case)
         if len(groups) == 1:
             return {format_group(groups[0]): self.time.median}
+        if self._has_group_samples:
+            return {ranks: found.value for ranks, found in self._group_times.items()}
         by_group: list[list[float]] = [[] for _ in groups]
         for batch in batches:
             number = len(batch.samples_s)
@@ -156,18 +159,52 @@ class ResultRow:
             for group, found in zip(groups, by_group, strict=True)
         }
 
+    @property
+    def _has_group_samples(self) -> bool:
+        """Whether the journal has the time of each group in each iteration."""
+        batches = [batch for batch in self.measurement.batches if batch.samples_s]
+        return bool(batches) and all(batch.group_samples_s for batch in batches)
+
+    @cached_property
+    def _group_times(self) -> dict[str, Estimate]:
+        """The times of groups that call together, each with its interval."""
+        batches = [batch for batch in self.measurement.batches if batch.samples_s]
+        groups = self.header.plan.groups_of(self.measurement.case)
+        found = {}
+        for number, group in enumerate(groups):
+            samples = [
+                b.group_samples_s[number * len(b.samples_s) : (number + 1) * len(b.samples_s)]
+                for b in batches
+            ]
+            found[format_group(group)] = median_of(samples, batches) or Estimate(0.0)
+        return found
+
+    @property
+    def group_times(self) -> dict[str, Estimate]:
+        """The times of `group_s`, with their intervals where the journal has all samples."""
+        if not self.group_s or not self.time:
+            return {}
+        if len(self.group_s) == 1:
+            alone = Estimate(self.time.median, self.time.low, self.time.high)
+            return dict.fromkeys(self.group_s, alone)
+        if self._has_group_samples:
+            return self._group_times
+        return {ranks: Estimate(seconds) for ranks, seconds in self.group_s.items()}
+
     @cached_property
     def worst_group(self) -> str:
         """The ranks of the slowest group; empty for all ranks as one group."""
         return max(self.group_s, key=self.group_s.__getitem__, default="")
 
     @cached_property
-    def group_interference(self) -> dict[str, float]:
-        """For each group, its time when all groups call together over that when it calls alone."""
+    def group_interference(self) -> dict[str, Estimate]:
+        """For each group, its time when all groups call together over that when it calls alone, by
+        the two medians; the interval follows from theirs (see analysis.overlap)."""
+        times = self.group_times if self.alone else {}
         return {
-            ranks: self.group_s[ranks] / alone
-            for ranks, alone in self.alone_s.items()
-            if alone and ranks in self.group_s
+            ranks: interference(times[ranks], alone)
+            for ranks, alone in self.alone.items()
+            if alone.value and ranks in times and times[ranks].value
         }
 
     @cached_property
@@ -190,6 +227,11 @@ class ResultRow:
         if len(launches) == 1 and self.time:
             return (self.time.median,)
         return tuple(median(sorted(samples)) for samples in launches)
+
+
+def interference(together: Estimate, alone: Estimate) -> Estimate:
+    """The ratio of two median times above 0, with its interval where both have one."""
+    return combine_ratio(lambda t, a: t / a, together, alone)
 
 
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
@@ -232,13 +274,13 @@ def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
 
 def join_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     """The rows; those of groups that call together with the times of the same groups alone."""
-    alone: dict[tuple[object, ...], dict[str, float]] = {}
+    alone: dict[tuple[object, ...], dict[str, Estimate]] = {}
     for row in rows:
         case = row.measurement.case
         if case.concurrency == ALONE:
-            alone.setdefault(case.key("concurrency", "group_ranks"), {}).update(row.group_s)
+            alone.setdefault(case.key("concurrency", "group_ranks"), {}).update(row.group_times)
     return tuple(
-        replace(row, alone_s=alone[key])
+        replace(row, alone=alone[key])
         if row.measurement.case.concurrency == TOGETHER
         and (key := row.measurement.case.key("concurrency", "group_ranks")) in alone
         else row

@@ -10,11 +10,12 @@ is taken away before the next one is looked for, so one defect gives one finding
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, inf, log1p, sqrt
+from math import exp, log1p, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.rank_matrix import (
+    LEAST_FREEDOM,
     Cells,
     Quantity,
     RankMatrix,
@@ -283,6 +284,8 @@ class _Scan:
             deviations.append(quality[own] - level)
             scatter = numpy.append(others - level, deviations[-1] - numpy.median(deviations[-1]))
             freedom = len(scatter) - 2
+            if freedom < LEAST_FREEDOM:
+                return None
             error = t_quantile(self._z, freedom) * robust_scale(scatter) / self._z
             variances.append(
                 len(own) * error**2 * (median_variance(len(own)) + median_variance(len(others)))
@@ -302,17 +305,15 @@ class _Scan:
 
     def link_limit(self) -> float | None:
         """The ratio below which a link between two ranks would be a finding in one direction."""
-        import numpy
-
-        limits = []
+        limit = self._least
         for of_class in self._classes:
             values = self._links[of_class]
-            factor = t_quantile(self._z, len(values) - 2)
-            limits.append(
-                max(self._least, factor * robust_scale(values - numpy.median(values), True))
-            )
-        smallest = exp(-max(limits, default=inf))
-        return smallest if smallest > 0 else None
+            freedom = len(values) - 2
+            if freedom < LEAST_FREEDOM:
+                return None
+            factor = t_quantile(self._z, freedom)
+            limit = max(limit, factor * robust_scale(values, with_tail=True))
+        return exp(-limit) if self._classes else None
 
 
 def _make_finding(matrix: RankMatrix, cells: Cells, candidate: _Candidate) -> Finding:

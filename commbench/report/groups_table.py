@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.overlap import Estimate
+from commbench.analysis.rows import ResultRow, interference, make_rows
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.groups import ALONE, TOGETHER
 from commbench.spec.operations import OPERATIONS
-from commbench.units import format_bytes, format_GBps, format_time
+from commbench.units import format_bytes, format_GBps, format_known_time
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
 STATISTICS = (
-    "alone: the median over iterations, as in the table of the run. together: the median of the "
-    "medians of the batches, weighted by their iterations."
+    "Times: the median over iterations of the group's slowest rank, as in the table of the run. "
+    "Interference is together over alone; its 95 % interval follows from those of the two times."
+)
+MEDIANS_ONLY = (
+    "together, where no interval is given: the median of the medians of the batches, weighted by "
+    "their iterations; the journal has no more of groups."
 )
 """What the times of the table are."""
 
@@ -27,13 +32,16 @@ class GroupRow(NamedTuple):
 
     case: Case
     ranks: str
-    together_s: float | None
-    alone_s: float | None
+    together: Estimate | None
+    """Its time in seconds when all groups call together."""
+    alone: Estimate | None
 
     @property
-    def interference(self) -> float | None:
+    def interference(self) -> Estimate | None:
         """Its time when all groups call together over that when it calls alone."""
-        return self.together_s / self.alone_s if self.together_s and self.alone_s else None
+        if not (self.together and self.alone and self.together.value and self.alone.value):
+            return None
+        return interference(self.together, self.alone)
 
 
 def groups_text(run: Run) -> str:
@@ -41,8 +49,10 @@ def groups_text(run: Run) -> str:
     the bytes that leave a host, if there are several."""
     texts = []
     for title, rows in _kinds(run).items():
-        lines = fitting_table(_COLUMNS, group_rows(rows))
-        found = [STATISTICS, *_host_notes(run.header, rows)]
+        groups = group_rows(rows)
+        lines = fitting_table(_COLUMNS, groups)
+        lacking = any(g.together and g.together.low is None for g in groups)
+        found = [STATISTICS, *[MEDIANS_ONLY] * lacking, *_host_notes(run.header, rows)]
         notes = [fill(note, "  ", "  ") for note in found]
         texts.append("\n".join([style(clean(title), BOLD), *lines, *notes]))
     return "\n\n".join(texts) or NO_GROUPS
@@ -80,13 +90,13 @@ def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
     found: dict[tuple[int, str], GroupRow] = {}
     for row in rows:
         case = row.measurement.case
-        for ranks, seconds in row.group_s.items():
+        for ranks, found_s in row.group_times.items():
             key = (case.size_bytes, ranks)
             known = found.get(key, GroupRow(case, ranks, None, None))
             found[key] = (
-                known._replace(alone_s=seconds)
+                known._replace(alone=found_s)
                 if case.concurrency == ALONE
-                else known._replace(together_s=seconds)
+                else known._replace(together=found_s)
             )
     sizes = {size: None for size, _ in found}
     return [group for size in sizes for key, group in found.items() if key[0] == size]
@@ -133,18 +143,26 @@ def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> list[str]:
     ]
 
 
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else format_time(seconds)
+def _time(known: Estimate | None) -> str:
+    return "" if known is None else format_known_time(*known)[0]
 
 
 def _interference(group: GroupRow) -> str:
-    return "" if group.interference is None else f"{group.interference:.2f}"
+    return "" if group.interference is None else f"{group.interference.value:.2f}"
+
+
+def _interval(group: GroupRow) -> str:
+    found = group.interference
+    if found is None or found.low is None or found.high is None:
+        return ""
+    return f"{found.low:.2f} … {found.high:.2f}"
 
 
 _COLUMNS = (
     TableColumn("size", lambda g: format_bytes(g.case.size_bytes) if g.case.dtype else "", 9),
     TableColumn("group", lambda g: g.ranks, 9, is_left=True),
-    TableColumn("alone", lambda g: _time(g.alone_s), 8),
-    TableColumn("together", lambda g: _time(g.together_s), 8),
+    TableColumn("alone", lambda g: _time(g.alone), 8),
+    TableColumn("together", lambda g: _time(g.together), 8),
     TableColumn("interference", _interference, 8, is_decimal=True),
+    TableColumn("95 % interval", _interval, 11),
 )

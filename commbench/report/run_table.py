@@ -145,7 +145,7 @@ def table_columns(peak: Peak | None, rows: Sequence[ResultRow] = ()) -> list[Tab
 
 def _interference(row: ResultRow) -> str:
     found = row.group_interference.get(row.worst_group)
-    return "" if found is None else f"{found:.2f}"
+    return "" if found is None else f"{found.value:.2f}"
 
 
 def curve_figures(curve: CurveSummary) -> list[tuple[str, str, str]]:

@@ -32,9 +32,9 @@ def _larger_interference(rows: Sequence[ResultRow]) -> Iterator[str]:
         ratios = row.group_interference
         if row.worst_group not in ratios:
             continue
-        group = max(ratios, key=ratios.__getitem__)
-        if f"{ratios[group]:.2f}" != f"{ratios[row.worst_group]:.2f}":
-            found.append(f"{_at_size(row)}group {group} has {ratios[group]:.2f}")
+        group = max(ratios, key=lambda ranks: ratios[ranks].value)
+        if f"{ratios[group].value:.2f}" != f"{ratios[row.worst_group].value:.2f}":
+            found.append(f"{_at_size(row)}group {group} has {ratios[group].value:.2f}")
     if found:
         yield f"Another group has a larger one: {list_some(found, 4)}."
 

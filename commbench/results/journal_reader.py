@@ -157,6 +157,8 @@ class JournalReader:
                 raise ValueError(f"{name} is not of {ranks} ranks")
         if len(batch.group_medians_s) not in (0, len(plan.groups_of(case))):
             raise ValueError(f"group_medians_s is not of {len(plan.groups_of(case))} groups")
+        if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(batch.samples_s)):
+            raise ValueError("group_samples_s is not of all groups and iterations")
         self._batches.setdefault(index, []).append(batch)
 
     def _take_measurement(self, measurement: Measurement) -> None:

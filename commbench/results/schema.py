@@ -189,6 +189,10 @@ class Batch(NamedTuple):
     group_medians_s: tuple[float, ...] = ()
     """For each of several groups that called together, the median over iterations of its slowest
     rank's time, per call. The fields of ranks have those in a group, in ascending order."""
+    group_samples_s: tuple[float, ...] = ()
+    """For each of these groups, its slowest rank's time in each timed iteration, per call: one
+    group after another. Empty where these would be more than MOST_GROUP_SAMPLES of
+    worker.reduction."""
     last_in: tuple[int, ...] = ()
     """For each rank the number of iterations in which it was the last to enter."""
     entry_skew_s: float | None = None

@@ -2,7 +2,8 @@
 
 Rank 0 needs O(iterations + ranks) bytes: of each iteration it gets maxima and minima over the
 ranks, along a tree in which every rank passes on as many numbers as it has itself, and of each rank
-two medians. docs/measuring.md has the figures.
+two medians. Of groups that call together it gets the samples of each, if they are few.
+docs/measuring.md has the figures.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from commbench.worker.measure import (
     aligner_durations,
 )
 from commbench.worker.timers import Timer
+
+MOST_GROUP_SAMPLES = 1 << 14
+"""Of the samples of groups that call together, in a batch: recorded up to so many, groups times
+iterations; else the median of each group alone."""
 
 
 def slowest_durations_s(
@@ -69,12 +74,19 @@ def reduce_batch(
             samples, comm, calls, base_ns, is_member
         )
         numbers = [_median(samples.durations), _median(behind)]
-    led = _led_medians(samples.durations, comm, views, groups) if len(groups) > 1 else []
-    gathered = comm.gather(torch.stack([*numbers, *led]))
+    led = _led_samples(samples.durations, comm, views, groups) if len(groups) > 1 else []
+    has_samples = len(groups) * len(slowest) <= MOST_GROUP_SAMPLES
+    if not has_samples:
+        led = [_median(found).unsqueeze(0) for found in led]
+    gathered = comm.gather(torch.cat([torch.stack(numbers), *led]))
     if comm.rank:
         return Batch(samples_s=(0.0,) * len(slowest), calls=calls)
+    if led:
+        by_group = _of_groups(gathered[:, len(numbers) :], groups, len(led[0]))
+        skew["group_medians_s"] = _seconds(torch.stack([_median(g) for g in by_group]), calls)
+        if has_samples:
+            skew["group_samples_s"] = _seconds(torch.cat(by_group), calls)
     if groups:
-        skew["group_medians_s"] = _group_medians_s(gathered[:, len(numbers) :], groups, calls)
         members = sorted({rank for group in groups for rank in group})
         gathered = gathered[members]
         if "last_in" in skew:
@@ -90,35 +102,34 @@ def reduce_batch(
     )
 
 
-def _led_medians(
+def _led_samples(
     durations: torch.Tensor,
     comm: Communicator,
     views: Sequence[GroupView],
     groups: Sequence[Sequence[int]],
 ) -> list[torch.Tensor]:
-    """For each group whose first rank this is, the median over iterations of its slowest rank's
-    time; then zeros, so that every rank has equally many."""
+    """For each group whose first rank this is, its slowest rank's time in each iteration; then
+    zeros, so that every rank has equally many."""
     found = []
     for view in views:
         slowest = comm.reduce_max_in(view, durations)
         if view.rank == 0:
-            found.append(_median(slowest))
+            found.append(slowest.double())
     most = max(Counter(group[0] for group in groups).values())
-    return found + [torch.zeros((), dtype=torch.float64)] * (most - len(found))
+    return found + [torch.zeros(len(durations), dtype=torch.float64)] * (most - len(found))
 
 
-def _group_medians_s(
-    led: torch.Tensor, groups: Sequence[Sequence[int]], calls: int
-) -> tuple[float, ...]:
-    """The median of each group, from those that each rank has of the groups it leads."""
-    if not led.shape[1]:
-        return ()
+def _of_groups(
+    led: torch.Tensor, groups: Sequence[Sequence[int]], numbers: int
+) -> list[torch.Tensor]:
+    """So many numbers of each group, from those that each rank has of the groups it leads."""
     before: Counter[int] = Counter()
     found = []
     for first, *_ in groups:
-        found.append(led[first, before[first]])
+        start = numbers * before[first]
+        found.append(led[first, start : start + numbers])
         before[first] += 1
-    return _seconds(torch.stack(found), calls)
+    return found
 
 
 def _reduce_durations(

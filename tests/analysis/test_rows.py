@@ -300,6 +300,8 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         **dict.fromkeys(OVERLAP_COLUMNS),
         "work": "",
         "group_bytes": None,
+        "interference_ci_low": None,
+        "interference_ci_high": None,
     }
     assert tuple(columns) == tuple(COLUMNS)
 

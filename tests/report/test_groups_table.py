@@ -12,7 +12,7 @@ from synthetic import header, plan
 from commbench.analysis.csv_file import write_run_folder
 from commbench.analysis.rows import make_rows
 from commbench.report.curves import find_curves
-from commbench.report.groups_table import NO_GROUPS, groups_text, host_bytes
+from commbench.report.groups_table import MEDIANS_ONLY, NO_GROUPS, groups_text, host_bytes
 from commbench.report.plan_table import left_out_text, plan_text
 from commbench.report.run_table import run_text
 from commbench.results.run_folder import create_folder
@@ -53,7 +53,8 @@ def test_the_time_of_a_group_alone_is_that_of_its_row() -> None:
     rows = {row.measurement.case.group_ranks: row for row in make_rows(run)}
     assert rows["0,1"].time and rows["0,1"].time.median == 900e-6
     assert rows["0,1"].group_s == {"0,1": 900e-6}
-    assert rows[""].alone_s == {"0,1": 900e-6, "2,3": pytest.approx(150e-6)}
+    alone = {ranks: found.value for ranks, found in rows[""].alone.items()}
+    assert alone == {"0,1": 900e-6, "2,3": pytest.approx(150e-6)}
     (line,) = [line for line in groups_text(run).splitlines() if "  0,1 " in line]
     assert line.split()[3:] == ["900.0", "us", "110.0", "us", "0.12"]
 
@@ -66,6 +67,27 @@ def test_a_group_together_is_weighted_by_the_iterations_of_its_batches() -> None
     found = together._replace(batches=(few, few, many))
     row = make_rows(run._replace(measurements=(found, *alone)))[0]
     assert row.group_s == {"0,1": 200e-6, "2,3": 300e-6}
+
+
+def test_the_time_of_a_group_together_is_its_median_over_iterations_with_an_interval() -> None:
+    run = grouped_run()
+    together, *alone = run.measurements
+    other, last = (8e-4,) * 2, (9e-4,) * 2
+    few = Batch(last, group_medians_s=(8e-4, 9e-4), group_samples_s=other + last)
+    slow, fast = (3e-4,) * 20, (2.4e-4,) * 10 + (2.2e-4,) * 10
+    many = Batch(slow, group_medians_s=(2.3e-4, 3e-4), group_samples_s=fast + slow)
+    found = together._replace(batches=(few, few, many))
+    run = run._replace(measurements=(found, *alone))
+    row = make_rows(run)[0]
+    assert row.group_s == {"0,1": 2.4e-4, "2,3": 3e-4}  # batches' medians: 2.3e-4
+    ratio = row.group_interference["0,1"]
+    assert ratio.value == pytest.approx(2.4)
+    assert ratio.low is not None and ratio.high is not None
+    assert ratio.low < ratio.value <= ratio.high < 9
+    text = groups_text(run)
+    assert "95 % interval" in text and MEDIANS_ONLY.split(":")[0] not in text
+    (line,) = [line for line in text.splitlines() if "  2,3 " in line]
+    assert f"{row.group_interference['2,3'].high:.2f}" in line
 
 
 def test_the_table_names_the_slowest_group_and_its_interference() -> None:

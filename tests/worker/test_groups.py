@@ -15,7 +15,7 @@ from commbench.spec.operations import OPERATIONS
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
 from commbench.worker.measure import LocalSamples, no_samples
-from commbench.worker.reduction import reduce_batch
+from commbench.worker.reduction import MOST_GROUP_SAMPLES, reduce_batch
 
 COUNTERS = torch.zeros(5, dtype=torch.int64)
 SHAPES = {
@@ -62,6 +62,12 @@ def test_every_group_has_its_time_and_every_rank_of_a_group_its_own(measured: En
             assert len(batch.group_medians_s) == (len(groups) if len(groups) > 1 else 0)
             assert len(batch.rank_medians_s) == len(run.header.plan.ranks_of(case))
             assert max(batch.group_medians_s, default=0) <= max(batch.samples_s)
+            if len(groups) > 1:
+                number, found = len(batch.samples_s), batch.group_samples_s
+                by_group = [found[i : i + number] for i in range(0, len(found), number)]
+                slowest = tuple(map(max, zip(*by_group, strict=True)))
+                assert slowest == pytest.approx(batch.samples_s, abs=1e-9)
+                assert len(by_group) == len(groups)
             assert min(batch.rank_medians_s) > 0
 
 
@@ -105,6 +111,13 @@ def test_the_median_of_a_group_is_that_of_its_slowest_rank(base_ns: int | None) 
     batch = reduced(durations, ((0, 1), (2, 3), (1, 3)), base_ns)
     assert batch.samples_s == pytest.approx((20e-6, 50e-6, 60e-6))
     assert batch.group_medians_s == pytest.approx((50e-6, 7e-6, 40e-6))
+    us = (20, 50, 60, 8, 7, 7, 20, 40, 60)
+    assert batch.group_samples_s == pytest.approx(tuple(value * 1e-6 for value in us))
+    long = [row * 2000 for row in durations]
+    assert 3 * len(long[0]) > MOST_GROUP_SAMPLES
+    batch = reduced(long, ((0, 1), (2, 3), (1, 3)), base_ns)
+    assert batch.group_medians_s == pytest.approx((50e-6, 7e-6, 40e-6))
+    assert batch.group_samples_s == ()
     assert batch.rank_medians_s == pytest.approx((30e-6, 40e-6, 7e-6, 1e-6))
 
 
