@@ -1,8 +1,8 @@
 """Predicts the time of a collective on a machine whose models were fitted, with an interval.
 
-The time never falls when the size or the number of ranks grows. A model alone may fall: where a
-piece begins below the end of the one before, or where an algorithm prefers powers of two. Then the
-time of the smaller call counts.
+The time never falls when the size or the number of ranks grows. A model alone may fall. Where a
+piece begins below the end of the one before, the time of the smaller size counts. Where an
+algorithm prefers powers of two, see _Order.
 
 The interval has three sources: the bootstrap replicates of the parameters, the rival models that
 the data could not tell from the chosen one, and the error of the model itself, which grows with the
@@ -73,8 +73,8 @@ class Prediction(NamedTuple):
     size_distance: float
     """Doublings beyond the measured numbers of ranks (also of ranks per host) and the measured
     sizes; 0 within them."""
-    is_raised: bool
-    """Whether the model alone gives less than for a smaller size or fewer ranks."""
+    is_adjusted: bool
+    """Whether the model alone gives another time, against the order of sizes or ranks."""
 
     @property
     def bound(self) -> str:
@@ -188,19 +188,45 @@ class _Curve(NamedTuple):
         ends = tuple(piece.up_to_bytes for piece in pieces)
         return cls(find_model(operation, name), ends, matrices)
 
-    def times(self, world_sizes: Sequence[int], per_node: int, size: float) -> NDArray[Any]:
-        """The time by each row of parameters; the longest of these numbers of ranks, and of all
-        sizes up to this one."""
+    def times(self, world_size: int, per_node: int, size: float) -> NDArray[Any]:
+        """The time by each row of parameters: the longest of all sizes up to this one."""
         import numpy as np
 
         found, begin = [], -1.0
         for end, matrix in zip(self.ends, self.parameters, strict=True):
             if size > begin:
                 at = size if end is None else min(size, end)
-                found += [matrix @ self.model.terms(n, per_node, at) for n in world_sizes]
+                found.append(matrix @ self.model.terms(world_size, per_node, at))
             begin = float("inf") if end is None else end
         longest: NDArray[Any] = np.maximum.reduce(found)
         return longest
+
+
+class _Order(NamedTuple):
+    """How times are kept from falling as ranks are added, for models that are faster with powers of
+    two. If only powers of two were measured, they count: the time of another number is at most that
+    of the next power of two. Otherwise every number counts: the time is at least that of one rank
+    less, which is no power of two."""
+
+    kind: str
+    by_powers: bool
+
+    @classmethod
+    def of(cls, fitted: FittedModel) -> _Order:
+        return cls(fitted.kind, all(n & (n - 1) == 0 for n in fitted.world_sizes))
+
+    def times(self, curve: _Curve, world_size: int, per_node: int, size: float) -> NDArray[Any]:
+        """The times of a curve in this order."""
+        import numpy as np
+
+        per_node = max(per_node, 2 * world_size) if self.kind == WITHIN else per_node
+        times = curve.times(world_size, per_node, size)
+        other = 1 << (world_size - 1).bit_length() if self.by_powers else world_size - 1
+        if other == world_size or other < 2 or kind_of(other, per_node) != self.kind:
+            return times
+        choose = np.minimum if self.by_powers else np.maximum
+        ordered: NDArray[Any] = choose(times, curve.times(other, per_node, size))
+        return ordered
 
 
 class _Group(NamedTuple):
@@ -211,7 +237,8 @@ class _Group(NamedTuple):
     ranks_per_node: int
     curve: _Curve
     rivals: tuple[_Curve, ...]
-    host: _Curve | None
+    order: _Order
+    host: tuple[_Curve, _Order] | None
     """Of the ranks of one host of this group, where that was measured too."""
 
     @classmethod
@@ -239,12 +266,14 @@ class _Group(NamedTuple):
                 for each in machine.fitted
                 if (each.operation, each.kind, each.variant) == (operation, WITHIN, fitted.variant)
             ]
-            host = _Curve.of(operation, same[0].model, same[0].pieces) if same else None
+            if same:
+                inside = _Curve.of(operation, same[0].model, same[0].pieces)
+                host = inside, _Order.of(same[0])
         return cls(
             fitted, world_size, per_node,
             _Curve.of(operation, fitted.model, fitted.pieces),
             tuple(_Curve.of(operation, each.model, each.pieces) for each in fitted.rivals),
-            host,
+            _Order.of(fitted), host,
         )  # fmt: skip
 
     def predict(self, size: int) -> Prediction:
@@ -259,21 +288,20 @@ class _Group(NamedTuple):
             self.fitted.operation, self.world_size, self.ranks_per_node, size, self.fitted.kind,
             self.fitted.model, middle, middle * exp(-hypot(low, error)),
             middle * exp(hypot(high, error)), latency / alone, bandwidth / alone,
-            self._ranks_distance(), self._size_distance(size), alone < middle * (1 - 1e-9),
+            self._ranks_distance(), self._size_distance(size), abs(alone - middle) > 1e-9 * middle,
         )  # fmt: skip
 
     def _times(self, curve: _Curve, size: float) -> NDArray[Any]:
-        """The times by the fitted parameters and by the replicates; never below those of fewer
-        ranks. With n - 1, one of the two numbers is no power of two, and models grow with those."""
+        """The times by the fitted parameters and by the replicates; with several hosts, never below
+        those of the ranks of one host."""
         import numpy as np
 
-        n, per_node = self.world_size, self.ranks_per_node
-        fewer = [n - 1] if n > 2 and kind_of(n - 1, per_node) == self.fitted.kind else []
-        times = curve.times([n, *fewer], per_node, size)
+        times = self.order.times(curve, self.world_size, self.ranks_per_node, size)
         if self.host is None:
             return times
-        inside = self.host.times([per_node, max(2, per_node - 1)], per_node, size)
-        longest: NDArray[Any] = np.maximum(times, np.resize(inside, len(times)))
+        inside, order = self.host
+        within = order.times(inside, self.ranks_per_node, self.ranks_per_node, size)
+        longest: NDArray[Any] = np.maximum(times, np.resize(within, len(times)))
         return longest
 
     def _spread(self, times: NDArray[Any], size: int) -> tuple[float, float]:

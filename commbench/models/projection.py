@@ -29,7 +29,7 @@ from commbench.units import (
 from commbench.validation import choose
 
 SCHEMA = 1
-"""Version of the JSON; raised when a field changes its meaning or goes."""
+"""Version of the JSON; adjusted when a field changes its meaning or goes."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a note warns."""
 
@@ -77,13 +77,13 @@ class Projection(NamedTuple):
             names = list_some([rival.model for rival in fitted.rivals], 4)
             yield f"The measurements cannot tell this model from {names}: the intervals include it."
         yield from _describe_distance(fitted, found)
-        raised = [p for p in found if p.is_raised]
-        if raised:
-            first = raised[0]
+        adjusted = [p for p in found if p.is_adjusted]
+        if adjusted:
+            first = adjusted[0]
             yield (
                 f"With {format_count(first.world_size, 'rank')} and "
-                f"{format_bytes(first.size_bytes)} the model alone gives less time than for a "
-                f"smaller call, which is printed instead ({len(raised)} of {len(found)} rows)."
+                f"{format_bytes(first.size_bytes)} the model alone breaks the order of sizes or "
+                f"ranks: its time is adjusted ({len(adjusted)} of {len(found)} rows)."
             )
         if size := half_size(fitted, each.world_size, each.ranks_per_node):
             ranks = format_count(each.world_size, "rank")

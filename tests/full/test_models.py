@@ -17,7 +17,8 @@ pytestmark = pytest.mark.full
 FITTED, PREDICTED = (2, 3, 4, 6), 8
 OPERATIONS = ("all_reduce", "all_gather", "broadcast")
 SIZES = "4K-4M"
-RATE, BURST = "200mbit", "32k"
+RATE, BURST = "200mbit", "5k"
+ITERS = "12"
 
 
 def measure(ranks: int, where: Path) -> commbench.Run:
@@ -27,7 +28,7 @@ def measure(ranks: int, where: Path) -> commbench.Run:
         for host in cluster:
             host.limit(RATE, BURST)
         ended = end_on(
-            cluster, where, "--op", ",".join(OPERATIONS), "--sizes", SIZES, "--iters", "20"
+            cluster, where, "--op", ",".join(OPERATIONS), "--sizes", SIZES, "--iters", ITERS
         )
     return commbench.load(ended.folder)
 

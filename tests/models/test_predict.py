@@ -9,9 +9,11 @@ from random import Random
 
 import planted
 import pytest
+from published_curves import curve
 
 from commbench.errors import CommbenchError, UnavailableError, UsageError
 from commbench.models.cost_models import ACROSS, WITHIN
+from commbench.models.fit import fit_points
 from commbench.models.machine import Machine, Piece, Rival
 from commbench.models.predict import Prediction, half_size, predict
 
@@ -145,13 +147,13 @@ def test_one_number_of_ranks_supports_no_other() -> None:
         one(machine, 128)
 
 
-def test_a_piece_that_begins_below_the_end_of_the_one_before_is_raised() -> None:
+def test_a_piece_that_begins_below_the_end_of_the_one_before_is_adjusted() -> None:
     first = Piece(MIB, (50e-6, 0.0, 1e-11, 0.0))
     second = Piece(None, (1e-6, 0.0, 1e-11, 0.0))
     machine = planted.machine(planted.fitted(pieces=(first, second)))
     at_end, above, far = (one(machine, size=size) for size in (MIB, 2 * MIB, 64 * MIB))
     assert above.time_s == at_end.time_s
-    assert (at_end.is_raised, above.is_raised, far.is_raised) == (False, True, False)
+    assert (at_end.is_adjusted, above.is_adjusted, far.is_adjusted) == (False, True, False)
 
 
 def test_more_hosts_never_take_less_time_than_one_host() -> None:
@@ -159,15 +161,28 @@ def test_more_hosts_never_take_less_time_than_one_host() -> None:
                                  pieces=planted.pieces((1e-3, 1e-6, 1e-10)))  # fmt: skip
     machine = planted.machine(planted.fitted(), slow_inside)
     assert one(machine, 16).time_s >= one(machine, 8).time_s > 1e-3
-    assert one(machine, 16).is_raised
+    assert one(machine, 16).is_adjusted
 
 
-def test_an_algorithm_that_prefers_powers_of_two_is_as_slow_as_with_a_rank_less() -> None:
-    model = planted.fitted("all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1)
+def test_where_other_numbers_were_measured_a_power_of_two_is_as_slow_as_a_rank_less() -> None:
+    model = planted.fitted(
+        "all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1, ranks=(3, 6, 12)
+    )
     machine = planted.machine(model)
-    seven, eight = (one(machine, ranks, per_node=1) for ranks in (7, 8))
-    assert eight.time_s == seven.time_s
-    assert eight.is_raised
+    six, seven, eight = (one(machine, ranks, per_node=1) for ranks in (6, 7, 8))
+    assert eight.time_s == seven.time_s > six.time_s
+    assert (six.is_adjusted, eight.is_adjusted) == (False, True)
+
+
+def test_where_powers_of_two_were_measured_other_numbers_are_as_fast_as_the_next_one() -> None:
+    model = planted.fitted(
+        "all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1, ranks=(2, 4, 8)
+    )
+    machine = planted.machine(model)
+    four, seven, eight = (one(machine, ranks, per_node=1) for ranks in (4, 7, 8))
+    assert eight.time_s == seven.time_s > four.time_s
+    assert eight.time_s == pytest.approx(1e-6 + 6e-6 + 1e-11 * 2 * 7 / 8 * 64 * MIB)
+    assert (seven.is_adjusted, eight.is_adjusted) == (True, False)
 
 
 def check_that_times_never_fall(seed: int) -> None:
@@ -245,3 +260,23 @@ def test_a_request_for_too_many_predictions_is_refused() -> None:
 
 def test_the_ranks_per_host_are_by_default_those_measured() -> None:
     assert one(planted.machine(), 64, per_node=None).ranks_per_node == 8
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["summit_ring", "summit_tree", pytest.param("h100_nvlstree", marks=pytest.mark.full)],
+)
+def test_the_intervals_contain_published_times_of_more_ranks(name: str) -> None:
+    """Fitted to a third of the numbers of ranks, and compared at the largest, up to 32 times as
+    many."""
+    points = curve(name)
+    ranks = sorted({point.world_size for point in points})
+    last = ranks[max(2, len(ranks) // 3)]
+    model = fit_points("all_reduce", ACROSS, [p for p in points if p.world_size <= last])
+    machine = planted.machine(model)
+    rest = [p for p in points if p.world_size > last]
+    found = [one(machine, p.world_size, p.size_bytes, p.ranks_per_node) for p in rest]
+    inside = [f.low_s <= p.time_s <= f.high_s for f, p in zip(found, rest, strict=True)]
+    assert len(rest) >= 5
+    assert sum(inside) >= 0.9 * len(rest)
+    assert max(width(each) for each in found) < log(10)
