@@ -28,7 +28,7 @@ from commbench.models.cost_models import (
 from commbench.models.machine import FittedModel, Machine, Piece, piece_at, scatter_at
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
-from commbench.units import LARGEST_SIZE, format_count
+from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +45,8 @@ Z = 1.96
 """Standard deviations of a 95 % interval."""
 MEAN_TO_SIGMA = 1.2533
 """Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""
+MOST_FROM_ONE_SIZE = 16
+"""Where one size was measured, sizes up to so many times as large are taken to cost as much."""
 ERROR_PER_DOUBLING = 0.02
 """The least standard deviation of log(time) that each doubling beyond the measured range adds."""
 
@@ -285,6 +287,13 @@ class _Group(NamedTuple):
     def predict(self, size: int) -> Prediction:
         if not 0 <= size <= LARGEST_SIZE:
             raise UsageError(f"size {size} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+        only = self.fitted.largest_bytes
+        if self.fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
+            raise UnavailableError(
+                f"{self.fitted.operation} was measured with {format_bytes(only)} only: nothing "
+                "says how its time grows with the size",
+                f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
+            )
         times = self._times(self.curve, size)
         middle = max(float(times[0]), SHORTEST_S)
         low, high = self._spread(times, size)
