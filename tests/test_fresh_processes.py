@@ -37,6 +37,7 @@ LINES = {
     "model fit absent": 6,
     "model predict absent --ranks 2": 6,
     "workload show absent": 6,
+    "workload ddp --model resnet-50 --mesh dp=2": 0,
     "smoke --timeout 0": 2,
     "doctor --rounds 0": 2,
     "links nvlink4": 0,

@@ -80,11 +80,12 @@ class SizeRange(NamedTuple):
     best: Setting
     """The alternative to choose: the default one where the verdict is not CHANGE."""
     candidates: tuple[Setting, ...]
-    """The alternatives that are not known to be slower than the fastest one at each of the sizes;
-    the fastest on average first."""
+    """The alternatives that are not known to be slower than the fastest one at each of the sizes,
+    the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
+    faster by more than the tolerance."""
     gain: MedianCI
     """The time under the default over that under the first candidate other than the default:
-    geometric mean over the sizes. None where no candidate is another one."""
+    geometric mean over the sizes; None where there is no other candidate."""
     fallback: Setting | None = None
     """The best one that needs no other memory, where `best` does."""
 
@@ -211,16 +212,16 @@ def _decide_range(
     points = found.points
     order = [rank.setting for rank in rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
-    others = [setting for setting in candidates if setting != default]
-    gain = mean_ratio(points, others[0], default) if others else MedianCI(None, None, None)
+    gains = {s: mean_ratio(points, s, default) for s in candidates if s != default}
+    may_gain = [s for s, g in gains.items() if (g.high or g.median or 1.0) > 1 + tolerance]
+    named = next(iter([*may_gain, *gains]), default)
+    gain = gains.get(named, MedianCI(None, None, None))
     chosen, verdict, fallback = default, KEEP, None
-    if default not in candidates:
-        widened = widen(gain, comparisons)
-        verdict = CHANGE if decide_verdict(widened, tolerance) == SLOWER else UNDECIDED
-        if verdict == CHANGE:
-            chosen, fallback = candidates[0], _fallback(choice, candidates[0], order)
-    elif others and not all(_are_tied(point, candidates) for point in points):
-        verdict = UNDECIDED
+    if decide_verdict(widen(gain, comparisons), tolerance) == SLOWER:
+        chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
+        candidates = [named, *(s for s in gains if s != named)]
+    elif may_gain:
+        verdict, candidates = UNDECIDED, [default, *may_gain]
     low, high = points[0].size_bytes, points[-1].size_bytes
     return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
 
@@ -242,10 +243,6 @@ def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
     factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) * 2 / WIDTH_95
     down, up = (factor * log(end / ratio.median) for end in (ratio.low, ratio.high))
     return MedianCI(ratio.median, ratio.median * exp(down), ratio.median * exp(up))
-
-
-def _are_tied(point: SweepPoint, settings: Sequence[Setting]) -> bool:
-    return set(settings) <= set(point.tied)
 
 
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI:

@@ -3,7 +3,6 @@ of ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import nan
 from typing import TYPE_CHECKING, Any
 
@@ -67,16 +66,15 @@ def _paint(axes: Axes, advice: Advice) -> None:
     sizes = [point.bucket_bytes for point in found.curve]
     middles, lows, highs = zip(*(_known(point.time) for point in found.curve), strict=True)
     style = plot_style.nth_style(0)
-    axes.axvspan(
-        *_widened(found.good, sizes), gid="good", linewidth=0, zorder=0.8, **GOOD
-    )  # fmt: skip
+    low, high = found.good
+    axes.axvspan(low / 1.06, high * 1.06, gid="good", linewidth=0, zorder=0.8, **GOOD)
     axes.fill_between(sizes, lows, highs, color=style.colour, alpha=0.18, linewidth=0)
     axes.plot(sizes, middles, **style.line)
     axes.axhline(_known(found.now.time)[0], gid="now", zorder=1.2, **NOW)
     axes.axhline(found.step.backward_s, gid="alone", zorder=1.1, **ALONE)
     chosen = found.recommended
     axes.plot([chosen.bucket_bytes], [_known(chosen.time)[0]], gid="recommended", **CHOSEN)
-    values = (*middles, _known(found.now.time)[0], found.step.backward_s)
+    values = (*middles, *lows, *highs, _known(found.now.time)[0], found.step.backward_s)
     plot_axes.set_log_times(axes, min(values) / 1.1, max(values) * 1.1)
     heading = f"Backward pass and all_reduce: {plain(advice.about, 90)}"
     plot_axes.set_heading(axes, heading, plot_style.MARGIN)
@@ -87,9 +85,3 @@ def _paint(axes: Axes, advice: Advice) -> None:
 def _known(time: MedianCI) -> tuple[float, float, float]:
     middle, low, high = (nan if value is None else value for value in time)
     return middle, low, high
-
-
-def _widened(good: tuple[int, int], sizes: Sequence[int]) -> tuple[float, float]:
-    """The range, so wide that a single size can be seen."""
-    low, high = good
-    return (low / 1.06, high * 1.06) if len(sizes) > 1 else good

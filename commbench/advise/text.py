@@ -189,7 +189,16 @@ MOST_ROWS = 12
 
 
 def _table(each: Advice) -> Table | None:
-    """The figures of a piece of advice as a table; None where the sentences have them."""
+    """The figures of a piece of advice as a table, without empty columns; None where the sentences
+    have them."""
+    if not (found := _all_columns(each)):
+        return None
+    headings, rows = found
+    kept = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    return [headings[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _all_columns(each: Advice) -> Table | None:
     found = each.details
     if isinstance(found, BucketAdvice):
         return _bucket_table(found)
@@ -210,13 +219,15 @@ def _table(each: Advice) -> Table | None:
 
 
 def _bucket_table(found: BucketAdvice) -> Table:
-    """Powers of two, and the sizes that are named; the size in use is the last line."""
+    """The sizes, or powers of two and those that are named; the size in use is the last line."""
     best = found.best.time.median or 1.0
     named = {found.best.bucket_bytes: "best", found.recommended.bucket_bytes: "recommended"}
     shown = [
         point
         for point in found.curve
-        if point.bucket_bytes in named or point.bucket_bytes & (point.bucket_bytes - 1) == 0
+        if len(found.curve) <= MOST_ROWS
+        or point.bucket_bytes in named
+        or point.bucket_bytes & (point.bucket_bytes - 1) == 0
     ]
 
     def cells(point: BucketTime, mark: str) -> tuple[str, ...]:

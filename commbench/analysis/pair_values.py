@@ -7,7 +7,7 @@ time of the slowest rank, which is that of the slowest pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, RankMatrix
@@ -96,6 +96,16 @@ def first_ranks(plan: Plan, case: Case) -> list[tuple[int, Pair]]:
         for at, rank in enumerate(group)
         if (peer := find_peer(case.pairs, at, len(group))) and peer.is_first
     ]
+
+
+def find_peers(plan: Plan, case: Case, ranks: Collection[int]) -> dict[int, int]:
+    """The other rank of the pair of each of these ranks; a rank without one is missing."""
+    return {
+        rank: group[peer.rank]
+        for group in plan.groups_of(case)
+        for at, rank in enumerate(group)
+        if rank in ranks and (peer := find_peer(case.pairs, at, len(group)))
+    }
 
 
 def pair_matrices(run: Run) -> list[PairMatrix]:

@@ -6,7 +6,7 @@ The values are sparse: a quick search measures few of the n (n - 1) ordered pair
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,8 @@ _FEW = 24
 """Of fewer values the standard deviation is used, because the MAD of few values varies much."""
 _MAD_FREEDOM = 0.37
 """The efficiency of the MAD: it knows a scale as well as the deviation of so many values does."""
+LEAST_FREEDOM = 3
+"""With fewer degrees of freedom nothing is known about scatter."""
 POLISH_ROUNDS = 10
 """Median polish changes little after a few rounds."""
 
@@ -111,17 +113,18 @@ def group_medians(labels: NDArray[Any], values: NDArray[Any], groups: int) -> ND
     """The median of the values of each label from 0 to `groups` - 1; nan for one without values."""
     import numpy
 
-    order = numpy.lexsort((values, labels))
-    values = values[order]
+    if not len(values):
+        return numpy.full(groups, numpy.nan)
+    low = values.min()
+    width = values.max() - low + 1  # one sort of one array is much faster than lexsort
+    ordered = numpy.sort(labels * width + (values - low))
     counts = numpy.bincount(labels, minlength=groups)
     ends = numpy.cumsum(counts)
     starts = ends - counts
-    last = max(len(values) - 1, 0)
-    lower = numpy.clip(starts + (counts - 1) // 2, 0, last)
-    upper = numpy.clip(starts + counts // 2, 0, last)
-    if not len(values):
-        return numpy.full(groups, numpy.nan)
-    return numpy.where(counts > 0, (values[lower] + values[upper]) / 2, numpy.nan)
+    lower = numpy.clip(starts + (counts - 1) // 2, 0, len(values) - 1)
+    upper = numpy.clip(starts + counts // 2, 0, len(values) - 1)
+    middles = (ordered[lower] + ordered[upper]) / 2 - numpy.arange(groups) * width + low
+    return numpy.where(counts > 0, middles, numpy.nan)
 
 
 def median_polish(cells: Cells, ranks: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -168,10 +171,8 @@ def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
 
 
 def t_quantile(z: float, freedom: int) -> float:
-    """The quantile of Student's t for a quantile of the normal distribution; infinite for less than
-    3 degrees of freedom. Abramowitz and Stegun, 26.7.5."""
-    if freedom < 3:
-        return inf
+    """The quantile of Student's t for a quantile of the normal distribution, with at least
+    LEAST_FREEDOM degrees of freedom. Abramowitz and Stegun, 26.7.5."""
     if freedom >= _FEW - 2:
         freedom = int(_MAD_FREEDOM * freedom)
     terms = (

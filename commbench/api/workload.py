@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore
 
 if TYPE_CHECKING:
+    import torch
+
     from commbench.analysis.trace import TraceAnalysis
     from commbench.spec.workload import Workload
+    from commbench.training.models import Model, Transformer
 
 _Report = Callable[[str, float], None]
 
@@ -52,3 +55,92 @@ def save(workload: Workload, path: str | Path) -> None:
     from commbench.results.workload_file import write_workload
 
     write_workload(Path(path), workload)
+
+
+def ddp(
+    model: torch.nn.Module | Model | Transformer | str,
+    *,
+    ranks: int,
+    ranks_per_node: int | None = None,
+    bucket: str | int | None = None,
+    dtype: str | None = None,
+    broadcast_buffers: bool = True,
+    loss: Callable[[torch.nn.Module], torch.Tensor] | None = None,
+) -> Workload:
+    """The calls of a step with DistributedDataParallel, as from the second step on.
+
+    `bucket` is bucket_cap_mb as a size: `25M`; None is torch's default, with a first bucket of
+    1 MiB. `dtype` is that of parameters of a model that is given by name. `loss(module)` computes a
+    loss; from its backward pass follows the order of the gradients. Without it, the reverse order
+    of the parameters is taken. Raises UsageError for a model or a value that makes no sense.
+    """
+    from commbench.training.ddp import ddp_workload
+    from commbench.units import parse_size
+
+    size = parse_size(bucket) if isinstance(bucket, str) else bucket
+    return ddp_workload(
+        _model(model, dtype, loss=loss), ranks=ranks, ranks_per_node=ranks_per_node,
+        bucket_bytes=size, broadcast_buffers=broadcast_buffers,
+    )  # fmt: skip
+
+
+def fsdp(
+    model: torch.nn.Module | Model | Transformer | str,
+    *,
+    ranks: int,
+    replicas: int = 1,
+    ranks_per_node: int | None = None,
+    dtype: str | None = None,
+    reduce_dtype: str | None = None,
+    reshard_after_forward: bool = True,
+    blocks: Sequence[str] | None = None,
+) -> Workload:
+    """The calls of a step with FSDP2 (fully_shard).
+
+    `ranks` share the parameters, in each of `replicas` (HSDP). `dtype` and `reduce_dtype` are
+    param_dtype and reduce_dtype of MixedPrecisionPolicy; None: those of the parameters and of the
+    gradients. `blocks` names the submodules that are gathered on their own; None: those to which
+    fully_shard was applied, else the items of every ModuleList. Raises UsageError for a model or a
+    value that makes no sense.
+    """
+    from commbench.spec.dtypes import find_dtype
+    from commbench.training.fsdp import fsdp_workload
+
+    return fsdp_workload(
+        _model(model, None, blocks=blocks), ranks=ranks, replicas=replicas,
+        ranks_per_node=ranks_per_node, dtype=dtype and find_dtype(dtype).name,
+        reduce_dtype=reduce_dtype and find_dtype(reduce_dtype).name,
+        reshard=reshard_after_forward,
+    )  # fmt: skip
+
+
+def megatron(
+    model: Transformer | str, *, mesh: str, ranks_per_node: int | None = None, **training: Any
+) -> Workload:
+    """The calls of a step with Megatron-LM's parallel dimensions.
+
+    `mesh` has the sizes of tp, cp, dp, pp and ep: `tp=4,pp=2,dp=8`. `training` has fields of
+    training.megatron.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
+    sequence_parallel, distributed_optimizer, bucket_bytes. Raises UsageError for sizes that do not
+    divide the model.
+    """
+    from commbench.training.megatron import Training, megatron_workload
+    from commbench.training.models import find_transformer
+
+    shape = find_transformer(model) if isinstance(model, str) else model
+    return megatron_workload(shape, Training(**training), mesh=mesh, ranks_per_node=ranks_per_node)
+
+
+def _model(model: Any, dtype: str | None, **how: Any) -> Model:
+    from commbench.training.models import Model, Transformer, find_model
+
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | Transformer):
+        from commbench.spec.dtypes import find_dtype
+
+        name = find_dtype(dtype or "float32").name
+        return find_model(model, name) if isinstance(model, str) else model.model(name)
+    from commbench.training.modules import read_module
+
+    return read_module(model, **how)

@@ -128,7 +128,8 @@ def workload_text(workload: Workload) -> str:
         timed = any(row.time_s is not None for row in totals)
         lines += [fill(WORKLOAD_MEANINGS if timed else SIZE_MEANING, "  ", "  ")]
     notes = (fill(clean(f"note: {note}."), "  ", "  ") for note in workload.notes)
-    return "\n".join([*lines, *notes])
+    formulas = (fill(clean(f"{text}."), "  ", "    ") for text in workload.formulas)
+    return "\n".join([*lines, *formulas, *notes])
 
 
 def _step_title(workload: Workload, step: Step) -> str:

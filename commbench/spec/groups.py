@@ -85,7 +85,7 @@ class Layout(NamedTuple):
     def needed_ranks(self) -> int | None:
         """How many ranks it has; None where it fits several numbers."""
         if self.mesh:
-            sizes = _dense_sizes(_parse_mesh(self.mesh), self.mesh_order)
+            sizes = _dense_sizes(parse_mesh(self.mesh), self.mesh_order)
             return None if REST in sizes.values() else prod(sizes.values())
         if self.groups and find_rule(self.groups) is None:
             return max(map(max, _parse_groups(self.groups))) + 1
@@ -96,8 +96,8 @@ class Layout(NamedTuple):
         if needed := self.needed_ranks():
             return needed
         if self.mesh:
-            sizes = _dense_sizes(_parse_mesh(self.mesh), self.mesh_order)
-            experts = prod(n for d, n in _parse_mesh(self.mesh).items() if d in _EXPERT)
+            sizes = _dense_sizes(parse_mesh(self.mesh), self.mesh_order)
+            experts = prod(n for d, n in parse_mesh(self.mesh).items() if d in _EXPERT)
             return 2 * -prod(sizes.values()) * max(1, experts)
         if self.group_size:
             return max(2, self.group_size * (self.group_stride or 1))
@@ -183,7 +183,7 @@ def dimensions_of_one_rank(layout: Layout, ranks: int) -> tuple[str, ...]:
     if not layout.mesh or layout.over:
         return ()
     measured = {found.name for found in group_sets(layout, ranks)}
-    return tuple(name for name in _parse_mesh(layout.mesh) if name not in measured)
+    return tuple(name for name in parse_mesh(layout.mesh) if name not in measured)
 
 
 def format_group(ranks: Sequence[int]) -> str:
@@ -200,7 +200,7 @@ def _world(ranks: int) -> GroupSet:
     return GroupSet("", (tuple(range(ranks)),))
 
 
-def _parse_mesh(text: str) -> dict[str, int]:
+def parse_mesh(text: str) -> dict[str, int]:
     """The size of each dimension, in the order given."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
@@ -255,7 +255,7 @@ def _dense_sizes(sizes: dict[str, int], order: str) -> dict[str, int]:
 
 
 def _mesh_sets(layout: Layout, ranks: int) -> tuple[GroupSet, ...]:
-    given = _parse_mesh(layout.mesh)
+    given = parse_mesh(layout.mesh)
     dense = _fill_rest(_dense_sizes(given, layout.mesh_order), ranks, layout.mesh)
     if prod(dense.values()) != ranks:
         raise UsageError(

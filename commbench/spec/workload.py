@@ -123,6 +123,8 @@ class Workload(NamedTuple):
     backend: str = ""
     notes: tuple[str, ...] = ()
     """What the source does not say, in sentences."""
+    formulas: tuple[str, ...] = ()
+    """How the sizes follow from the model, where the workload was generated."""
 
     def calls(self) -> Iterator[tuple[Step, Program, Call]]:
         """Every call with its program and its step, each program once."""
@@ -158,6 +160,7 @@ def workload_values(workload: Workload) -> dict[str, Any]:
         "ranks_per_node": workload.ranks_per_node,
         "backend": workload.backend,
         "notes": list(workload.notes),
+        "formulas": list(workload.formulas),
         "groups": {name: [list(g) for g in groups] for name, groups in workload.groups.items()},
         "steps": steps,
     }

@@ -8,14 +8,11 @@ without the search: all pairs of a round at once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from itertools import product
 from random import Random
 
-from commbench.analysis.pair_values import PairValues, first_ranks, is_of_matrix
-from commbench.analysis.slow_parts import LINK
-from commbench.analysis.suspects import Suspects, find_suspects
+from commbench.analysis.pair_values import PairValues, find_peers, is_of_matrix
+from commbench.analysis.suspects import Suspects, choose_rounds, find_suspects
 from commbench.results.schema import Batch, RunHeader
 from commbench.spec.case import FINISHED, READY, Case
 from commbench.spec.pairs import BACK, FEW_RANKS, HALVES, QUICK, is_round
@@ -25,9 +22,6 @@ LOOK_ITERATIONS = 3
 """Iterations of a case in the first look."""
 MOST_ROUNDS = 4
 """Rounds that are measured in full, for each kind of call."""
-_LINK, _WANTED = 100, 3
-"""What a round is worth for the ends of a suspected link that meet in it, and for a pair that
-find_suspects names; another pair of a suspect and a sound rank is worth 1."""
 
 
 class QuickSearch:
@@ -71,25 +65,12 @@ class QuickSearch:
 
     def _choose_rounds(self, cases: Sequence[Case], found: Suspects) -> set[int]:
         """The cases of the rounds that say most about the suspects, both directions of each."""
-        suspects = {rank for f in found.findings for rank in (*f.ranks, *f.to_ranks)}
-        wanted = {frozenset(pair) for own in found.rounds for pair in own}
-        links = {
-            frozenset(pair)
-            for f in found.findings
-            if f.kind == LINK
-            for pair in product(f.ranks, f.to_ranks)
+        peers = {
+            case.pairs: find_peers(self._header.plan, case, found.ranks)
+            for case in cases
+            if not case.pairs.endswith(BACK)
         }
-        worth: Counter[str] = Counter()
-        for case in cases:
-            if case.pairs.endswith(BACK):
-                continue
-            for _, pair in first_ranks(self._header.plan, case):
-                ends = frozenset(pair)
-                worth[case.pairs] += len(ends & suspects) == 1
-                worth[case.pairs] += _WANTED * (ends in wanted) + _LINK * (ends in links)
-        names = sorted(name for name, value in worth.items() if value)
-        Random(self._seed).shuffle(names)
-        best = sorted(names, key=lambda name: -worth[name])[:MOST_ROUNDS]
+        best = choose_rounds(found, peers, MOST_ROUNDS, self._seed)
         return {case.index for case in cases if _round_of(case) in best}
 
 

@@ -12,6 +12,7 @@ from commbench.advise.time_table import TimeTable
 
 NONE = Slowdown()
 ALPHA, BETA = 400e-6, 1 / 10e9
+SIZES = tuple(1 << k for k in range(20, 30))
 GRADIENTS = 512 * MIB
 
 
@@ -22,7 +23,7 @@ def simulated(table: TimeTable, step: Step, bucket: int, slowdown: Slowdown = NO
 @pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
 def test_a_pass_bound_by_computation_takes_the_computation_and_one_bucket(buckets: int) -> None:
     step, bucket = Step(GRADIENTS, 0.5), GRADIENTS // buckets
-    table = affine(ALPHA, BETA)
+    table = affine(ALPHA, BETA, SIZES)
     assert simulated(table, step, bucket) == pytest.approx(0.5 + ALPHA + BETA * bucket)
 
 
@@ -32,13 +33,13 @@ def test_a_pass_bound_by_communication_waits_for_the_first_bucket_then_sends_all
 ) -> None:
     step, bucket = Step(GRADIENTS, 0.02), GRADIENTS // buckets
     expected = 0.02 / buckets + buckets * ALPHA + BETA * GRADIENTS
-    assert simulated(affine(ALPHA, BETA), step, bucket) == pytest.approx(expected)
+    assert simulated(affine(ALPHA, BETA, SIZES), step, bucket) == pytest.approx(expected)
 
 
 def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_keeps_up() -> None:
     seconds = 0.1
     closed = ALPHA / (seconds / GRADIENTS - BETA)
-    found = find_buckets(affine(ALPHA, BETA), Step(GRADIENTS, seconds), NONE, 0.02)
+    found = find_buckets(affine(ALPHA, BETA, SIZES), Step(GRADIENTS, seconds), NONE, 0.02)
     assert not found.is_communication_bound
     # The next size that is tried is at most a quarter larger.
     assert closed * 0.8 <= found.best.bucket_bytes <= closed * 1.3
@@ -48,7 +49,7 @@ def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_kee
 def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alpha_over_c() -> None:
     seconds = 0.02
     closed = GRADIENTS * sqrt(ALPHA / seconds)
-    found = find_buckets(affine(ALPHA, BETA), Step(GRADIENTS, seconds), NONE, 0.02)
+    found = find_buckets(affine(ALPHA, BETA, SIZES), Step(GRADIENTS, seconds), NONE, 0.02)
     assert found.is_communication_bound
     assert closed / 1.4 <= found.best.bucket_bytes <= closed * 1.4
     least = BETA * GRADIENTS + 2 * sqrt(ALPHA * seconds)
@@ -67,7 +68,7 @@ def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
 
 
 def test_torchs_default_begins_with_a_bucket_of_1_mib() -> None:
-    table, step = affine(ALPHA, BETA), Step(256 * MIB, 0.01)
+    table, step = affine(ALPHA, BETA, SIZES), Step(256 * MIB, 0.01)
     found = find_buckets(table, step, NONE, 0.02)
     # 1 MiB is ready first; then 25 MiB, ten times, and 5 MiB.
     expected = 0.01 / 256 + 12 * ALPHA + BETA * 256 * MIB
@@ -94,25 +95,26 @@ def test_computation_and_communication_slow_each_other_while_both_go_on() -> Non
 
 
 def test_calls_that_follow_one_another_take_their_own_time() -> None:
-    busy = affine(ALPHA / 2, BETA)
-    table, step = affine(ALPHA, BETA)._replace(busy=busy), Step(GRADIENTS, 0.02)
+    busy = affine(ALPHA / 2, BETA, SIZES)
+    table, step = affine(ALPHA, BETA, SIZES)._replace(busy=busy), Step(GRADIENTS, 0.02)
     expected = 0.02 / 8 + ALPHA + 7 * ALPHA / 2 + BETA * GRADIENTS
     assert simulated(table, step, GRADIENTS // 8) == pytest.approx(expected)
 
 
 def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> None:
     found = find_buckets(
-        affine(10e-3, BETA, (1 << 12, 1 << 16, 1 << 20)), Step(GRADIENTS, 0.02), NONE, 0.02
+        affine(10e-3, BETA, (1 << 12, 1 << 16, 1 << 20)), Step(8 * MIB, 0.02), NONE, 0.02
     )
     assert {point.bucket_bytes for point in found.curve} <= set(range(1 << 12, (1 << 20) + 1))
     assert found.beyond
-    assert not find_buckets(affine(ALPHA, BETA), Step(MIB, 0.02), NONE, 0.02).beyond
+    assert found.largest_sent == 7 * MIB  # torch's default makes one bucket of 7 MiB after 1 MiB
+    assert not find_buckets(affine(ALPHA, BETA, SIZES), Step(MIB, 0.02), NONE, 0.02).beyond
 
 
 def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
     step = Step(GRADIENTS, 0.02)
     gains = [
-        find_buckets(affine(ALPHA, BETA, part=part), step, NONE, 0.02, 4 * MIB).gain
+        find_buckets(affine(ALPHA, BETA, SIZES[4:], part), step, NONE, 0.02, 4 * MIB).gain
         for part in (0.0, 0.02, 0.1)
     ]
     widths = [(gain.high or 0) - (gain.low or 0) for gain in gains]
@@ -122,6 +124,6 @@ def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
 
 
 def test_layers_that_make_the_same_buckets_are_one_size() -> None:
-    found = find_buckets(affine(ALPHA, BETA), Step(64 * MIB, 0.02, layers=4), NONE, 0.02)
+    found = find_buckets(affine(ALPHA, BETA, SIZES), Step(64 * MIB, 0.02, layers=4), NONE, 0.02)
     assert [point.buckets for point in found.curve] == [4, 2, 2, 1]
     assert [point.bucket_bytes // MIB for point in found.curve] == [16, 32, 48, 64]

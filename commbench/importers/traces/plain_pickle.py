@@ -36,6 +36,8 @@ def read_plain_pickle(data: bytes) -> Any:
                 raise ValueError("it has too many opcodes")
             _run(opcode.name, argument, stack, memo)
         (value,) = stack
+        if value is _MARK:
+            raise IndexError
     except (IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
         raise ValueError(f"it is damaged: {type(error).__name__}") from None
     except (ValueError, EOFError) as error:
@@ -61,7 +63,8 @@ def _run(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> No
         stack.append(_EMPTY[name]())
     elif name in _TUPLES:
         count = _TUPLES[name]
-        stack[-count:] = [tuple(stack[-count:])]
+        values = [stack.pop() for _ in range(count)]
+        stack.append(tuple(values[::-1]))
     elif name in ("TUPLE", "LIST"):
         values = _marked(stack)
         stack.append(tuple(values) if name == "TUPLE" else values)

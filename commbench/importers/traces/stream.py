@@ -28,9 +28,11 @@ ALWAYS_EXPANDED = 1 << 26
 
 _GZIP = b"\x1f\x8b"
 _SPACE = re.compile(r"[ \t\r\n,]*")
-_NEXT_EVENT = re.compile(r"\}\s*,\s*(?=\{)")
+_NEXT_EVENT = re.compile(r'\}\s*,\s*(?=\{\s*"[^"\\]{1,40}"\s*:)')
+"""The end of an object, if another one with a key follows. A text within an event has no such
+place: its quotation marks follow a backslash."""
 _DECODER = json.JSONDecoder(strict=False)
-_NEEDED = 64
+_NEEDED = 256
 """An error so near to the end of what was read may be one of a token that is cut in two."""
 
 
@@ -64,7 +66,7 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def fill(self, wanted: int = PIECE) -> bool:
+    def fill(self, wanted: int = 1) -> bool:
         """Read more, at least `wanted` characters if there are so many; False at the end."""
         pieces, count = [self.text[self.at :]], 0
         while count < wanted and not self.is_at_end:
@@ -147,7 +149,7 @@ class Source:
                 limit = f"{LARGEST_VALUE >> 20} MiB"
                 raise RecordsError(f"{self.path} has a value of more than {limit}", _NO_TRACE)
             if not self.fill(wanted):
-                self.is_cut = True
+                self.is_cut, self.at = True, len(self.text)
                 raise EOFError
             wanted *= 2
 

@@ -1,0 +1,1 @@
+"""What a training step communicates: workloads generated from a model and a layout."""

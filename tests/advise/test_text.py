@@ -1,0 +1,131 @@
+"""Advice as text, Markdown and JSON; its picture."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pictures import panels_of, require_readable
+from planted_times import run_of
+
+from commbench.advise.advice import AdviceReport, Question, find_advice
+from commbench.advise.moe import Routing
+from commbench.advise.plot import advice_figure
+from commbench.advise.text import FORMATS
+from commbench.errors import UnavailableError, UsageError
+from commbench.output.table import safe
+from commbench.spec.case import Case
+
+SIZES = tuple(1 << k for k in range(14, 27))
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+QUESTION = Question(
+    params=25e6, backward_s=0.05, layers=32, routing=Routing(2, 16, 1024, 2),
+)  # fmt: skip
+
+
+def seconds(case: Case) -> float:
+    alpha = 400e-6 if case.form != "direct" or case.operation == "all_to_all" else 100e-6
+    return alpha + case.size_bytes / (2e9 if case.form != "direct" else 1e9)
+
+
+@pytest.fixture(scope="module")
+def report() -> AdviceReport:
+    run = run_of(
+        seconds, "a | b", operations=OPERATIONS, sizes=SIZES, world_size=8,
+        forms=("reduce_scatter+all_gather", "isend+irecv"),
+    )  # fmt: skip
+    return find_advice([run], QUESTION)
+
+
+def test_text_fits_80_columns_and_says_what_to_paste(
+    report: AdviceReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = safe(report.text)
+    assert max(map(len, text.splitlines())) <= 80
+    subjects = ("Bucket size of DDP", "Groups of FSDP2", "Tokens to experts", "One call or several")
+    assert all(f"\n{subject}" in text for subject in subjects)
+    assert "DistributedDataParallel(model, bucket_cap_mb=" in text
+    assert "No advice about\n  Calls of several tensors: no alternatives are measured\n" in text
+    assert "commbench run --op all_reduce,all_gather,reduce_scatter --sizes 16K-64M" in text
+    assert str(report) == report.text.rstrip("\n")
+
+
+def test_markdown_escapes_what_files_say(report: AdviceReport) -> None:
+    text = FORMATS["markdown"](report)
+    assert text.startswith("Advice from a &#124; b.\n")
+    assert "### Bucket size of DDP: change it" in text
+    assert "| bucket | number |" in text
+
+
+def test_json_has_every_figure(report: AdviceReport) -> None:
+    found: dict[str, Any] = json.loads(FORMATS["json"](report))
+    assert (found["schema"], found["runs"]) == (1, ["a | b"])
+    by_subject = {each["subject"]: each for each in found["advice"]}
+    buckets = by_subject["Bucket size of DDP"]
+    assert buckets["gradient_bytes"] == 100_000_000
+    assert buckets["gain"]["ci_low"] <= buckets["gain"]["value"] <= buckets["gain"]["ci_high"]
+    assert buckets["recommended_bytes"] in [each["bucket_bytes"] for each in buckets["curve"]]
+    assert buckets["paste"][0].startswith("DistributedDataParallel(")
+    assert {"recommended_blocks", "gain_without_reshard"} <= set(by_subject["Groups of FSDP2"])
+    tokens = by_subject["Tokens to experts"]["crossover_tokens"]
+    assert tokens["below"] < tokens["at"] < tokens["above"]
+    ways = by_subject["One call or several steps"]
+    (crossing,) = ways["crossovers"]
+    assert crossing["measured_below_bytes"] < crossing["at_bytes"]
+    assert crossing["at_bytes"] < crossing["measured_above_bytes"]
+    assert {each["verdict"] for each in ways["ranges"]} >= {"change", "keep"}
+    assert [each["subject"] for each in found["missing"]] == ["Calls of several tensors"]
+
+
+def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use(
+    report: AdviceReport,
+) -> None:
+    picture = advice_figure(report)
+    require_readable(picture.figure)
+    (panel,) = panels_of(picture.figure)
+    gids = {artist.get_gid() for artist in (*panel.lines, *panel.patches)}
+    assert gids >= {"good", "now", "alone", "recommended"}
+    assert picture.description.startswith("Buckets of ")
+
+
+def test_without_a_model_nothing_is_simulated_or_drawn() -> None:
+    run = run_of(seconds, operations=OPERATIONS, sizes=SIZES)
+    found = find_advice([run], Question())
+    assert not found.advice
+    assert {each.subject: bool(each.command) for each in found.missing} == {
+        "Bucket size of DDP": False, "Groups of FSDP2": False, "Tokens to experts": False,
+        "Calls of several tensors": True, "One call or several steps": True,
+    }  # fmt: skip
+    with pytest.raises(UnavailableError, match="no time over several bucket sizes"):
+        advice_figure(found)
+
+
+def test_a_question_without_an_answer_is_refused() -> None:
+    run = run_of(seconds, operations=OPERATIONS, sizes=SIZES, world_size=8)
+    for wrong, message in (
+        (Question(params=1e6, model_bytes=1), "say the same"),
+        (Question(routing=Routing(9, 8, 1, 1)), "larger than --experts"),
+        (Question(routing=Routing(2, 12, 1, 1)), "no multiple of 8 ranks"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            find_advice([run], wrong)
+
+
+def test_without_a_backward_time_the_communication_is_assumed_to_take_as_long() -> None:
+    run = run_of(seconds, operations=("all_reduce",), sizes=SIZES)
+    (advice,) = find_advice([run], Question(model_bytes=1 << 26)).advice
+    assert "assumed: as long as the communication; give --backward" in " ".join(advice.sentences)
+
+
+def test_each_group_of_ranks_has_its_own_advice() -> None:
+    run = run_of(
+        seconds, operations=("all_reduce",), sizes=SIZES, world_size=4, mesh="dp=2,tp=2",
+        over=("dp", "tp"),
+    )  # fmt: skip
+    found = find_advice([run], Question(model_bytes=1 << 26, backward_s=0.1, layers=8))
+    assert [each.about.partition(" over ")[2] for each in found.advice] == [
+        "dp together, 4 gloo ranks", "tp together, 4 gloo ranks",
+    ]  # fmt: skip
+    require_readable(advice_figure(found).figure)

@@ -1,0 +1,92 @@
+"""`commbench advise`, and `commbench.advise`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Commbench
+from synthetic import plan, steady, synthetic_run
+from synthetic_sweep import synthetic_sweep
+
+import commbench as package
+from commbench.analysis.nccl_log import SELECTIONS
+from commbench.spec.case import Case
+
+SIZES = tuple(1 << k for k in range(14, 27, 2))
+
+
+def seconds(case: Case) -> float:
+    return 200e-6 + case.size_bytes * 1e-9
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return synthetic_run(
+        tmp_path / "mine", "mine", lambda case: steady(seconds(case)), plan(sizes=SIZES)
+    )
+
+
+@pytest.mark.usefixtures("run")
+def test_the_command_prints_advice_and_draws_it(tmp_path: Path, commbench: Commbench) -> None:
+    asked = ("advise", "mine", "--params", "16M", "--backward", "20ms", "-o", "buckets.svg")
+    ended = commbench(*asked)
+    assert (ended.code, ended.err) == (0, "buckets.svg\n")
+    assert ended.out.startswith("Advice from mine.\n\nBucket size of DDP: change it\n")
+    assert "      DistributedDataParallel(model, bucket_cap_mb=" in ended.out
+    assert (tmp_path / "buckets.svg").stat().st_size > 10_000
+    again = commbench(*asked)
+    assert again.code == 6 and "buckets.svg" in again.err
+    found = json.loads(commbench(*asked[:-2], "--format", "json").out)
+    assert found["advice"][0]["gradient_bytes"] == 64_000_000
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--params many", "--params 'many' is no number of parameters"),
+        ("--params 1M --model-bytes 4M", "--params and --model-bytes say the same"),
+        ("--params 1M --backward 20", "time '20' has no unit"),
+        ("--params 1M --layers 0", "--layers 0 is not between 1 and 4096"),
+        ("--topk 2 --hidden 8", "--experts is missing"),
+        ("--tolerance 2", "--tolerance '2' is not a percentage"),
+        ("--format text", "unknown format 'text'"),
+        ("--params 1M -o buckets", "buckets has no ending"),
+    ],
+)
+def test_a_bad_value_is_refused(commbench: Commbench, words: str, message: str) -> None:
+    ended = commbench("advise", "mine", *words.split())
+    assert ended.code == 2
+    assert message in ended.err.splitlines()[0]
+
+
+def test_python_takes_runs_and_numbers(run: Path) -> None:
+    found = package.advise(package.load(run), params=16e6, backward=0.02, bucket_cap="4M")
+    (advice,) = found.advice
+    assert advice.subject == "Bucket size of DDP"
+    assert str(found).startswith("Advice from mine.")
+
+
+def test_a_sweep_is_read_as_its_settings_with_lines_for_nccls_tuner(tmp_path: Path) -> None:
+    sizes = tuple(1 << k for k in range(10, 21, 2))
+
+    def environment(algorithm: str) -> dict[str, Any]:
+        found = {f"AllReduce {size}": [[algorithm, "SIMPLE", "2"]] for size in sizes}
+        return {"variables": {"NCCL_ALGO": f"allreduce:{algorithm.lower()}"}, SELECTIONS: found}
+
+    synthetic_sweep(
+        tmp_path / "swept", lambda setting, size: (size / 32_000) ** (0.2 * setting),
+        ["NCCL_ALGO=RING,TREE"], (), sizes=sizes, backend="nccl",
+        environments={0: environment("RING"), 1: environment("TREE")},
+    )  # fmt: skip
+    (advice,) = package.advise(tmp_path / "swept").advice
+    assert advice.subject == "Settings of the environment"
+    assert advice.paste[:2] == ("# 1 KiB to 16 KiB", "export NCCL_ALGO=allreduce:tree")
+    assert advice.paste[-2:] == (
+        "allreduce,0,65535,tree,simple,2,1,2,-1,-1",
+        "allreduce,65536,9223372036854775807,ring,simple,2,1,2,-1,-1",
+    )
+    assert "between 16 KiB and 64 KiB" in advice.sentences[-1]

@@ -1,0 +1,257 @@
+"""Generated workloads, against published sizes and against what torch was seen to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from commbench.errors import UsageError
+from commbench.spec.workload import (
+    RECV,
+    SEND,
+    Call,
+    Workload,
+    make_workload,
+    workload_values,
+)
+from commbench.training.ddp import cut_buckets, ddp_workload
+from commbench.training.fsdp import fsdp_workload
+from commbench.training.megatron import Training, megatron_workload
+from commbench.training.models import Model, Tensor, find_model, find_transformer, resnet_50
+
+
+def calls_of(workload: Workload, program: int = 0) -> tuple[Call, ...]:
+    return workload.steps[0].programs[program].calls
+
+
+def counted(workload: Workload, program: int = 0) -> Counter[tuple[str, str, int | None]]:
+    return Counter((c.operation, c.group, c.size_bytes) for c in calls_of(workload, program))
+
+
+def is_readable(workload: Workload) -> bool:
+    return make_workload(workload_values(workload)) == workload
+
+
+def test_resnet_50_under_ddp_gives_the_sizes_of_a_real_trace() -> None:
+    """The all_reduces of the trace in tests/data, and their order."""
+    made = ddp_workload(resnet_50(), ranks=2)
+    assert [(c.operation, c.size_bytes) for c in calls_of(made)] == [
+        ("broadcast", 4 * 53_120),
+        ("broadcast", 8 * 53),
+        *(
+            ("all_reduce", 4 * elements)
+            for elements in (2_049_000, 7_875_584, 6_563_840, 6_637_568, 2_431_040)
+        ),
+    ]
+    assert {c.waited_after for c in calls_of(made)[2:]} == {6}
+    assert is_readable(made)
+
+
+def test_a_bucket_is_complete_at_its_limit_and_each_dtype_has_its_own() -> None:
+    tensors = [
+        Tensor("a", (2,)), Tensor("b", (3,), "bfloat16"), Tensor("c", (2,)), Tensor("d", (9,)),
+        Tensor("e", (1,), "bfloat16"),
+    ]  # fmt: skip
+    buckets = cut_buckets(tensors, [16, 32])
+    assert [[t.name for t in bucket] for bucket in buckets] == [["a", "c"], ["d"], ["b", "e"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "gathered", "reduced", "blocks"),
+    [
+        ("llama-3-8b", 436.2, 872.4, 32),
+        ("llama-3-70b", 1711.3, 3422.6, 80),
+        ("llama-3-405b", 6375.4, 12750.8, 126),
+    ],
+)
+def test_fsdp_gathers_and_reduces_blocks_of_the_published_sizes(
+    name: str, gathered: float, reduced: float, blocks: int
+) -> None:
+    made = fsdp_workload(find_model(name), ranks=8, dtype="bfloat16", reduce_dtype="float32")
+    sizes = Counter((c.operation, round((c.size_bytes or 0) / 1e6, 1)) for c in calls_of(made))
+    assert sizes["all_gather", gathered] == 2 * blocks
+    assert sizes["reduce_scatter", reduced] == blocks
+    assert is_readable(made)
+
+
+def layers(count: int, *shapes: tuple[int, ...]) -> Model:
+    inner = [
+        Tensor(f"layers.{i}.{n}", shape) for i in range(count) for n, shape in enumerate(shapes)
+    ]
+    blocks = tuple(f"layers.{i}" for i in range(count))
+    return Model("example", (Tensor("embedding", (5, 2)), *inner), blocks)
+
+
+def test_fsdp_calls_in_the_order_that_torch_was_seen_to_have() -> None:
+    """A backward pass gathers the block before while it computes; 3 rows are padded to 4."""
+    made = fsdp_workload(layers(2, (3, 2), (7,)), ranks=2)
+    assert [(c.operation, c.size_bytes) for c in calls_of(made)] == [
+        ("all_gather", 48), ("all_gather", 64), ("all_gather", 64),
+        ("all_gather", 64), ("all_gather", 64), ("reduce_scatter", 64), ("reduce_scatter", 64),
+        ("reduce_scatter", 48),
+    ]  # fmt: skip
+
+
+def test_fsdp_that_keeps_its_parameters_gathers_once_and_replicas_reduce_shards() -> None:
+    made = fsdp_workload(layers(2, (4, 2)), ranks=2, replicas=3, reshard=False)
+    assert counted(made) == {
+        ("all_gather", "dp_shard", 48): 1,
+        ("all_gather", "dp_shard", 32): 2,
+        ("reduce_scatter", "dp_shard", 48): 1,
+        ("reduce_scatter", "dp_shard", 32): 2,
+        ("all_reduce", "dp_replicate", 24): 1,
+        ("all_reduce", "dp_replicate", 16): 2,
+    }
+    assert made.groups == {
+        "dp_shard": ((0, 1), (2, 3), (4, 5)), "dp_replicate": ((0, 2, 4), (1, 3, 5))
+    }  # fmt: skip
+
+
+def test_fsdp_refuses_a_unit_of_two_dtypes_unless_they_are_cast() -> None:
+    model = Model("example", (Tensor("a", (2,)), Tensor("b", (2,), "bfloat16")))
+    with pytest.raises(UsageError, match="bfloat16 and float32"):
+        fsdp_workload(model, ranks=2)
+    fsdp_workload(model, ranks=2, dtype="bfloat16")
+
+
+LLAMA = find_transformer("llama-3-8b")
+ACTIVATION = 8192 * 4096 * 2
+"""s b h B."""
+
+
+def test_tensor_parallel_layers_gather_and_scatter_the_activations() -> None:
+    """Per layer: 2 + 2 forward, 4 + 2 backward; embedding and output: 2 + 1 and 1 + 1."""
+    made = megatron_workload(LLAMA, Training(sequence=8192), mesh="tp=4")
+    assert counted(made) == {
+        ("all_gather", "tp", ACTIVATION): 32 * 6 + 3,
+        ("reduce_scatter", "tp", ACTIVATION): 32 * 4 + 2,
+        ("all_reduce", "tp", 4 * 8192): 3,
+    }
+
+
+def test_without_sequence_parallelism_layers_reduce_the_activations() -> None:
+    training = Training(sequence=8192, sequence_parallel=False)
+    made = megatron_workload(LLAMA, training, mesh="tp=4")
+    assert counted(made) == {
+        ("all_reduce", "tp", ACTIVATION): 32 * 4 + 2,
+        ("all_reduce", "tp", 4 * 8192): 3,
+    }
+
+
+def test_stages_send_activations_and_receive_gradients_in_the_order_of_1f1b() -> None:
+    training = Training(sequence=8192, micro_batches=4)
+    made = megatron_workload(LLAMA, training, mesh="tp=2,pp=2")
+    assert [p.ranks for p in made.steps[0].programs] == [(0, 1), (2, 3)]
+    first, last = ([c for c in calls_of(made, stage) if c.group == "pp"] for stage in range(2))
+    assert {c.size_bytes for c in (*first, *last)} == {ACTIVATION // 2}
+    assert "".join(c.operation[0] for c in first) == "ssrsrsrr"
+    assert "".join(c.operation[0] for c in last) == "rsrsrsrs"
+    assert {c.peer for c in first} == {1}
+    assert {c.peer for c in last} == {0}
+    assert is_readable(made)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("batches", [1, 2, 3, 8])
+def test_every_send_of_a_pipeline_has_its_receive(stages: int, batches: int) -> None:
+    training = Training(micro_batches=batches)
+    made = megatron_workload(LLAMA, training, mesh=f"pp={stages}")
+    for below in range(stages - 1):
+        for sender, receiver in ((below, below + 1), (below + 1, below)):
+            sent = [c for c in calls_of(made, sender)
+                    if c.operation == SEND and c.peer == receiver]  # fmt: skip
+            received = [c for c in calls_of(made, receiver)
+                        if c.operation == RECV and c.peer == sender]  # fmt: skip
+            assert len(sent) == len(received) == batches
+    assert finishes(made)
+
+
+def finishes(workload: Workload) -> bool:
+    """Whether all programs end, where a send waits for its receive unless it is asynchronous."""
+    programs = [list(p.calls) for p in workload.steps[0].programs]
+    at = [0] * len(programs)
+    posted: Counter[tuple[int, int]] = Counter()
+    moved = True
+    while moved:
+        moved = False
+        for stage, calls in enumerate(programs):
+            while at[stage] < len(calls):
+                call = calls[at[stage]]
+                peer = call.peer if call.peer is not None else -1
+                if call.operation == SEND:
+                    other = programs[peer][at[peer]] if at[peer] < len(programs[peer]) else None
+                    meets = other and other.operation == RECV and other.peer == stage
+                    if not (call.asynchronous or meets):
+                        break
+                    posted[stage, peer] += 1
+                elif call.operation == RECV:
+                    if not posted[peer, stage]:
+                        break
+                    posted[peer, stage] -= 1
+                at[stage] += 1
+                moved = True
+    return all(place == len(calls) for place, calls in zip(at, programs, strict=True))
+
+
+def test_context_parallel_ranks_shift_keys_and_values_around_the_ring() -> None:
+    """2 s b v B / c bytes: 3 shifts forward; 3 with gradients and one of gradients backward."""
+    made = megatron_workload(LLAMA, Training(sequence=8192), mesh="cp=4")
+    keys = 2 * 8192 * 1024 * 2 // 4
+    found = counted(made)
+    assert found["send_recv", "cp", keys] == 32 * 4
+    assert found["send_recv", "cp", 2 * keys] == 32 * 3
+
+
+def test_experts_get_tokens_by_all_to_all() -> None:
+    made = megatron_workload(
+        find_transformer("mixtral-8x7b"), Training(sequence=4096), mesh="tp=2,dp=8,ep=4"
+    )
+    found = counted(made)
+    assert found["all_to_all", "ep", 4096 // 2 * 2 * 4096 * 2] == 32 * 4
+    assert {len(group) for group in made.groups["ep"]} == {4}
+    assert {len(group) for group in made.groups["edp"]} == {4}
+    reduced = Counter[str]()
+    for call in calls_of(made):
+        if call.operation == "reduce_scatter" and call.dtype == "float32":
+            reduced[call.group] += (call.size_bytes or 0) // 4
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert reduced["edp"] == experts // 4
+    whole = find_model("mixtral-8x7b").elements
+    assert reduced["dp"] == pytest.approx((whole - experts) / 2, rel=1e-3)
+    assert is_readable(made)
+
+
+@pytest.mark.parametrize("is_sharded", [True, False])
+def test_gradients_are_reduced_in_buckets_over_data_and_context_parallel_ranks(
+    is_sharded: bool,
+) -> None:
+    training = Training(distributed_optimizer=is_sharded)
+    made = megatron_workload(LLAMA, training, mesh="tp=2,cp=2,dp=2")
+    name = "reduce_scatter" if is_sharded else "all_reduce"
+    found = [c for c in calls_of(made) if c.group == "dp+cp"]
+    reduced = [c for c in found if c.operation == name]
+    elements = sum((c.size_bytes or 0) // 4 for c in reduced)
+    assert elements == pytest.approx(find_model("llama-3-8b").elements / 2, rel=1e-3)
+    assert all((c.size_bytes or 0) >= 4 * 40e6 for c in reduced[:-1])
+    gathered = [c for c in found if c.operation == "all_gather"]
+    assert sum((c.size_bytes or 0) // 2 for c in gathered) == (elements if is_sharded else 0)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "options", "message"),
+    [
+        ("pp=5", {}, "32 cannot be divided by 5"),
+        ("tp=3", {}, "32 cannot be divided by 3"),
+        ("tp=2", {"sequence": 33}, "33 cannot be divided by 2"),
+        ("dp=-1", {}, "leaves the number of ranks open"),
+        ("tp=2,ep=2,dp=2", {}, "has no experts"),
+        ("tp=2,etp=2", {}, "not generated"),
+        ("nothing=2", {}, "nothing"),
+    ],
+)
+def test_a_layout_that_does_not_fit_the_model_is_refused(
+    mesh: str, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        megatron_workload(LLAMA, Training(**options), mesh=mesh)
