@@ -77,10 +77,10 @@ def describe_pairs(run: Run) -> list[str]:
 def _matrix_text(found: PairMatrix) -> str:
     matrix = found.matrix
     unit = matrix.quantity.unit
-    ways = "pairs, each direction alone" if matrix.quantity.has_direction else "pairs"
+    pairs = format_count(len({frozenset(pair) for pair in matrix.values}), "pair")
+    ways = ", each direction alone" if matrix.quantity.has_direction else ""
     head = f"{matrix.quantity.name} between ranks, {format_bytes(found.size_bytes)}, {unit}"
-    measured = len({frozenset(pair) for pair in matrix.values})
-    about = f"{found.title}; median of each of {measured} {ways}; a round of pairs at once."
+    about = f"{found.title}; the median of each of {pairs}{ways}; all pairs of a round at once."
     diagnosis = find_slow(matrix)
     lines = [
         style(clean(head[:1].upper() + head[1:]), BOLD),
@@ -102,10 +102,11 @@ def describe_diagnosis(matrix: RankMatrix, diagnosis: Diagnosis) -> list[str]:
     if lines:
         return lines
     limit = diagnosis.link_limit
+    if limit is None:
+        return [f"There are too few pairs to tell whether one has a {_BAD[matrix.quantity.name]} "
+                f"{matrix.quantity.name}."]
     found = f"No rank, host or link has a {_BAD[matrix.quantity.name]} {matrix.quantity.name}."
-    if limit is not None:
-        found += f" A single link would be named below {limit:.2f} of the speed of its peers."
-    return [found]
+    return [f"{found} A single link would be named below {limit:.2f} of the speed of its peers."]
 
 
 _BAD = {BANDWIDTH.name: "low", LATENCY.name: "high"}
