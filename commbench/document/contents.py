@@ -42,6 +42,7 @@ from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.output.plot_style import Picture
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
+from commbench.report.pairs_table import describe_pairs
 from commbench.report.plots import run_figures
 from commbench.report.shape_text import shape_lines
 from commbench.results.run_folder import JOURNAL
@@ -169,6 +170,8 @@ def run_contents(loaded: LoadedRun) -> Contents:
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if notes := run.header.environment.get("notes"):
         sections.append(Section("Notes about the imported file", [Items(notes)]))
+    if pairs := describe_pairs(run):
+        sections.insert(0, Section("Pairs of ranks", [Items(pairs)]))
     if missing := run_table.describe_missing(rows):
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):

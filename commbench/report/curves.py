@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from commbench.analysis.pair_values import outside_matrix
+from commbench.analysis.pair_values import has_matrix, outside_matrix, pair_matrices
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.output.paragraphs import list_some
 from commbench.output.plot_style import (
@@ -167,7 +167,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
 
 def why_no_picture(runs: Sequence[Run]) -> str:
     """Why there is no picture of runs; empty where there is one: a kind of call was timed at two
-    sizes, or two kinds of call were timed."""
+    sizes, or two kinds of call were timed, or pairs of ranks."""
+    if any(has_matrix(run.header.plan) and pair_matrices(run) for run in runs):
+        return ""
     timed = [len(curve.timed) for curve in find_curves(runs, least=1).curves]
     if not timed:
         return "no plot: nothing was timed"

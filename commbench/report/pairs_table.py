@@ -50,29 +50,37 @@ def pairs_text(run: Run) -> str:
     not measure pairs in rounds."""
     if not has_matrix(run.header.plan):
         return ""
-    texts = [_matrix_text(found) for found in pair_matrices(run)]
-    if texts and QUICK in run.header.plan.pairs:
-        note = (
-            "A quick search measured some of the pairs. A single slow link may be among the others."
-        )
-        texts += [fill(note)] if _is_partly_measured(run) else []
+    matrices = pair_matrices(run)
+    texts = [_matrix_text(found) for found in matrices]
+    is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for _, _, m in matrices)
+    if is_part and QUICK in run.header.plan.pairs:
+        texts.append(fill(_NOT_ALL))
     return "\n\n".join(texts)
 
 
-def _is_partly_measured(run: Run) -> bool:
-    return any(
-        len(found.matrix.values) < found.matrix.ranks * (found.matrix.ranks - 1)
-        for found in main_matrices(pair_matrices(run))
-    )
+_NOT_ALL = (
+    "The quick search measured some of the pairs: a single slow link may be among the others. "
+    "Without --quick, all are measured."
+)
+
+
+def describe_pairs(run: Run) -> list[str]:
+    """Sentences: what is slow between pairs of ranks; none for a run without such pairs."""
+    matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
+    return [
+        f"{found.matrix.quantity.name.capitalize()}, {format_bytes(found.size_bytes)}: {line}"
+        for found in main_matrices(matrices)
+        for line in describe_diagnosis(found.matrix, find_slow(found.matrix))
+    ]
 
 
 def _matrix_text(found: PairMatrix) -> str:
     matrix = found.matrix
     unit = matrix.quantity.unit
-    measured = len(matrix.values) // (1 if matrix.quantity.has_direction else 2)
-    ways = "directions of pairs" if matrix.quantity.has_direction else "pairs"
+    ways = "pairs, each direction alone" if matrix.quantity.has_direction else "pairs"
     head = f"{matrix.quantity.name} between ranks, {format_bytes(found.size_bytes)}, {unit}"
-    about = f"{found.title}; {measured} {ways} were measured."
+    measured = len({frozenset(pair) for pair in matrix.values})
+    about = f"{found.title}; median of each of {measured} {ways}; a round of pairs at once."
     diagnosis = find_slow(matrix)
     lines = [
         style(clean(head[:1].upper() + head[1:]), BOLD),

@@ -19,6 +19,7 @@ from commbench.output.plot_style import INK, Grid, Head, Picture, plain
 from commbench.report import curves as curve_text
 from commbench.report.curves import Curve, Curves, find_curves
 from commbench.report.dot_plot import dot_figure
+from commbench.report.pairs_plots import pair_pictures
 from commbench.results.files import is_folder, unused_path, write_new
 from commbench.results.schema import Run
 from commbench.spec.links import Peak, parse_peak
@@ -61,17 +62,15 @@ class Panel(NamedTuple):
 
 
 def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
-    """The pictures `busbw` and `time` of one or several runs.
+    """The pictures `busbw` and `time` of runs, and before them the heat maps of pairs of ranks.
 
     There is no `busbw` where no bus bandwidth is above 0, and where no curve has two sizes; then
     `time` has a row for each kind of call. There is no picture of a single time. `peak` is drawn as
-    a line; None stands for the peak that the runs were made with.
-    """
-    curves = find_curves(runs)
+    a line; None is the peak that the runs were made with."""
+    found, curves = pair_pictures(runs), find_curves(runs)
     if not curves.with_sizes:
         singles = find_curves(runs, least=1)
-        return [dot_figure(runs, singles)] if len(singles.curves) > 1 else []
-    found = []
+        return found + ([dot_figure(runs, singles)] if len(singles.curves) > 1 else [])
     if any(curve.peak for curve in curves.curves):
         found.append(_picture(BUSBW, runs, curves, _busbw_kinds(curves, runs, peak), peak))
     found.append(_picture(TIME, runs, curves, (LOG_TIME,), peak))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Commbench, Ended, run_program_as
-from scripted import program_text
+from scripted import SLOW_MESSAGE_US, program_text
 
 from commbench.spec.pairs import count_rounds
 
@@ -21,20 +21,20 @@ def pairs_file(ended: Ended) -> dict[tuple[int, int], dict[str, str]]:
 
 
 def test_all_pairs_are_measured_in_both_directions_and_written(commbench: Commbench) -> None:
-    ended = commbench("pairs", "--nproc-per-node", "5", "--output", "run", *SMALL)
+    ended = commbench("pairs", "--nproc-per-node", "3", "--output", "run", *SMALL)
     assert ended.code == 0, ended.err
     found = pairs_file(ended)
-    assert found.keys() == {(i, j) for i in range(5) for j in range(5) if i != j}
+    assert found.keys() == {(i, j) for i in range(3) for j in range(3) if i != j}
     for (row, column), line in found.items():
         assert float(line["bandwidth_GBps"]) > 0
         assert line["latency_us"] == found[column, row]["latency_us"]
         assert (line["latency_bytes"], line["bandwidth_bytes"]) == ("8", "8192")
     cases = ended.cases()
-    assert len(cases) == 3 * count_rounds(5)
+    assert len(cases) == 3 * count_rounds(3)
     assert all((line["status"], line["wrong"]) == ("ok", 0) for line in cases)
     with (ended.folder / "bandwidth.csv").open() as file:
         square = list(csv.reader(file))
-    assert square[0] == ["GB/s", "0", "1", "2", "3", "4"]
+    assert square[0] == ["GB/s", "0", "1", "2"]
     assert square[1][:2] == ["0", ""] and square[1][2] == found[0, 1]["bandwidth_GBps"]
     assert "Latency between ranks, 8 B, us" in ended.out
     assert "Bandwidth between ranks, 8 KiB, GB/s" in ended.out
@@ -52,6 +52,5 @@ def test_a_slow_way_between_two_ranks_is_the_slowest_of_the_matrix(
     )  # fmt: skip
     assert ended.code == 0, ended.err
     speed = {pair: float(line["bandwidth_GBps"]) for pair, line in pairs_file(ended).items()}
-    # 8 KiB that are sent 20 ms late.
-    assert speed[3, 1] < 8192 / 20e-3 * 1e-9
-    assert min(value for pair, value in speed.items() if pair != (3, 1)) > 2 * speed[3, 1]
+    assert speed[3, 1] < 8192 / (SLOW_MESSAGE_US * 1e-6) * 1e-9
+    assert min(speed, key=speed.__getitem__) == (3, 1)
