@@ -103,8 +103,10 @@ def describe_diagnosis(matrix: RankMatrix, diagnosis: Diagnosis) -> list[str]:
         return lines
     limit = diagnosis.link_limit
     if limit is None:
-        return [f"There are too few pairs to tell whether one has a {_BAD[matrix.quantity.name]} "
-                f"{matrix.quantity.name}."]
+        return [
+            f"There are too few pairs to tell whether one has a {_BAD[matrix.quantity.name]} "
+            f"{matrix.quantity.name}."
+        ]
     found = f"No rank, host or link has a {_BAD[matrix.quantity.name]} {matrix.quantity.name}."
     return [f"{found} A single link would be named below {limit:.2f} of the speed of its peers."]
 
