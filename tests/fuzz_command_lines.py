@@ -55,7 +55,8 @@ PATHS = (
     "loop/x", "nowhere", "nowhere/x", "null", "zero", "random", "cut.jsonl", "binary", "text",
     "latin.csv", "huge", "huge.csv", "nccl.log", "nccl.json", "osu.txt", "limits.toml", "bad.toml",
     "deep.toml", "sweep", "bad-sweep", "socket", "unnamed\udcff", "x" * 300, "x" * 5000, "", ".",
-    "machine.json", "bad-machine.json", "./a/", "a/../a", "a\tb", "-", "/dev/full", "/proc/self/mem", "/proc/self/environ", "newlabel",
+    "./a/", "a/../a", "a\tb", "-", "/dev/full", "/proc/self/mem", "/proc/self/environ", "newlabel",
+    "machine.json", "bad-machine.json",
 )  # fmt: skip
 SOUND = {
     "--op": ("all_reduce", "all_gather,barrier", "all", "reduce"), "--dtype": ("float32", "all"),
@@ -68,7 +69,8 @@ SOUND = {
     "--cpu-mode": ("quiet", "plain"), "--launcher": ("agent", "torchrun"), "--label": ("one",),
     "--format": ("table", "nccl-tests", "csv", "json", "markdown", "openmetrics"),
     "--peak": ("450GB/s", "nvlink4", "400Gbit/s/node"), "--minbytes": ("8",), "--maxbytes": ("1G",),
-    "--stepfactor": ("2", "1.5"), "--stepbytes": ("1M",), "-c": ("0", "1"), "--ranks": ("8", "64", "8-512"),
+    "--stepfactor": ("2", "1.5"), "--stepbytes": ("1M",), "-c": ("0", "1"),
+    "--ranks": ("8", "64", "8-512"),
     "--size": ("1K", "1G"), "--time": ("120us", "4.2ms"), "--nodes": ("1", "2"),
     "--tolerance": ("5%",), "--env": ("NCCL_ALGO=RING,TREE", "A=-,1"), "--undecided": ("fail",),
     "--vary": ("cpu-mode=quiet,plain", "nproc-per-node=2,3"), "--against": ("a", "b", "one"),
