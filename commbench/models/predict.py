@@ -28,7 +28,7 @@ from commbench.models.cost_models import (
 from commbench.models.machine import FittedModel, Machine, Piece, piece_at, scatter_at
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
-from commbench.units import LARGEST_SIZE, format_count
+from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +45,8 @@ Z = 1.96
 """Standard deviations of a 95 % interval."""
 MEAN_TO_SIGMA = 1.2533
 """Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""
+MOST_FROM_ONE_SIZE = 16
+"""Where one size was measured, sizes up to so many times as large are taken to cost as much."""
 ERROR_PER_DOUBLING = 0.02
 """The least standard deviation of log(time) that each doubling beyond the measured range adds."""
 
@@ -135,9 +137,12 @@ def default_ranks_per_node(machine: Machine) -> int:
     return max(by_kind[ACROSS] or by_kind[WITHIN] or [1])
 
 
-def find_fitted(machine: Machine, operation: str, kind: str, variant: str = "") -> FittedModel:
+def find_fitted(
+    machine: Machine, operation: str, kind: str, variant: str = "", per_node: int | None = None
+) -> FittedModel:
     """The model of an operation for a kind of group. UnavailableError where there is none,
-    UsageError where several have the words of `variant`."""
+    UsageError where several have the words of `variant`. Of models for other numbers of ranks per
+    host, the one that was measured with the nearest number to `per_node` counts."""
     own = [found for found in machine.fitted if found.operation == operation]
     if not own:
         names = list(dict.fromkeys(found.operation for found in machine.fitted))
@@ -153,13 +158,16 @@ def find_fitted(machine: Machine, operation: str, kind: str, variant: str = "") 
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
+    if per_node and len(fitting) > 1:
+        far = [_distance(per_node, each.ranks_per_node) for each in fitting]
+        fitting = [each for each, it in zip(fitting, far, strict=True) if it == min(far)]
     if len(fitting) == 1:
         return fitting[0]
     names = [repr(each.variant) for each in fitting or found]
     if not fitting:
         raise UnavailableError(
-            f"{operation} {kind} was not measured with {variant}",
-            f"it was measured with {list_some(names, 6)}",
+            f"{operation} {kind} has no model named {variant!r}",
+            f"its models are named {list_some(names, 6)}: by what differs among the measured calls",
         )
     raise UsageError(
         f"{operation} {kind} has {len(fitting)} models", f"choose with --variant {names[0]}"
@@ -251,7 +259,7 @@ class _Group(NamedTuple):
         if world_size < 2:
             raise UsageError("one rank needs no communication", "ask for two ranks or more")
         kind = kind_of(world_size, per_node)
-        fitted = find_fitted(machine, operation, kind, variant)
+        fitted = find_fitted(machine, operation, kind, variant, per_node)
         if not fitted.cost_model.spans_ranks and world_size not in fitted.world_sizes:
             ranks = format_count(fitted.world_sizes[0], "rank")
             raise UnavailableError(
@@ -279,6 +287,13 @@ class _Group(NamedTuple):
     def predict(self, size: int) -> Prediction:
         if not 0 <= size <= LARGEST_SIZE:
             raise UsageError(f"size {size} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+        only = self.fitted.largest_bytes
+        if self.fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
+            raise UnavailableError(
+                f"{self.fitted.operation} was measured with {format_bytes(only)} only: nothing "
+                "says how its time grows with the size",
+                f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
+            )
         times = self._times(self.curve, size)
         middle = max(float(times[0]), SHORTEST_S)
         low, high = self._spread(times, size)

@@ -71,7 +71,9 @@ class Projection(NamedTuple):
 
     def _notes(self, found: Sequence[Prediction]) -> Iterator[str]:
         each = found[0]
-        fitted = find_fitted(self.machine, each.operation, each.kind, self.request.variant)
+        fitted = find_fitted(
+            self.machine, each.operation, each.kind, self.request.variant, each.ranks_per_node
+        )
         yield _describe_model(fitted)
         if fitted.rivals:
             names = list_some([rival.model for rival in fitted.rivals], 4)
@@ -87,7 +89,7 @@ class Projection(NamedTuple):
             )
         if size := half_size(fitted, each.world_size, each.ranks_per_node):
             ranks = format_count(each.world_size, "rank")
-            yield f"With {ranks}, latency and bandwidth take the same time at {format_about(size)}."
+            yield f"n-half with {ranks}: at {format_about(size)} half of the time is latency."
 
 
 def project(machine: Machine, request: Request) -> Projection:
