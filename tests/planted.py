@@ -74,7 +74,7 @@ def random_machine(chance: Random) -> tuple[Machine, int]:
     per_node = chance.choice((1, 2, 3, 4, 6, 8, 16))
     models = []
     operation = chance.choice(("all_reduce", "all_gather", "broadcast", "all_to_all", "gather"))
-    for ranks in ((2, per_node), (2 * per_node, 8 * per_node)):
+    for ranks in ((2, per_node), (2 * per_node, chance.choice((8, 9)) * per_node)):
         if ranks[1] < 2:
             continue
         known = [m for m in models_of(operation) if m.spans_ranks]

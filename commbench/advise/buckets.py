@@ -93,6 +93,8 @@ class BucketAdvice(NamedTuple):
     """Seconds of all buckets of the recommended size, one after another, alone."""
     beyond: bool
     """Whether the best size is the largest measured one, and a larger one may be better."""
+    largest_sent: int
+    """Bytes of the largest bucket, of the recommended ones and of those in use."""
 
 
 def find_buckets(
@@ -118,7 +120,8 @@ def find_buckets(
     recommended = min(good, key=lambda each: abs(np.log(each.bucket_bytes / middle)))
     default = now_bytes is None
     cap = DDP_BUCKET if now_bytes is None else now_bytes
-    now_times, number = simulate(cap, DDP_FIRST_BUCKET if default else cap)
+    first = DDP_FIRST_BUCKET if default else cap
+    now_times, number = simulate(cap, first)
     ratio = interval(now_times / tried[recommended.bucket_bytes][0])
     sent = cut(step, recommended.bucket_bytes, recommended.bucket_bytes)
     alone = float(sum(draw.at(size)[0] for size in sent))
@@ -127,6 +130,7 @@ def find_buckets(
         (good[0].bucket_bytes, good[-1].bucket_bytes), BucketTime(cap, interval(now_times), number),
         ratio, alone > step.backward_s, alone,
         good[-1].bucket_bytes == max(curve) < step.gradient_bytes,
+        max(*sent, *cut(step, cap, first)),
     )  # fmt: skip
 
 

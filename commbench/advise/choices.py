@@ -81,8 +81,8 @@ class SizeRange(NamedTuple):
     """The alternative to choose: the default one where the verdict is not CHANGE."""
     candidates: tuple[Setting, ...]
     """The alternatives that are not known to be slower than the fastest one at each of the sizes,
-    the fastest on average first; where the verdict is UNDECIDED the default and those that may be
-    faster."""
+    the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
+    faster by more than the tolerance."""
     gain: MedianCI
     """The time under the default over that under the first candidate other than the default:
     geometric mean over the sizes; None where there is no other candidate."""
@@ -212,19 +212,16 @@ def _decide_range(
     points = found.points
     order = [rank.setting for rank in rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
-    others = [setting for setting in candidates if setting != default]
-    is_open = default in candidates and [s for s in others if not _is_tied(points, s)]
-    compared = is_open or others
-    gain = mean_ratio(points, compared[0], default) if compared else MedianCI(None, None, None)
+    gains = {s: mean_ratio(points, s, default) for s in candidates if s != default}
+    may_gain = [s for s, g in gains.items() if (g.high or g.median or 1.0) > 1 + tolerance]
+    named = next(iter([*may_gain, *gains]), default)
+    gain = gains.get(named, MedianCI(None, None, None))
     chosen, verdict, fallback = default, KEEP, None
-    if default not in candidates:
-        widened = widen(gain, comparisons)
-        verdict = CHANGE if decide_verdict(widened, tolerance) == SLOWER else UNDECIDED
-        if verdict == CHANGE:
-            chosen, fallback = candidates[0], _fallback(choice, candidates[0], order)
-    elif is_open or (others and not _is_tied(points, default)):
-        verdict = UNDECIDED
-        candidates = [default, *compared]
+    if decide_verdict(widen(gain, comparisons), tolerance) == SLOWER:
+        chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
+        candidates = [named, *(s for s in gains if s != named)]
+    elif may_gain:
+        verdict, candidates = UNDECIDED, [default, *may_gain]
     low, high = points[0].size_bytes, points[-1].size_bytes
     return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
 
@@ -246,10 +243,6 @@ def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
     factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) * 2 / WIDTH_95
     down, up = (factor * log(end / ratio.median) for end in (ratio.low, ratio.high))
     return MedianCI(ratio.median, ratio.median * exp(down), ratio.median * exp(up))
-
-
-def _is_tied(points: Sequence[SweepPoint], setting: Setting) -> bool:
-    return all(setting in point.tied for point in points)
 
 
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI:

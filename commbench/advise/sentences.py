@@ -22,6 +22,7 @@ from commbench.units import (
     format_bytes,
     format_known_time,
     format_memory,
+    format_size,
     format_sizes,
     format_time,
     parse_sizes,
@@ -91,11 +92,13 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
         f"computation{assumed}; their communication alone takes "
         f"{format_time(found.communication_s)}, the {which} of the two."
     )
-    if now.bucket_bytes > found.table.largest and now.buckets > 1:
+    if found.largest_sent > found.table.largest:
         said.append(
-            f"{format_bytes(now.bucket_bytes)} is beyond the measured sizes; its time continues "
-            "the last two."
+            f"The largest bucket, of {format_about(found.largest_sent)}, is beyond the measured "
+            "sizes; its time continues the line of the last two."
         )
+    if found.gain.low is None:
+        said.append("The times alone decide, because no interval of them is known.")
     if found.beyond:
         said.append(f"Buckets above {format_bytes(found.table.largest)} were not measured.")
     busy = found.table.busy
@@ -120,13 +123,24 @@ def _slowdown_text(slowdown: Slowdown) -> str:
 def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
     """Commands that make the advice about buckets surer."""
     commands = list(surer(verdict, header))
+    power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
-        commands.append(run_command(header, "all_reduce", "--tensors 8 --form async"))
+        options = f"--tensors {TOGETHER} --form async"
+        commands.append(run_command(header, "all_reduce", options, _around(TOGETHER * power)))
     if not found.slowdown.source:
-        commands.append(run_command(header, "all_reduce", "--overlap matmul"))
+        commands.append(run_command(header, "all_reduce", "--overlap matmul", _around(power)))
     if found.beyond:
         commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
     return tuple(commands)
+
+
+TOGETHER = 8
+"""Calls that are started together, to see what a bucket takes after others."""
+
+
+def _around(power: int) -> str:
+    """Sizes around a power of two, as `--sizes` takes them."""
+    return f"{format_size(power // 4)}-{format_size(4 * power)}:x4"
 
 
 def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, ...]:
@@ -259,7 +273,7 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
         )
     others = [names[setting] for setting in each.candidates if setting != default]
     if each.verdict == KEEP:
-        tied = f"; as fast: {_and(others)}" if others else ""
+        tied = f"; no gain with {_and(others)}" if others else ""
         return f"{at}keep {names[default]}{tied}."
     return (
         f"{at}{_and([names[default], *others])} cannot be told apart: {others[0]} is "

@@ -189,7 +189,16 @@ MOST_ROWS = 12
 
 
 def _table(each: Advice) -> Table | None:
-    """The figures of a piece of advice as a table; None where the sentences have them."""
+    """The figures of a piece of advice as a table, without empty columns; None where the sentences
+    have them."""
+    if not (found := _all_columns(each)):
+        return None
+    headings, rows = found
+    kept = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    return [headings[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _all_columns(each: Advice) -> Table | None:
     found = each.details
     if isinstance(found, BucketAdvice):
         return _bucket_table(found)

@@ -106,11 +106,14 @@ def _sigma(time: MedianCI) -> float:
 
 
 def interval(replicates: ndarray) -> MedianCI:
-    """The value of column 0 with the interval of the replicates."""
+    """The value of column 0 with the interval of the replicates; no interval where they are all the
+    same, because that of no row is known."""
     import numpy as np
 
     low, high = np.percentile(replicates, (2.5, 97.5))
     value = float(replicates[0])
+    if np.ptp(replicates) <= 1e-12 * value:
+        return MedianCI(value, None, None)
     return MedianCI(value, min(value, float(low)), max(value, float(high)))
 
 
@@ -131,18 +134,21 @@ def is_timed(row: ResultRow) -> bool:
 
 
 def make_tables(rows: Iterable[ResultRow], operation: str) -> dict[str, TimeTable]:
-    """The tables of an operation by the group that calls (Case.group), each of the first kind of
-    its rows: the first dtype, placement and so on of the plan. Groups with fewer than two sizes
-    have none."""
-    found: dict[str, dict[str, list[ResultRow]]] = {}
+    """The tables of an operation by the group that calls (Case.group), each of the kind of its rows
+    with most sizes: the dtype, placement and so on. Calls that were timed back to back count only
+    where no call was timed alone. Groups with fewer than two sizes have none."""
     every = [row for row in rows if is_timed(row) and row.measurement.case.operation == operation]
-    for row in every:
-        case = row.measurement.case
-        if is_plain(case) and case.timing == ISOLATED:
-            found.setdefault(case.group, {}).setdefault(case.title, []).append(row)
+    found: dict[str, dict[str, list[ResultRow]]] = {}
+    for is_isolated in (True, False):
+        kinds: dict[str, dict[str, list[ResultRow]]] = {}
+        for row in every:
+            case = row.measurement.case
+            if is_plain(case) and (case.timing == ISOLATED) == is_isolated:
+                kinds.setdefault(case.group, {}).setdefault(case.title, []).append(row)
+        found = kinds | found
     tables = {}
-    for group, kinds in found.items():
-        kind, same = max(kinds.items(), key=lambda item: len(item[1]))
+    for group, of_group in found.items():
+        kind, same = max(of_group.items(), key=lambda item: len(item[1]))
         if _has_sizes(same):
             table = _table(kind, same, lambda case: case.size_bytes)
             tables[group] = table._replace(busy=_busy(every, same[0], table))

@@ -26,7 +26,7 @@ from commbench.spec.links import (
     load_published,
     load_thresholds,
 )
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import DEFAULT_OPERATION, OPERATIONS
 from commbench.units import GB, parse_size
 
 BELOW, ABOVE = 0.20, 0.10
@@ -52,7 +52,7 @@ class Call(NamedTuple):
     """The operation whose bandwidth is expected."""
 
     fabric: Fabric
-    operation: str = "all_reduce"
+    operation: str = DEFAULT_OPERATION
     ranks: int = 8
     nodes: int = 1
     size_bytes: int | None = None
@@ -378,14 +378,12 @@ def judge_threshold(threshold: Threshold) -> Judgement:
     """Whether what somebody demands is plausible on the smallest machine that it is for."""
     gpu = find_gpu(threshold.gpu)
     nics = parse_nics(threshold.nic) if threshold.nic else None
-    call = Call(make_fabric(gpu, nics), "all_reduce", threshold.ranks, threshold.nodes)
+    call = Call(make_fabric(gpu, nics), threshold.operation, threshold.ranks, threshold.nodes)
     return judge(expect(call), threshold.low)
 
 
 def find_thresholds(call: Call) -> list[Threshold]:
     """What others demand of machines with this accelerator, within a node or between nodes."""
     gpu = call.fabric.gpu
-    if gpu is None or call.operation != "all_reduce":
-        return []
-    several = call.nodes > 1
-    return [one for one in load_thresholds() if one.gpu == gpu.name and (one.nodes > 1) == several]
+    asked = (gpu.name if gpu else "", call.operation, call.nodes > 1)
+    return [one for one in load_thresholds() if (one.gpu, one.operation, one.nodes > 1) == asked]

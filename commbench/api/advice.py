@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load
 from commbench.errors import UsageError
@@ -37,6 +37,9 @@ def advise(
     element_bytes: int = 2,
     tolerance: str | float = "2%",
     output: str | Path | None = None,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> AdviceReport:
     """Say which bucket size, form of call or setting is faster (docs/advice.md).
@@ -46,8 +49,8 @@ def advise(
     pass without communication (seconds, or "300ms"), `layers` the parts in which its gradients
     become ready, and `bucket_cap` the bucket size in use. `topk`, `experts`, `hidden` and `tokens`
     of a rank describe a mixture of experts with `element_bytes` for each number. Gains within
-    `tolerance` count as none. `output` is a new file to draw into. Raises UsageError for values
-    that make no sense.
+    `tolerance` count as none. `output` is a new file to draw into. `ranks`, `op`, `dtype` and
+    `notify` are those of `load`. Raises UsageError for values that make no sense.
     """
     from commbench.advise.advice import Question, find_advice
     from commbench.results.files import write_new
@@ -67,7 +70,8 @@ def advise(
         from commbench.output.plot_style import require_ending
 
         require_ending(Path(output))
-    report = find_advice([run for each in runs for run in _load(each, notify)], question)
+    found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
+    report = find_advice([run for several in found for run in several], question)
     if output is not None:
         from commbench.advise.plot import advice_figure
         from commbench.output.plot_style import render
@@ -77,7 +81,7 @@ def advise(
     return report
 
 
-def _load(run: AnyRun, notify: Callable[[str], None]) -> list[Run]:
+def _load(run: AnyRun, **how: Any) -> list[Run]:
     """A run; of a sweep, the runs of its settings."""
     from commbench.results.run_folder import find_sweep
     from commbench.sweep.result import load_sweep
@@ -85,7 +89,7 @@ def _load(run: AnyRun, notify: Callable[[str], None]) -> list[Run]:
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
         found = [each.run for each in load_sweep(folder).settings if each.run]
         return [one for one in found if one]
-    return [load(run, notify=notify)]
+    return [load(run, **how)]
 
 
 def _parse_count(text: str) -> float:

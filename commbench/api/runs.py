@@ -240,7 +240,7 @@ def expect(
     gpus_per_node: int | None = None,
     nic: str | None = None,
     link: str | None = None,
-    op: str = "all_reduce",
+    op: str | None = None,
     size: str | int | None = None,
     algorithm: str | None = None,
     nccl: str | None = None,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from typer import Argument, Option
 
+from commbench.cli.options import Dtype, Op, Ranks
+
 _STEP, _EXPERTS, _OUTPUT = "The training step", "Experts", "Output"
 
 
@@ -62,6 +64,9 @@ def advise(
         help="Draw the times over the bucket size into a new file: .png, .svg, .pdf.",
         rich_help_panel=_OUTPUT,
     ),
+    ranks: Ranks = None,
+    op: Op = None,
+    dtype: Dtype = None,
 ) -> None:  # fmt: skip
     """Say which bucket size, form of call or setting is faster, by how much, and from which size.
 
@@ -82,7 +87,7 @@ def advise(
     found = api.advise(
         *runs, params=params, model_bytes=model_bytes, backward=backward, layers=layers,
         bucket_cap=bucket_cap, topk=topk, experts=experts, hidden=hidden, tokens=tokens,
-        tolerance=tolerance, output=output, notify=print_status,
+        tolerance=tolerance, output=output, ranks=ranks, op=op, dtype=dtype, notify=print_status,
     )  # fmt: skip
     print_result(write(found), end="")
     if output:

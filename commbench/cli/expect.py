@@ -35,7 +35,7 @@ def expect(
         "  [default: that of the accelerator]",
         rich_help_panel=HARDWARE,
     ),
-    op: str = Option("all_reduce", "--op", metavar="OP", help="Operation."),
+    op: str | None = Option(None, "--op", metavar="OP", help="Operation.  [default: all_reduce]"),
     size: str | None = Option(
         None,
         metavar="SIZE",

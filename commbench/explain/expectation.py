@@ -34,7 +34,7 @@ from commbench.output.paragraphs import Paragraph, fill, paragraphs
 from commbench.output.table import BOLD, GREEN, RED, style, table
 from commbench.spec.fabrics import Fabric, find_gpu, load_gpus, make_fabric, parse_nics
 from commbench.spec.links import Link, Threshold, find_link, parse_peak
-from commbench.spec.operations import find_operation
+from commbench.spec.operations import DEFAULT_OPERATION, find_operation
 from commbench.units import GB, format_bytes, parse_percentage, parse_size, parse_time
 from commbench.validation import choose
 
@@ -71,7 +71,7 @@ def answer(
     gpus_per_node: int | None = None,
     nic: str | None = None,
     link: str | None = None,
-    op: str = "all_reduce",
+    op: str | None = None,
     size: str | int | None = None,
     algorithm: str | None = None,
     nccl: str | None = None,
@@ -95,7 +95,7 @@ def answer(
     fabric = make_fabric(model, parse_nics(nic, model) if nic else None)
     if link:
         fabric = fabric._replace(link=_parse_link(link))
-    operation = find_operation(op)
+    operation = find_operation(op or DEFAULT_OPERATION)
     if operation.busbw_factor is None:
         raise UsageError(f"{operation.name} has no bandwidth to expect", "choose another --op")
     if algorithm:

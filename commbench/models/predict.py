@@ -1,8 +1,8 @@
 """Predicts the time of a collective on a machine whose models were fitted, with an interval.
 
-The time never falls when the size or the number of ranks grows. A model alone may fall: where a
-piece begins below the end of the one before, or where an algorithm prefers powers of two. Then the
-time of the smaller call counts.
+The time never falls when the size or the number of ranks grows. A model alone may fall. Where a
+piece begins below the end of the one before, the time of the smaller size counts. Where an
+algorithm prefers powers of two, see _Order.
 
 The interval has three sources: the bootstrap replicates of the parameters, the rival models that
 the data could not tell from the chosen one, and the error of the model itself, which grows with the
@@ -28,7 +28,7 @@ from commbench.models.cost_models import (
 from commbench.models.machine import FittedModel, Machine, Piece, piece_at, scatter_at
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
-from commbench.units import LARGEST_SIZE, format_count
+from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +45,8 @@ Z = 1.96
 """Standard deviations of a 95 % interval."""
 MEAN_TO_SIGMA = 1.2533
 """Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""
+MOST_FROM_ONE_SIZE = 16
+"""Where one size was measured, sizes up to so many times as large are taken to cost as much."""
 ERROR_PER_DOUBLING = 0.02
 """The least standard deviation of log(time) that each doubling beyond the measured range adds."""
 
@@ -73,8 +75,8 @@ class Prediction(NamedTuple):
     size_distance: float
     """Doublings beyond the measured numbers of ranks (also of ranks per host) and the measured
     sizes; 0 within them."""
-    is_raised: bool
-    """Whether the model alone gives less than for a smaller size or fewer ranks."""
+    is_adjusted: bool
+    """Whether the model alone gives another time, against the order of sizes or ranks."""
 
     @property
     def bound(self) -> str:
@@ -135,9 +137,12 @@ def default_ranks_per_node(machine: Machine) -> int:
     return max(by_kind[ACROSS] or by_kind[WITHIN] or [1])
 
 
-def find_fitted(machine: Machine, operation: str, kind: str, variant: str = "") -> FittedModel:
+def find_fitted(
+    machine: Machine, operation: str, kind: str, variant: str = "", per_node: int | None = None
+) -> FittedModel:
     """The model of an operation for a kind of group. UnavailableError where there is none,
-    UsageError where several have the words of `variant`."""
+    UsageError where several have the words of `variant`. Of models for other numbers of ranks per
+    host, the one that was measured with the nearest number to `per_node` counts."""
     own = [found for found in machine.fitted if found.operation == operation]
     if not own:
         names = list(dict.fromkeys(found.operation for found in machine.fitted))
@@ -153,13 +158,16 @@ def find_fitted(machine: Machine, operation: str, kind: str, variant: str = "") 
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
+    if per_node and len(fitting) > 1:
+        far = [_distance(per_node, each.ranks_per_node) for each in fitting]
+        fitting = [each for each, it in zip(fitting, far, strict=True) if it == min(far)]
     if len(fitting) == 1:
         return fitting[0]
     names = [repr(each.variant) for each in fitting or found]
     if not fitting:
         raise UnavailableError(
-            f"{operation} {kind} was not measured with {variant}",
-            f"it was measured with {list_some(names, 6)}",
+            f"{operation} {kind} has no model named {variant!r}",
+            f"its models are named {list_some(names, 6)}: by what differs among the measured calls",
         )
     raise UsageError(
         f"{operation} {kind} has {len(fitting)} models", f"choose with --variant {names[0]}"
@@ -188,19 +196,45 @@ class _Curve(NamedTuple):
         ends = tuple(piece.up_to_bytes for piece in pieces)
         return cls(find_model(operation, name), ends, matrices)
 
-    def times(self, world_sizes: Sequence[int], per_node: int, size: float) -> NDArray[Any]:
-        """The time by each row of parameters; the longest of these numbers of ranks, and of all
-        sizes up to this one."""
+    def times(self, world_size: int, per_node: int, size: float) -> NDArray[Any]:
+        """The time by each row of parameters: the longest of all sizes up to this one."""
         import numpy as np
 
         found, begin = [], -1.0
         for end, matrix in zip(self.ends, self.parameters, strict=True):
             if size > begin:
                 at = size if end is None else min(size, end)
-                found += [matrix @ self.model.terms(n, per_node, at) for n in world_sizes]
+                found.append(matrix @ self.model.terms(world_size, per_node, at))
             begin = float("inf") if end is None else end
         longest: NDArray[Any] = np.maximum.reduce(found)
         return longest
+
+
+class _Order(NamedTuple):
+    """How times are kept from falling as ranks are added, for models that are faster with powers of
+    two. If only powers of two were measured, they count: the time of another number is at most that
+    of the next power of two. Otherwise every number counts: the time is at least that of one rank
+    less, which is no power of two."""
+
+    kind: str
+    by_powers: bool
+
+    @classmethod
+    def of(cls, fitted: FittedModel) -> _Order:
+        return cls(fitted.kind, all(n & (n - 1) == 0 for n in fitted.world_sizes))
+
+    def times(self, curve: _Curve, world_size: int, per_node: int, size: float) -> NDArray[Any]:
+        """The times of a curve in this order."""
+        import numpy as np
+
+        per_node = max(per_node, 2 * world_size) if self.kind == WITHIN else per_node
+        times = curve.times(world_size, per_node, size)
+        other = 1 << (world_size - 1).bit_length() if self.by_powers else world_size - 1
+        if other == world_size or other < 2 or kind_of(other, per_node) != self.kind:
+            return times
+        choose = np.minimum if self.by_powers else np.maximum
+        ordered: NDArray[Any] = choose(times, curve.times(other, per_node, size))
+        return ordered
 
 
 class _Group(NamedTuple):
@@ -211,7 +245,8 @@ class _Group(NamedTuple):
     ranks_per_node: int
     curve: _Curve
     rivals: tuple[_Curve, ...]
-    host: _Curve | None
+    order: _Order
+    host: tuple[_Curve, _Order] | None
     """Of the ranks of one host of this group, where that was measured too."""
 
     @classmethod
@@ -224,7 +259,7 @@ class _Group(NamedTuple):
         if world_size < 2:
             raise UsageError("one rank needs no communication", "ask for two ranks or more")
         kind = kind_of(world_size, per_node)
-        fitted = find_fitted(machine, operation, kind, variant)
+        fitted = find_fitted(machine, operation, kind, variant, per_node)
         if not fitted.cost_model.spans_ranks and world_size not in fitted.world_sizes:
             ranks = format_count(fitted.world_sizes[0], "rank")
             raise UnavailableError(
@@ -239,17 +274,26 @@ class _Group(NamedTuple):
                 for each in machine.fitted
                 if (each.operation, each.kind, each.variant) == (operation, WITHIN, fitted.variant)
             ]
-            host = _Curve.of(operation, same[0].model, same[0].pieces) if same else None
+            if same:
+                inside = _Curve.of(operation, same[0].model, same[0].pieces)
+                host = inside, _Order.of(same[0])
         return cls(
             fitted, world_size, per_node,
             _Curve.of(operation, fitted.model, fitted.pieces),
             tuple(_Curve.of(operation, each.model, each.pieces) for each in fitted.rivals),
-            host,
+            _Order.of(fitted), host,
         )  # fmt: skip
 
     def predict(self, size: int) -> Prediction:
         if not 0 <= size <= LARGEST_SIZE:
             raise UsageError(f"size {size} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+        only = self.fitted.largest_bytes
+        if self.fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
+            raise UnavailableError(
+                f"{self.fitted.operation} was measured with {format_bytes(only)} only: nothing "
+                "says how its time grows with the size",
+                f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
+            )
         times = self._times(self.curve, size)
         middle = max(float(times[0]), SHORTEST_S)
         low, high = self._spread(times, size)
@@ -259,21 +303,20 @@ class _Group(NamedTuple):
             self.fitted.operation, self.world_size, self.ranks_per_node, size, self.fitted.kind,
             self.fitted.model, middle, middle * exp(-hypot(low, error)),
             middle * exp(hypot(high, error)), latency / alone, bandwidth / alone,
-            self._ranks_distance(), self._size_distance(size), alone < middle * (1 - 1e-9),
+            self._ranks_distance(), self._size_distance(size), abs(alone - middle) > 1e-9 * middle,
         )  # fmt: skip
 
     def _times(self, curve: _Curve, size: float) -> NDArray[Any]:
-        """The times by the fitted parameters and by the replicates; never below those of fewer
-        ranks. With n - 1, one of the two numbers is no power of two, and models grow with those."""
+        """The times by the fitted parameters and by the replicates; with several hosts, never below
+        those of the ranks of one host."""
         import numpy as np
 
-        n, per_node = self.world_size, self.ranks_per_node
-        fewer = [n - 1] if n > 2 and kind_of(n - 1, per_node) == self.fitted.kind else []
-        times = curve.times([n, *fewer], per_node, size)
+        times = self.order.times(curve, self.world_size, self.ranks_per_node, size)
         if self.host is None:
             return times
-        inside = self.host.times([per_node, max(2, per_node - 1)], per_node, size)
-        longest: NDArray[Any] = np.maximum(times, np.resize(inside, len(times)))
+        inside, order = self.host
+        within = order.times(inside, self.ranks_per_node, self.ranks_per_node, size)
+        longest: NDArray[Any] = np.maximum(times, np.resize(within, len(times)))
         return longest
 
     def _spread(self, times: NDArray[Any], size: int) -> tuple[float, float]:

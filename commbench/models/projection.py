@@ -29,7 +29,7 @@ from commbench.units import (
 from commbench.validation import choose
 
 SCHEMA = 1
-"""Version of the JSON; raised when a field changes its meaning or goes."""
+"""Version of the JSON; adjusted when a field changes its meaning or goes."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a note warns."""
 
@@ -71,23 +71,25 @@ class Projection(NamedTuple):
 
     def _notes(self, found: Sequence[Prediction]) -> Iterator[str]:
         each = found[0]
-        fitted = find_fitted(self.machine, each.operation, each.kind, self.request.variant)
+        fitted = find_fitted(
+            self.machine, each.operation, each.kind, self.request.variant, each.ranks_per_node
+        )
         yield _describe_model(fitted)
         if fitted.rivals:
             names = list_some([rival.model for rival in fitted.rivals], 4)
             yield f"The measurements cannot tell this model from {names}: the intervals include it."
         yield from _describe_distance(fitted, found)
-        raised = [p for p in found if p.is_raised]
-        if raised:
-            first = raised[0]
+        adjusted = [p for p in found if p.is_adjusted]
+        if adjusted:
+            first = adjusted[0]
             yield (
                 f"With {format_count(first.world_size, 'rank')} and "
-                f"{format_bytes(first.size_bytes)} the model alone gives less time than for a "
-                f"smaller call, which is printed instead ({len(raised)} of {len(found)} rows)."
+                f"{format_bytes(first.size_bytes)} the model alone breaks the order of sizes or "
+                f"ranks: its time is adjusted ({len(adjusted)} of {len(found)} rows)."
             )
         if size := half_size(fitted, each.world_size, each.ranks_per_node):
             ranks = format_count(each.world_size, "rank")
-            yield f"With {ranks}, latency and bandwidth take the same time at {format_about(size)}."
+            yield f"n-half with {ranks}: at {format_about(size)} half of the time is latency."
 
 
 def project(machine: Machine, request: Request) -> Projection:

@@ -67,11 +67,12 @@ class Published(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """The bus bandwidth of all_reduce that somebody demands of healthy machines."""
+    """The bus bandwidth that somebody demands of healthy machines."""
 
     who: str
     gpu: str
     """The name of the accelerator in `data/gpus.csv`."""
+    operation: str
     ranks: int
     nodes: int
     """The fewest ranks and nodes for which it is demanded."""

@@ -107,6 +107,7 @@ def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> N
     )
     assert {point.bucket_bytes for point in found.curve} <= set(range(1 << 12, (1 << 20) + 1))
     assert found.beyond
+    assert found.largest_sent == 7 * MIB  # torch's default makes one bucket of 7 MiB after 1 MiB
     assert not find_buckets(affine(ALPHA, BETA, SIZES), Step(MIB, 0.02), NONE, 0.02).beyond
 
 

@@ -70,3 +70,15 @@ def test_calls_that_were_started_together_replace_the_estimate() -> None:
 def test_each_group_of_a_mesh_has_a_table() -> None:
     run = run_of(seconds, sizes=SIZES, world_size=4, mesh="dp=2,tp=2", over=("dp", "tp"))
     assert set(make_tables(make_rows(run), "all_reduce")) == {"dp", "tp"}
+
+
+def test_rows_without_intervals_give_times_without_intervals() -> None:
+    table = affine(100e-6, 1e-9, SIZES)
+    bare = table._replace(times=tuple(time._replace(low=None, high=None) for time in table.times))
+    assert interval(bare.draw().at(1 << 16))[1:] == (None, None)
+
+
+def test_back_to_back_calls_count_where_no_call_was_timed_alone() -> None:
+    run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda", timing="pipelined")
+    table = make_tables(make_rows(run), "all_reduce")[""]
+    assert (table.sizes, table.kind) == (SIZES, "all_reduce float32 sum in_place pipelined")

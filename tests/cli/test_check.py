@@ -188,7 +188,7 @@ def test_results_of_another_tool_are_judged_by_their_means(
 REFUSED = {
     "check new": (
         "error: there is no rule to check\n"
-        "hint: give one: --against BASELINE, --min-busbw, --max-time or --rules\n"
+        "hint: give one: --against BASELINE, --min-busbw, --max-time, --expect or --rules\n"
     ),
     "check new --max-slowdown 10%": (
         "error: 'all rows: at most 10 % slower than the baseline' needs a baseline\n"

@@ -4,6 +4,7 @@ under the table of a run."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def test_the_answer_names_the_range_the_bound_the_figures_and_their_sources(
     line = "--gpu h100 --nodes 2 --nic gcp-a3-mega --size 1G --busbw 430GB/s"
     ended = commbench("expect", *line.split(), COLUMNS="80")
     assert (ended.code, ended.err, ended.out) == (0, "", A3_MEGA)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+LINES = re.findall(r"^ {4}commbench (expect .*?)(?: {3,}.*)?$", PAGE, re.M)
+
+
+def test_the_lines_of_the_page_are_answered(commbench: Commbench) -> None:
+    assert len(LINES) >= 6
+    for line in LINES:
+        ended = commbench(*line.split())
+        assert (ended.code, ended.err) == (0, ""), line
 
 
 def test_json_holds_what_the_text_says(commbench: Commbench) -> None:

@@ -81,11 +81,12 @@ class Host:
         assert process.returncode == 0, f"{' '.join(command)} on {self.name}: {err or out}"
         return out
 
-    def limit(self, rate: str, burst: str) -> None:
-        """Let this host send no faster than `rate` (such as 1gbit)."""
+    def limit(self, rate: str, burst: str, longest_wait: str = "50ms") -> None:
+        """Let this host send no faster than `rate` (such as 1gbit). What would wait longer than
+        `longest_wait` to be sent is dropped."""
         self.run(
             "tc", "qdisc", "replace", "dev", DEVICE, "root",
-            "tbf", "rate", rate, "burst", burst, "latency", "50ms",
+            "tbf", "rate", rate, "burst", burst, "latency", longest_wait,
         )  # fmt: skip
 
     def cut(self) -> None:

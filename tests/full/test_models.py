@@ -15,9 +15,10 @@ from commbench.units import MICRO
 pytestmark = pytest.mark.full
 
 FITTED, PREDICTED = (2, 3, 4, 6), 8
-OPERATIONS = ("all_reduce", "all_gather", "broadcast")
-SIZES = "4K-4M"
-RATE, BURST = "200mbit", "32k"
+OPERATIONS = ("all_reduce",)
+SIZES = "8K-1M"
+RATE, BURST = "50mbit", "5k"
+ITERS = "8"
 
 
 def measure(ranks: int, where: Path) -> commbench.Run:
@@ -25,9 +26,9 @@ def measure(ranks: int, where: Path) -> commbench.Run:
     where.mkdir()
     with hosts(ranks) as cluster:
         for host in cluster:
-            host.limit(RATE, BURST)
+            host.limit(RATE, BURST, longest_wait="2s")
         ended = end_on(
-            cluster, where, "--op", ",".join(OPERATIONS), "--sizes", SIZES, "--iters", "20"
+            cluster, where, "--op", ",".join(OPERATIONS), "--sizes", SIZES, "--iters", ITERS
         )
     return commbench.load(ended.folder)
 

@@ -6,13 +6,16 @@ from functools import cache
 from statistics import median
 
 import numpy as np
+import planted
 import pytest
 from published_curves import curve, without
 
+from commbench.errors import UnavailableError
 from commbench.models.cost_models import ACROSS, find_model
 from commbench.models.fit import fit_points
 from commbench.models.fit_text import interval, relative_error
 from commbench.models.machine import FittedModel, Point, time_of
+from commbench.models.predict import predict
 
 MIB = 1 << 20
 TRUTHS = {
@@ -156,6 +159,14 @@ def test_two_numbers_of_ranks_leave_models_that_grow_differently() -> None:
     names = {fitted.model, *(rival.model for rival in fitted.rivals)}
     assert {"ring", "Rabenseifner", "double binary tree"} <= names
     assert fitted.drift == 0.0
+
+
+def test_one_size_says_nothing_of_much_larger_ones() -> None:
+    tree = fit_points("all_reduce", ACROSS, curve("summit_tree")[:4])
+    machine = planted.machine()._replace(fitted=(tree,))
+    assert predict(machine, "all_reduce", (96,), 6, (8, 128))
+    with pytest.raises(UnavailableError, match="was measured with 8 B only"):
+        predict(machine, "all_reduce", (96,), 6, (1024,))
 
 
 def test_a_few_points_are_fitted_and_not_tested() -> None:

@@ -9,9 +9,11 @@ from random import Random
 
 import planted
 import pytest
+from published_curves import curve
 
 from commbench.errors import CommbenchError, UnavailableError, UsageError
 from commbench.models.cost_models import ACROSS, WITHIN
+from commbench.models.fit import fit_points
 from commbench.models.machine import Machine, Piece, Rival
 from commbench.models.predict import Prediction, half_size, predict
 
@@ -145,13 +147,13 @@ def test_one_number_of_ranks_supports_no_other() -> None:
         one(machine, 128)
 
 
-def test_a_piece_that_begins_below_the_end_of_the_one_before_is_raised() -> None:
+def test_a_piece_that_begins_below_the_end_of_the_one_before_is_adjusted() -> None:
     first = Piece(MIB, (50e-6, 0.0, 1e-11, 0.0))
     second = Piece(None, (1e-6, 0.0, 1e-11, 0.0))
     machine = planted.machine(planted.fitted(pieces=(first, second)))
     at_end, above, far = (one(machine, size=size) for size in (MIB, 2 * MIB, 64 * MIB))
     assert above.time_s == at_end.time_s
-    assert (at_end.is_raised, above.is_raised, far.is_raised) == (False, True, False)
+    assert (at_end.is_adjusted, above.is_adjusted, far.is_adjusted) == (False, True, False)
 
 
 def test_more_hosts_never_take_less_time_than_one_host() -> None:
@@ -159,15 +161,28 @@ def test_more_hosts_never_take_less_time_than_one_host() -> None:
                                  pieces=planted.pieces((1e-3, 1e-6, 1e-10)))  # fmt: skip
     machine = planted.machine(planted.fitted(), slow_inside)
     assert one(machine, 16).time_s >= one(machine, 8).time_s > 1e-3
-    assert one(machine, 16).is_raised
+    assert one(machine, 16).is_adjusted
 
 
-def test_an_algorithm_that_prefers_powers_of_two_is_as_slow_as_with_a_rank_less() -> None:
-    model = planted.fitted("all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1)
+def test_where_other_numbers_were_measured_a_power_of_two_is_as_slow_as_a_rank_less() -> None:
+    model = planted.fitted(
+        "all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1, ranks=(3, 6, 12)
+    )
     machine = planted.machine(model)
-    seven, eight = (one(machine, ranks, per_node=1) for ranks in (7, 8))
-    assert eight.time_s == seven.time_s
-    assert eight.is_raised
+    six, seven, eight = (one(machine, ranks, per_node=1) for ranks in (6, 7, 8))
+    assert eight.time_s == seven.time_s > six.time_s
+    assert (six.is_adjusted, eight.is_adjusted) == (False, True)
+
+
+def test_where_powers_of_two_were_measured_other_numbers_are_as_fast_as_the_next_one() -> None:
+    model = planted.fitted(
+        "all_reduce", "Rabenseifner", (1e-6, 1e-6, 1e-11), per_node=1, ranks=(2, 4, 8)
+    )
+    machine = planted.machine(model)
+    four, seven, eight = (one(machine, ranks, per_node=1) for ranks in (4, 7, 8))
+    assert eight.time_s == seven.time_s > four.time_s
+    assert eight.time_s == pytest.approx(1e-6 + 6e-6 + 1e-11 * 2 * 7 / 8 * 64 * MIB)
+    assert (seven.is_adjusted, eight.is_adjusted) == (True, False)
 
 
 def check_that_times_never_fall(seed: int) -> None:
@@ -207,7 +222,7 @@ def test_what_supports_no_prediction_is_refused_with_the_reason() -> None:
     refused = {
         ("all_gather", 64, 8, ""): "planted has no model of all_gather",
         ("all_reduce", 8, 8, ""): "all_reduce was measured across hosts only, not within a host",
-        ("all_reduce", 64, 8, "float32"): "all_reduce across hosts was not measured with float32",
+        ("all_reduce", 64, 8, "float32"): "all_reduce across hosts has no model named 'float32'",
     }
     for (operation, ranks, per_node, variant), message in refused.items():
         with pytest.raises(UnavailableError) as caught:
@@ -243,5 +258,39 @@ def test_a_request_for_too_many_predictions_is_refused() -> None:
         predict(planted.machine(), "all_reduce", range(2, 1002), 8, range(1, 102))
 
 
+def test_models_apart_for_ranks_per_host_are_chosen_by_that_number() -> None:
+    models = [
+        planted.fitted(
+            "all_reduce", "ring", (n * 1e-5, 1e-6, 1e-11), variant=f"{n} ranks per host",
+            per_node=n,
+        )
+        for n in (4, 8)
+    ]  # fmt: skip
+    machine = planted.machine(*models)
+    for n, nearest in ((4, 4), (8, 8), (2, 4), (16, 8)):
+        found = one(machine, 64, MIB, per_node=n)
+        assert found.time_s == pytest.approx(nearest * 1e-5 + 126e-6 + 1e-11 * 2 * 63 / 64 * MIB)
+
+
 def test_the_ranks_per_host_are_by_default_those_measured() -> None:
     assert one(planted.machine(), 64, per_node=None).ranks_per_node == 8
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["summit_ring", "summit_tree", pytest.param("h100_nvlstree", marks=pytest.mark.full)],
+)
+def test_the_intervals_contain_published_times_of_more_ranks(name: str) -> None:
+    """Fitted to a third of the numbers of ranks, and compared at the largest, up to 32 times as
+    many."""
+    points = curve(name)
+    ranks = sorted({point.world_size for point in points})
+    last = ranks[max(2, len(ranks) // 3)]
+    model = fit_points("all_reduce", ACROSS, [p for p in points if p.world_size <= last])
+    machine = planted.machine(model)
+    rest = [p for p in points if p.world_size > last]
+    found = [one(machine, p.world_size, p.size_bytes, p.ranks_per_node) for p in rest]
+    inside = [f.low_s <= p.time_s <= f.high_s for f, p in zip(found, rest, strict=True)]
+    assert len(rest) >= 5
+    assert sum(inside) >= 0.9 * len(rest)
+    assert max(width(each) for each in found) < log(10)

@@ -33,7 +33,7 @@ Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
 all_reduce across hosts: double binary tree, measured with 32 to 128 ranks, 8 on
 a host, 1 MiB to 16 GiB. Points left out of the fit differ by 3 % on average.
 512 ranks are 4 times the most that were measured (128): the interval is wider.
-With 512 ranks, latency and bandwidth take the same time at 6.7 MiB.
+n-half with 512 ranks: at 6.7 MiB half of the time is latency.
 """
 
 
@@ -94,14 +94,14 @@ def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
     assert "Warning" not in near
 
 
-def test_a_row_that_was_raised_is_named() -> None:
+def test_a_row_that_was_adjusted_is_named() -> None:
     first, second = planted.pieces((50e-6, 0, 1e-11, 0), ends=(MIB,))
     second = second._replace(parameters=(1e-6, 0, 1e-11, 0))
     machine = planted.machine(planted.fitted(pieces=(first, second)))
     notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
     assert (
-        "With 64 ranks and 2 MiB the model alone gives less time than for a smaller call, which "
-        "is printed instead (1 of 2 rows)." in notes
+        "With 64 ranks and 2 MiB the model alone breaks the order of sizes or ranks: its time is "
+        "adjusted (1 of 2 rows)." in notes
     )
 
 
