@@ -1,6 +1,6 @@
 """The figures of each pair of ranks in a run: from the batches of its cases to matrices.
 
-In a case whose ranks are pairs, the value of a pair is the median time of its first rank, which
+In a case whose ranks are pairs, the value of a pair comes from the times of its first rank, which
 begins and which gets the answer: of ping_pong half a round trip, of stream a message. It is not the
 time of the slowest rank, which is that of the slowest pair.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, RankMatrix
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import median
+from commbench.analysis.statistics import percentile
 from commbench.results.schema import Batch, Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
@@ -20,6 +20,9 @@ from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_round, list_pa
 from commbench.spec.plan import Plan
 
 Pair = tuple[int, int]
+TYPICAL = 0.25
+"""The quantile of the times of a pair that is its value. Other programs of a host slow some batches
+of all pairs that meet in a round, and nothing makes a batch faster than the link is."""
 
 
 class PairMatrix(NamedTuple):
@@ -73,12 +76,13 @@ class PairValues:
                     self._times_s.setdefault(pair, []).append(own)
 
     def matrix(self, header: RunHeader) -> RankMatrix:
-        """The value of each pair: the median of its batches, weighted by their iterations."""
+        """The value of each pair: the lower quartile of the medians of its batches, weighted by
+        their iterations."""
         found = {}
         for pair, batches in self._times_s.items():
             times = [time for time, number in batches for _ in range(number)]
-            if times and (middle := median(sorted(times))) > 0:
-                found[pair] = middle
+            if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
+                found[pair] = typical
         hosts, interfaces = _places(header)
         if self._operation.is_latency:
             values = found | {(second, first): time for (first, second), time in found.items()}

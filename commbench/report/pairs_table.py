@@ -81,7 +81,9 @@ def _matrix_text(found: PairMatrix) -> str:
     pairs = format_count(len({frozenset(pair) for pair in matrix.values}), "pair")
     ways = ", each direction alone" if matrix.quantity.has_direction else ""
     head = f"{matrix.quantity.name} between ranks, {format_bytes(found.size_bytes)}, {unit}"
-    about = f"{found.title}; the median of each of {pairs}{ways}; all pairs of a round at once."
+    about = (
+        f"{found.title}; {pairs}{ways}; all pairs of a round at once; lower quartile of batches."
+    )
     diagnosis = find_slow(matrix)
     lines = [
         style(clean(head[:1].upper() + head[1:]), BOLD),

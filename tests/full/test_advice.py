@@ -14,6 +14,7 @@ from test_links import end_on
 
 import commbench
 from commbench.advise.buckets import MIB, BucketAdvice
+from commbench.advise.choices import ChoiceAdvice
 
 pytestmark = pytest.mark.full
 JOB = Path(__file__).with_name("ddp_job.py")
@@ -42,6 +43,28 @@ def train(
             rank.communicate()
     assert not any(rank.returncode for rank in ranks), outputs
     return {float(size): median(seconds) for size, seconds in json.loads(outputs[0][0]).items()}
+
+
+def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -> None:
+    # On the link of the root, gloo's broadcast sends 2 S, and the two steps only 1.5 S; but they
+    # take more steps.
+    found = []
+    with hosts(4) as cluster:
+        for host in cluster:
+            host.limit("1gbit", "256k")
+        for sizes in ("4K-4M:x4", "32K-512K"):
+            where = tmp_path / sizes[:2]
+            where.mkdir()
+            end_on(cluster, where, "--op", "broadcast", "--via", "scatter+all_gather",
+                   "--sizes", sizes)  # fmt: skip
+            (advice,) = commbench.advise(where / "run").advice
+            assert isinstance(advice.details, ChoiceAdvice)
+            ((_, _, crossing),) = advice.details.crossings
+            found.append(crossing)
+    coarse, fine = found
+    assert coarse.below < coarse.at < coarse.above
+    # The second run, of other sizes, finds it between the sizes that the first one names.
+    assert coarse.below < fine.at < coarse.above
 
 
 @pytest.mark.parametrize(
