@@ -32,15 +32,22 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError
 from commbench.results.journal_reader import read_run
+from commbench.worker.watchdog.rank_state import RankState, read_states
 
 MARK, SPEC = "COMMBENCH_FAULT_RUN", "COMMBENCH_FAULT"
 STRUCK = "struck"
 """File in which a planted fault notes the monotonic time at which it struck."""
+NO_PROCESS = 1 << 22
+"""The number of no process: the kernel gives none above 2**22."""
 TIMEOUT_S = 4
 ENDS_WITHIN_S = 10.0
 HANGS_FOR_S = TIMEOUT_S + 5.0
 """What --timeout allows, the next heartbeat of a watchdog, and its diagnosis."""
-RUN = ["--sizes", "1K-16K", "--iters", "100", "--no-plots", "--verbose", "--output", "run",
+STEPS_BEFORE = 45
+"""Signals come after so many commands of rank 0 at most, of the 60 or more that a run has."""
+MOST_TRIES = 5
+"""Of a kind of fault whose runs end before it comes."""
+RUN = ["--sizes", "1K-16K", "--no-plots", "--verbose", "--output", "run",
        "--timeout", str(TIMEOUT_S)]  # fmt: skip
 
 
@@ -123,16 +130,19 @@ def break_runs(kinds: list[str], number: int, seed: int, nodes: int | None) -> i
     too_late: Counter[str] = Counter()
     wrong: list[str] = []
     slowest = 0.0
-    attempt = 0
+    attempt = tries = 0
     while done.total() < number:
-        kind = kinds[attempt % len(kinds)]
+        kind = kinds[done.total() % len(kinds)]
         random = Random(f"{seed} {attempt}")
         attempt += 1
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
             found, took = one_run(kind, random, nodes, Path(folder))
-        if found is None:
+        tries += 1
+        if found is None and tries < MOST_TRIES:
             too_late[kind] += 1
             continue
+        tries = 0
+        found = [f"it came too late {MOST_TRIES} times"] if found is None else found
         done[kind] += 1
         slowest = max(slowest, took)
         for what in found:
@@ -182,8 +192,7 @@ def one_run(
     began = time.monotonic()
     try:
         if not fault.inside:
-            wait_for_ranks(trial)
-            time.sleep(random.uniform(0, 1.5))
+            wait_for_step(trial, random.randint(1, STEPS_BEFORE))
             if any(launcher.poll() is not None for launcher in trial.launchers):
                 return None, 0.0
             began = time.monotonic()
@@ -222,7 +231,9 @@ def start(fault: Fault, random: Random, nodes: int, folder: Path) -> Trial:
     spec = {"code": fault.inside, "phase": fault.phase, "rank": culprit,
             "at": random.randrange(2, 400) if fault.phase == "call" else 2}  # fmt: skip
     mark = f"{os.getpid()}-{random.random()}"
-    words = [sys.executable, __file__, "run", *RUN, "--nproc-per-node", str(per_node)]
+    # What comes from outside needs some time: batches that take longer than that.
+    words = [sys.executable, __file__, "run", *RUN, "--nproc-per-node", str(per_node),
+             "--iters", "100" if fault.inside else "1000"]  # fmt: skip
     if nodes > 1:
         words += ["--nnodes", str(nodes), "--master-addr", "127.0.0.1",
                   "--master-port", str(free_port())]  # fmt: skip
@@ -329,7 +340,7 @@ def strike(trial: Trial) -> None:
     """Send the fault's signals."""
     launcher = trial.launchers[trial.struck]
     if trial.fault.to_rank:
-        os.kill(pid_of(launcher, trial.culprit), trial.fault.to_rank)
+        os.kill(state_of(launcher, trial.culprit).pid or NO_PROCESS, trial.fault.to_rank)
     for number in trial.fault.to_launcher:
         launcher.send_signal(number)
         time.sleep(0.1)
@@ -339,28 +350,22 @@ def scratch_dirs_of(launcher: subprocess.Popen[str]) -> Iterator[Path]:
     return Path("/dev/shm").glob(f"commbench-{launcher.pid}-*")
 
 
-def pid_of(launcher: subprocess.Popen[str], rank: int) -> int:
-    """The process of a rank, as it has recorded it."""
+def state_of(launcher: subprocess.Popen[str], rank: int) -> RankState:
+    """What a rank has recorded of itself; zeros where it has not begun."""
     for scratch_dir in scratch_dirs_of(launcher):
-        state = (scratch_dir / f"state-{rank}").read_bytes()
-        return memoryview(state).cast("q")[0]
-    raise ProcessLookupError
+        with suppress(OSError):  # the run has ended meanwhile
+            return read_states(scratch_dir).get(rank, RankState())
+    return RankState()
 
 
-def wait_for_ranks(trial: Trial) -> None:
-    """Return when all ranks have recorded their process."""
+def wait_for_step(trial: Trial, step: int) -> None:
+    """Return when the culprit has waited for so many commands of rank 0, or a launcher has ended.
+    The state of the run decides when a fault comes, and not the time: that depends on the load."""
+    launcher = trial.launchers[trial.struck]
     while all(launcher.poll() is None for launcher in trial.launchers):
-        scratch_dirs = [
-            scratch_dir for launcher in trial.launchers for scratch_dir in scratch_dirs_of(launcher)
-        ]
-        states = [
-            path.read_bytes()
-            for scratch_dir in scratch_dirs
-            for path in scratch_dir.glob("state-*")
-        ]
-        if len(states) == trial.ranks and all(s and memoryview(s).cast("q")[0] for s in states):
+        if state_of(launcher, trial.culprit).step >= step:
             return
-        time.sleep(0.02)
+        time.sleep(0.005)
 
 
 def processes(mark: str) -> list[int]:

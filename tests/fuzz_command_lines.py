@@ -56,6 +56,7 @@ PATHS = (
     "latin.csv", "huge", "huge.csv", "nccl.log", "nccl.json", "osu.txt", "limits.toml", "bad.toml",
     "deep.toml", "sweep", "bad-sweep", "socket", "unnamed\udcff", "x" * 300, "x" * 5000, "", ".",
     "./a/", "a/../a", "a\tb", "-", "/dev/full", "/proc/self/mem", "/proc/self/environ", "newlabel",
+    "machine.json", "bad-machine.json",
 )  # fmt: skip
 SOUND = {
     "--op": ("all_reduce", "all_gather,barrier", "all", "reduce"), "--dtype": ("float32", "all"),
@@ -68,20 +69,22 @@ SOUND = {
     "--cpu-mode": ("quiet", "plain"), "--launcher": ("agent", "torchrun"), "--label": ("one",),
     "--format": ("table", "nccl-tests", "csv", "json", "markdown", "openmetrics"),
     "--peak": ("450GB/s", "nvlink4", "400Gbit/s/node"), "--minbytes": ("8",), "--maxbytes": ("1G",),
-    "--stepfactor": ("2", "1.5"), "--stepbytes": ("1M",), "-c": ("0", "1"), "--ranks": ("8", "64"),
+    "--stepfactor": ("2", "1.5"), "--stepbytes": ("1M",), "-c": ("0", "1"),
+    "--ranks": ("8", "64", "8-512"),
     "--size": ("1K", "1G"), "--time": ("120us", "4.2ms"), "--nodes": ("1", "2"),
     "--tolerance": ("5%",), "--env": ("NCCL_ALGO=RING,TREE", "A=-,1"), "--undecided": ("fail",),
     "--vary": ("cpu-mode=quiet,plain", "nproc-per-node=2,3"), "--against": ("a", "b", "one"),
     "--max-slowdown": ("10%", "all_reduce:1M-1G:5%"), "--min-busbw": ("3GB/s", "barrier:1GB/s"),
     "--max-time": ("1s", "all_reduce:-64K:80us"), "--rules": ("limits.toml",),
     "--params": ("350M", "7B"), "--model-bytes": ("32M",), "--backward": ("120ms",),
-    "--layers": ("4", "32"), "--bucket-cap": ("25M",), "--topk": ("2",), "--experts": ("8", "64"),
-    "--hidden": ("1024",), "--tokens": ("64",),
+    "--tensors": ("4", "16"), "--blocks": ("4", "32"), "--bucket-cap": ("25M",),
+    "--topk": ("2",), "--experts": ("8", "64"), "--hidden": ("1024",), "--tokens": ("64",),
     "--gpu": ("h100", "a100-pcie", "gb200", "NVIDIA H100 80GB HBM3", "none"),
     "--gpus-per-node": ("1", "4", "8"), "--nic": ("8x400G", "efa", "8xib-ndr", "dgx-h100-ib"),
     "--link": ("450GB/s", "nvlink4"), "--busbw": ("430GB/s",), "--algbw": ("250GB/s",),
     "--algorithm": ("ring", "nvls"), "--nccl": ("2.16", "2.29.7"),
     "--expect": ("run", "h100", "h100:2 nodes:efa", "a100:8x200G"),
+    "--model": ("machine.json", "bad-machine.json"), "--ranks-per-node": ("1", "8"),
     "--master-addr": ("localhost",), "--master-port": ("29500",), "--nnodes": ("2",),
 }  # fmt: skip
 FRESH = ("fresh-{}", "fresh-{}/x", "full", "full/x", "a", "fifo", "loop", "null", "x" * 300)
@@ -90,6 +93,10 @@ FRESH = ("fresh-{}", "fresh-{}/x", "full", "full/x", "a", "fifo", "loop", "null"
 def fixtures(folder: Path) -> None:
     """Everything that somebody may name."""
     import socket
+
+    import planted
+
+    from commbench.models.machine import write_machine
 
     os.chdir(folder)
     seeds(folder)
@@ -118,6 +125,9 @@ def fixtures(folder: Path) -> None:
     Path("limits.toml").write_text('[[rule]]\nmax_time = "1s"\n')
     Path("bad.toml").write_text(f"[[rule]]\nmax_time = 0x{'f' * 5000}\n")
     Path("deep.toml").write_text(f"rule = {'[' * 5000}{']' * 5000}\n")
+    write_machine(planted.machine(), Path("machine.json"))
+    machine = Path("machine.json").read_text()
+    Path("bad-machine.json").write_text(machine.replace('"scatter": 0', '"scatter": -0'))
     Path("bad-sweep/sweep.json").write_text('{"format": 1, "settings": [{"variables": 1}]}')
     server = socket.socket(socket.AF_UNIX)
     server.bind("socket")
@@ -130,7 +140,11 @@ def random_line(chance: Random, number: int) -> list[str]:
     if chance.random() < 0.02:
         name = chance.choice(TEXTS)
     words = [name]
-    known = command(name).params if name in COMMANDS else []
+    made = command(name) if name in COMMANDS else None
+    if of_group := getattr(made, "commands", None):
+        words.append(chance.choice([*of_group]))
+        made = of_group[words[-1]]
+    known = made.params if made else []
     if name == "sweep" and chance.random() < 0.5:
         known = [*known, *command("run").params]
     arguments = [p for p in known if p.param_type_name == "argument"]
@@ -138,7 +152,9 @@ def random_line(chance: Random, number: int) -> list[str]:
     for argument in arguments:
         several = 1 if argument.nargs == 1 else chance.choice((0, 1, 1, 2, 3))
         words += [_path_or_name(name, chance) for _ in range(several)]
-    for option in chance.choices(options, k=chance.choice((0, 1, 1, 2, 3, 6))) if options else ():
+    chosen = chance.choices(options, k=chance.choice((0, 1, 1, 2, 3, 6))) if options else []
+    chosen += [option for option in options if option.required and chance.random() < 0.9]
+    for option in chosen:
         words.append(chance.choice(option.opts))
         if not option.is_flag and chance.random() < 0.97:
             words.append(_value(option, chance, number))
@@ -149,8 +165,14 @@ def random_line(chance: Random, number: int) -> list[str]:
     return words
 
 
+USUAL = {
+    "explain": ("all_reduce", "a", "b"), "links": ("nvlink4", "h100"),
+    "model": ("machine.json", "bad-machine.json", "a"),
+}  # fmt: skip
+
+
 def _path_or_name(name: str, chance: Random) -> str:
-    usual = ("all_reduce", "nvlink4", "h100") if name in ("explain", "links") else ("a", "b", "one")
+    usual = USUAL.get(name, ("a", "b", "one"))
     return chance.choice(usual) if chance.random() < 0.4 else chance.choice(PATHS + TEXTS[-30:])
 
 

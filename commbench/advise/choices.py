@@ -128,8 +128,8 @@ ADVICE: tuple[Choice, ...] = (
     ),
     Choice(
         "One call or several steps", "form", DIRECT, _is_way, form_lines,
-        "--via reduce_scatter+all_gather,isend+irecv",
-        operations=("all_reduce", "all_to_all"),
+        "--via reduce_scatter+all_gather,scatter+all_gather,isend+irecv",
+        operations=("all_reduce", "broadcast", "all_to_all"),
     ),
     Choice(
         "Eager calls or a graph", "launch", "eager", lambda case: True, graph_lines,  # noqa: ARG005

@@ -30,6 +30,12 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "dist.reduce_scatter_tensor(block, tensor)",
         "dist.all_gather_into_tensor(tensor, block)",
     ),
+    "scatter+all_gather": (
+        "block = tensor.new_empty(tensor.numel() // dist.get_world_size())",
+        "blocks = list(tensor.chunk(dist.get_world_size()))",
+        "dist.scatter(block, blocks if dist.get_rank() == 0 else None, src=0)",
+        "dist.all_gather_into_tensor(tensor, block)",
+    ),
     "reduce+broadcast": ("dist.reduce(tensor, dst=0)", "dist.broadcast(tensor, src=0)"),
     "isend+irecv": (
         "calls = [dist.P2POp(dist.isend, send[peer], peer) for peer in peers]",

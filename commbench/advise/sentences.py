@@ -13,6 +13,7 @@ from commbench.advise.measured import Measured
 from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint, Routing
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.advice import more_launches, more_precisely
+from commbench.analysis.nccl_tuner import tuner_lines
 from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
 from commbench.results.schema import RunHeader
 from commbench.sweep import nccl_tuning
@@ -35,7 +36,7 @@ NEEDS_MODEL = (
     "give --params or --model-bytes, and --backward: the parameters, and the time of a backward "
     "pass without communication"
 )
-NEEDS_BLOCKS = "give --params and --layers, and --backward: parameters, and blocks of the model"
+NEEDS_BLOCKS = "give --params and --blocks, and --backward: parameters, and blocks of the model"
 NEEDS_ROUTING = "give --topk, --experts and --hidden: how tokens find their experts"
 WIDE_SIZES = "64K-256M"
 
@@ -318,7 +319,7 @@ def _tuner_lines(found: ChoiceAdvice, measured: Measured) -> list[str]:
     nodes, ranks = measured.header.num_nodes, measured.header.plan.world_size
     return [
         "# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:",
-        *nccl_tuning.tuner_lines(ranges, nodes, ranks),
+        *tuner_lines(ranges, nodes, ranks),
     ]
 
 

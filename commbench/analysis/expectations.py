@@ -344,7 +344,11 @@ def _is_alike(figure: Published, call: Call) -> bool:
         return False
     if not covers_version(figure.nccl, call.nccl) or (figure.nodes > 1) != (call.parts > 1):
         return False
-    if call.parts == 1 or not fabric.nics:
+    if call.parts == 1:
+        return True
+    if figure.ranks * call.parts != call.ranks * figure.nodes:
+        return False  # other accelerators of the node would use the network, too
+    if not fabric.nics:
         return True
     rate = find_link(figure.link).bytes_per_second
     return abs(rate / fabric.nics.bytes_per_second - 1) < 0.02

@@ -1,6 +1,6 @@
 """The figures of each pair of ranks in a run: from the batches of its cases to matrices.
 
-In a case whose ranks are pairs, the value of a pair is the median time of its first rank, which
+In a case whose ranks are pairs, the value of a pair comes from the times of its first rank, which
 begins and which gets the answer: of ping_pong half a round trip, of stream a message. It is not the
 time of the slowest rank, which is that of the slowest pair.
 """
@@ -12,14 +12,17 @@ from typing import NamedTuple
 
 from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, RankMatrix
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import median
+from commbench.analysis.statistics import percentile
 from commbench.results.schema import Batch, Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_round
+from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_round, list_pairs
 from commbench.spec.plan import Plan
 
 Pair = tuple[int, int]
+TYPICAL = 0.25
+"""The quantile of the times of a pair that is its value. Other programs of a host slow some batches
+of all pairs that meet in a round, and nothing makes a batch faster than the link is."""
 
 
 class PairMatrix(NamedTuple):
@@ -60,7 +63,8 @@ class PairValues:
         """`case` is one of its cases."""
         self._plan = plan
         self._operation, self._size_bytes = OPERATIONS[case.operation], case.size_bytes
-        self._times_s: dict[Pair, list[float]] = {}
+        self._times_s: dict[Pair, list[tuple[float, int]]] = {}
+        """The median of each batch, and its iterations."""
 
     def add(self, case: Case, batches: Iterable[Batch]) -> None:
         """Add batches of a case; those without the times of each rank are left out."""
@@ -68,16 +72,17 @@ class PairValues:
         for batch in batches:
             if batch.rank_medians_s:
                 for index, pair in pairs:
-                    own = [batch.rank_medians_s[index]] * len(batch.samples_s)
-                    self._times_s.setdefault(pair, []).extend(own)
+                    own = batch.rank_medians_s[index], len(batch.samples_s)
+                    self._times_s.setdefault(pair, []).append(own)
 
     def matrix(self, header: RunHeader) -> RankMatrix:
-        """The value of each pair: the median of its batches, weighted by their iterations."""
-        found = {
-            pair: middle
-            for pair, times in self._times_s.items()
-            if times and (middle := median(sorted(times))) > 0
-        }
+        """The value of each pair: the lower quartile of the medians of its batches, weighted by
+        their iterations."""
+        found = {}
+        for pair, batches in self._times_s.items():
+            times = [time for time, number in batches for _ in range(number)]
+            if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
+                found[pair] = typical
         hosts, interfaces = _places(header)
         if self._operation.is_latency:
             values = found | {(second, first): time for (first, second), time in found.items()}
@@ -91,10 +96,9 @@ def first_ranks(plan: Plan, case: Case) -> list[tuple[int, Pair]]:
     rank among the ranks of a batch."""
     members = {rank: index for index, rank in enumerate(plan.ranks_of(case))}
     return [
-        (members[rank], (rank, group[peer.rank]))
+        (members[group[first]], (group[first], group[second]))
         for group in plan.groups_of(case)
-        for at, rank in enumerate(group)
-        if (peer := find_peer(case.pairs, at, len(group))) and peer.is_first
+        for first, second in list_pairs(case.pairs, len(group))
     ]
 
 

@@ -84,7 +84,8 @@ def _nics_of(header: RunHeader) -> Nics | None:
     ports = [port for port in hcas if isinstance(port, dict)]
     ports = [port for port in ports if str(port.get("state") or "ACTIVE") == "ACTIVE"]
     rates = [_HCA_RATE.match(str(port.get("rate"))) for port in ports]
-    if not ports or None in rates or any(port.get("link_layer") not in _LAYERS for port in ports):
+    is_known = all(rate and int(rate[1]) for rate in rates)
+    if not (ports and is_known and all(port.get("link_layer") in _LAYERS for port in ports)):
         return None
     speeds = sorted(int(rate[1]) for rate in rates if rate)
     fastest = speeds.count(speeds[-1])
@@ -150,7 +151,9 @@ def call_of(row: ResultRow, fabric: Fabric) -> Call | None:
     header, case = row.header, row.measurement.case
     operation = OPERATIONS[case.operation]
     nodes = header.num_nodes
-    if case.group or operation.block_counts or not operation.busbw_factor or case.ranks < 2:
+    if case.group or operation.block_counts or not operation.busbw_factor:
+        return None
+    if case.ranks < 2 or not 1 <= nodes <= case.ranks:
         return None
     return Call(
         fabric, case.operation, case.ranks, nodes, case.size_bytes, algorithm_of(row),

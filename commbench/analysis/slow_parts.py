@@ -45,6 +45,8 @@ FALSE_ALARMS = 1e-3
 MOST_FINDINGS = 16
 _PER_RANK = 4
 """With so many values for each rank the effects of ranks are told from those of links."""
+_MANY = 5000
+"""Of so many values, all are taken for the peers of each part."""
 _ENOUGH = 6
 """Of so many parts of a kind the differences are taken into account."""
 _BEST = 12
@@ -229,10 +231,14 @@ class _Scan:
         """Distance from the level of the peers if at least a quarter of the values are sound."""
         self._links = numpy.zeros(len(cells.quality))
         """What links are compared by: without the effects of ranks, where these can be told."""
+        self._levels: list[float] = []
+        self._scales: list[float] = []
         for of_class in self._classes:
             part = Cells(*(column[of_class] for column in cells))
+            self._levels.append(float(numpy.median(part.quality)))
+            self._scales.append(robust_scale(part.quality))
             self._above[of_class] = part.quality - numpy.quantile(part.quality, 0.75)
-            self._links[of_class] = part.quality - numpy.median(part.quality)
+            self._links[of_class] = part.quality - self._levels[-1]
             if len(part.quality) >= _PER_RANK * len(numpy.union1d(part.senders, part.receivers)):
                 self._links[of_class] = median_polish(part, matrix.ranks)[2]
 
@@ -272,25 +278,29 @@ class _Scan:
         import numpy
 
         quality = self._cells.quality
-        is_peer = numpy.ones(len(quality), bool)
-        is_peer[inside] = False
         deviations, variances, peers = [], [], 0
-        for of_class in self._classes:
+        for at, of_class in enumerate(self._classes):
             own = inside[of_class[inside]]
-            others = quality[of_class & is_peer]
-            if not len(own) or not len(others):
+            count = int(of_class.sum()) - len(own)
+            if not len(own) or not count:
                 continue
-            level = numpy.median(others)
+            if count > _MANY:  # then all values say the same as those of the peers
+                level, scale = self._levels[at], self._scales[at]
+            else:
+                is_peer = of_class.copy()
+                is_peer[own] = False
+                level = float(numpy.median(quality[is_peer]))
+                centred = quality[own] - numpy.median(quality[own])
+                scale = robust_scale(numpy.append(quality[is_peer] - level, centred))
             deviations.append(quality[own] - level)
-            scatter = numpy.append(others - level, deviations[-1] - numpy.median(deviations[-1]))
-            freedom = len(scatter) - 2
+            freedom = count + len(own) - 2
             if freedom < LEAST_FREEDOM:
                 return None
-            error = t_quantile(self._z, freedom) * robust_scale(scatter) / self._z
+            error = t_quantile(self._z, freedom) * scale / self._z
             variances.append(
-                len(own) * error**2 * (median_variance(len(own)) + median_variance(len(others)))
+                len(own) * error**2 * (median_variance(len(own)) + median_variance(count))
             )
-            peers += len(others)
+            peers += count
         if not deviations:
             return None
         joined = numpy.concatenate(deviations)

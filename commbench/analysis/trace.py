@@ -19,7 +19,7 @@ trace without kernels it is torch's operators on the host.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -334,20 +334,22 @@ def _find_overlap(
     for trace in traces:
         rank = trace.rank or 0
         flat = trace.computing
-        computing = list(zip(flat[::2], flat[1::2], strict=True))
+        begins, ends = flat[::2], flat[1::2]
         for step in steps[rank]:
             if step.name not in common:
                 continue
             parts += 1
             own = communication.get((rank, step.name), [])
-            inside = [i for i in computing if i[1] > step.start_s and i[0] < step.end_s]
             after = max([step.end_s, *(end for _, end in own)])
-            near = [i for i in computing if i[1] > step.start_s and i[0] < after]
+            first, last = bisect_right(ends, step.start_s), bisect_left(begins, after)
+            near = list(zip(begins[first:last], ends[first:last], strict=True))
             both = _length(own) + _length(near) - _length(merged([*own, *near]))
             sums[0] += _length(own)
             sums[1] += _length(own) - both
             sums[2] += _length(
-                (max(begin, step.start_s), min(end, step.end_s)) for begin, end in inside
+                (max(begin, step.start_s), max(step.start_s, min(end, step.end_s)))
+                for begin, end in near
+                if begin < step.end_s
             )
     has_times = any(communication.values()) and any(len(trace.computing) for trace in traces)
     if not has_times:

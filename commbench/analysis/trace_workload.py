@@ -6,6 +6,7 @@ share a program; times are medians then.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
@@ -87,7 +88,7 @@ def _make_calls(
     analysis: TraceAnalysis, placed: Sequence[PlacedCall], begin_s: float
 ) -> tuple[Call, ...]:
     """The program of one rank in one step."""
-    issued = [one.call.begin_s for one in placed]
+    issued = [one.call.begin_s or 0.0 for one in placed]
     streams: dict[str, int] = {}
     calls, busy_until = [], begin_s
     for index, one in enumerate(placed):
@@ -127,14 +128,13 @@ def _place(rank: int | None, group: Sequence[int]) -> int | None:
     return rank if rank is not None and rank < len(group) else None
 
 
-def _waited_after(call: TracedCall, index: int, issued: Sequence[float | None]) -> int | None:
+def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int | None:
     """The last call that was begun before this one was waited for."""
     if call.asynchronous is False:
         return index
     if call.waited_s is None:
         return None
-    before = [i for i, begin in enumerate(issued) if begin is not None and begin <= call.waited_s]
-    return max([index, *before])
+    return max(index, bisect_right(issued, call.waited_s) - 1)
 
 
 def _work(calls: Sequence[Call]) -> tuple[Any, ...]:

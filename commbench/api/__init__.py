@@ -91,6 +91,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(module), name)
+    if name == "workload":
+        return import_module("commbench.api.workload")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -169,7 +169,7 @@ def pairs_options(*, is_quick: bool = False, **options: Any) -> RunOptions:
     return parse_options(given)
 
 
-def pairs(*, quick: bool = False, **options: Any) -> Run:
+def pairs(*, quick: bool = False, **options: Unpack[RunKeywords]) -> Run:
     """Measure latency and bandwidth of every pair of ranks, to find a slow rank, host or link.
 
     The ranks are launched from here. The keywords are options of `commbench pairs`, such as

@@ -100,10 +100,9 @@ def predict(
     `op` is one or several operations, by default all of the machine. `ranks` is a number, or
     several: "8,64", "8-512". `variant` names what the calls have besides, such as "bfloat16", where
     the machine has several models of an operation. The result has `predictions`, `notes`, `text`
-    and `plot`.
+    and `plot`; these raise UnavailableError where no measurement supports a prediction.
 
-    Raises UnavailableError where no measurement supports the prediction, and RecordsError for a
-    file that is no machine.
+    Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
     from commbench.models.machine import read_machine
     from commbench.models.projection import Request, project

@@ -100,7 +100,7 @@ def predict(
         "table",
         "--format",
         metavar="FORMAT",
-        help="table, csv, json, autoparallel or inductor (docs/models.md).",
+        help="table, csv, json, autoparallel, inductor or nccl-tuner (docs/models.md).",
     ),
     output: Path | None = Option(
         None,

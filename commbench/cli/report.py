@@ -15,6 +15,7 @@ from commbench.cli.options import (
     Against,
     AllowUnmatched,
     Dtype,
+    Expect,
     MaxSlowdown,
     MaxTime,
     MinBusbw,
@@ -50,13 +51,15 @@ def report(
     max_slowdown: MaxSlowdown = None,
     min_busbw: MinBusbw = None,
     max_time: MaxTime = None,
+    expect: Expect = None,
     rules: Rules = None,
     undecided: Undecided = None,
     allow_unmatched: AllowUnmatched = False,
-    tolerance: str = Option(
-        "5%",
+    tolerance: str | None = Option(
+        None,
         metavar="PERCENT",
-        help="Of several runs: differences up to this count as the same.",
+        help="Of several runs: differences up to this count as the same.  [default: 5%] With "
+        "--expect: how far below the lowest figure of others a row may be.  [default: 20%]",
         rich_help_panel=VERDICT,
     ),
     force: bool = Option(
@@ -88,7 +91,7 @@ def report(
     from commbench.output.console import print_result, print_status
     from commbench.results.run_folder import find_sweep
 
-    is_check = bool(against or rules or max_slowdown or min_busbw or max_time)
+    is_check = bool(against or rules or max_slowdown or min_busbw or max_time or expect)
     if is_check and len(runs) > 1:
         raise UsageError("a check is of one run", "name one RUN, and the other with --against")
     if output is None and format_ is None and sys.stdout.isatty():
@@ -99,12 +102,13 @@ def report(
         gate = api.check(
             find(runs[0]), rules, against=None if against is None else find(against), force=force,
             max_slowdown=max_slowdown or (), min_busbw=min_busbw or (), max_time=max_time or (),
-            undecided=undecided, allow_unmatched=allow_unmatched,
+            expect=expect, tolerance=tolerance if expect else None, undecided=undecided,
+            allow_unmatched=allow_unmatched,
         )  # fmt: skip
         text = write(gate)
     elif len(runs) > 1:
         first, *others = map(find, runs)
-        compare = partial(api.compare, first, tolerance=tolerance, force=force)
+        compare = partial(api.compare, first, tolerance=tolerance or "5%", force=force)
         text = write(*map(compare, others))
     else:
         text = write(runs[0] if find_sweep(runs[0]) else find(runs[0]))

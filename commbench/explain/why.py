@@ -15,7 +15,7 @@ from typing import NamedTuple
 from commbench.analysis.rows import ResultRow
 from commbench.errors import CommbenchError
 from commbench.models.machine import Machine, Point
-from commbench.models.predict import Prediction, half_size, predict_one
+from commbench.models.predict import Prediction, find_fitted, half_size, predict_one
 from commbench.models.size_curve import SizeCurve, fit_sizes
 from commbench.models.textbook import Algorithm, find_algorithm, growth
 from commbench.output.paragraphs import gbps, seconds
@@ -263,9 +263,7 @@ def model_sentences(row: ResultRow, machine: Machine) -> Iterator[str]:
             f"{_bound(share)}: {format_share(share)} of the predicted time is latency, "
             f"{format_share(1 - share)} grows with S."
         )
-        from commbench.models.predict import find_fitted
-
-        fitted = find_fitted(machine, case.operation, found.kind)
+        fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
         yield from _half_sentence(half_size(fitted, case.ranks, per_node))
         yield _predicted(machine, found, "Twice the size", case.ranks, per_node, 2)
     more = 2 * case.ranks

@@ -142,7 +142,7 @@ def call_of(row: Any, hardware: Hardware) -> Call | None:
     nodes = hardware.nodes or row.num_nodes or 1
     if row.group or operation.block_counts or not operation.busbw_factor:
         return None
-    if not row.world_size or not nodes <= row.world_size or row.world_size < 2:
+    if not row.world_size or row.world_size < 2 or not 1 <= nodes <= row.world_size:
         return None
     return Call(hardware.fabric, row.operation, row.world_size, nodes, row.size_bytes)
 

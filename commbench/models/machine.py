@@ -27,6 +27,7 @@ LARGEST_NUMBER = 1e7
 """Of parameters, times in seconds and errors."""
 DIGITS = 7
 """Significant digits of numbers in the file."""
+MOST_CHANNELS = 1 << 10
 NEAREST = 12
 """Points nearest in size whose errors count in scatter_at."""
 
@@ -55,6 +56,8 @@ class Point(NamedTuple):
     cv_error: float | None = None
     """log(measured/predicted), where a fit without this point's number of ranks, or without its
     range of sizes, predicts it; None where that was not tried."""
+    channels: int = 0
+    """NCCL's channels, where it logged what it selected."""
 
 
 class Rival(NamedTuple):
@@ -289,6 +292,8 @@ def _make_point(found: dict[str, Any]) -> Point:
     for name, value in zip(point._fields[:3], point[:3], strict=True):
         if type(value) is not int or not (name != "size_bytes") <= value <= LARGEST_SIZE:
             raise ValueError(f"{name} is {brief(value)}")
+    if type(point.channels) is not int or not 0 <= point.channels <= MOST_CHANNELS:
+        raise ValueError(f"channels is {brief(point.channels)}")
     if not _number("time_s", point.time_s) or type(point.is_left_out) is not bool:
         raise ValueError("a point has no time")
     if point.cv_error is not None:

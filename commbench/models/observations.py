@@ -25,13 +25,20 @@ _FIXED = ("operation", "root", "size_bytes", "group", "group_ranks")
 _VARYING = tuple(d for d in DIMENSIONS if d.field not in _FIXED)
 
 
+FORCED_BY = ("NCCL_ALGO", "NCCL_PROTO")
+"""Variables that make NCCL use an algorithm or a protocol."""
+SELECTED = "NCCL"
+"""The first word of a variant that is an algorithm and a protocol of NCCL."""
+
+
 class Observation(NamedTuple):
     """One measured time."""
 
     operation: str
     point: Point
     words: tuple[str, ...] = ()
-    """What the call has besides, a word for each dimension of VARYING; none of a table."""
+    """What the call has besides: a word for each dimension of VARYING, and what NCCL was made to
+    use. None of a table."""
 
     @property
     def kind(self) -> str:
@@ -92,8 +99,9 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
         elif shape[0] < 2:
             unused["of one rank"] += 1
         else:
-            point = Point(*shape, row.size_bytes, row.time_us * MICRO)
-            found.append(Observation(row.operation, point, _words(row)))
+            selected, channels = _selection(run.header, row)
+            point = Point(*shape, row.size_bytes, row.time_us * MICRO, channels=channels)
+            found.append(Observation(row.operation, point, (*_words(row), selected)))
     for why, number in unused.items():
         notes.append(f"{run.name}: {format_count(number, 'row')} not used: {why}.")
     header = run.header
@@ -147,6 +155,19 @@ def _words(row: Any) -> tuple[str, ...]:
             value = value or ALONE
         words.append("" if value is None else str(value))
     return tuple(words)
+
+
+def _selection(header: RunHeader | None, row: Any) -> tuple[str, int]:
+    """NCCL's algorithm and protocol, such as `NCCL ring simple`, and its channels. Empty where the
+    run let NCCL choose, because that choice belongs to its times; and where its log does not say
+    it."""
+    channels = int(row.nccl_channels) if str(row.nccl_channels or "").isdigit() else 0
+    variables = header.environment.get("variables") if header else None
+    forced = isinstance(variables, dict) and any(variables.get(name) for name in FORCED_BY)
+    names = (row.nccl_algorithm or "", row.nccl_protocol or "")
+    if not forced or not all(name.isidentifier() for name in names):
+        return "", channels
+    return f"{SELECTED} {' '.join(names).lower()}", channels
 
 
 def mark_left_out(

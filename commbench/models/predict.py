@@ -138,9 +138,12 @@ def default_ranks_per_node(machine: Machine) -> int:
     return max(by_kind[ACROSS] or by_kind[WITHIN] or [1])
 
 
-def find_fitted(machine: Machine, operation: str, kind: str, variant: str = "") -> FittedModel:
+def find_fitted(
+    machine: Machine, operation: str, kind: str, variant: str = "", per_node: int | None = None
+) -> FittedModel:
     """The model of an operation for a kind of group. UnavailableError where there is none,
-    UsageError where several have the words of `variant`."""
+    UsageError where several have the words of `variant`. Of models for other numbers of ranks per
+    host, the one that was measured with the nearest number to `per_node` counts."""
     own = [found for found in machine.fitted if found.operation == operation]
     if not own:
         names = list(dict.fromkeys(found.operation for found in machine.fitted))
@@ -156,13 +159,16 @@ def find_fitted(machine: Machine, operation: str, kind: str, variant: str = "") 
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
+    if per_node and len(fitting) > 1:
+        far = [_distance(per_node, each.ranks_per_node) for each in fitting]
+        fitting = [each for each, it in zip(fitting, far, strict=True) if it == min(far)]
     if len(fitting) == 1:
         return fitting[0]
     names = [repr(each.variant) for each in fitting or found]
     if not fitting:
         raise UnavailableError(
-            f"{operation} {kind} was not measured with {variant}",
-            f"it was measured with {list_some(names, 6)}",
+            f"{operation} {kind} has no model named {variant!r}",
+            f"its models are named {list_some(names, 6)}: by what differs among the measured calls",
         )
     raise UsageError(
         f"{operation} {kind} has {len(fitting)} models", f"choose with --variant {names[0]}"
@@ -266,7 +272,7 @@ class _Group(NamedTuple):
         if world_size < 2:
             raise UsageError("one rank needs no communication", "ask for two ranks or more")
         kind = kind_of(world_size, per_node)
-        fitted = find_fitted(machine, operation, kind, variant)
+        fitted = find_fitted(machine, operation, kind, variant, per_node)
         if not fitted.cost_model.spans_ranks and world_size not in fitted.world_sizes:
             ranks = format_count(fitted.world_sizes[0], "rank")
             raise UnavailableError(

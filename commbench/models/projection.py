@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from commbench.models import other_tables
 from commbench.models.cost_models import ACROSS
 from commbench.models.machine import FittedModel, Machine
 from commbench.models.predict import Prediction, find_fitted, half_size, predict
+from commbench.models.tuner import tuner_text
 from commbench.output.paragraphs import list_some, wrapped
 from commbench.output.table import TableColumn, fitting_table
 from commbench.spec.operations import OPERATIONS
@@ -44,12 +47,26 @@ class Request(NamedTuple):
     variant: str = ""
 
 
-class Projection(NamedTuple):
-    """The predictions of a request, by operation, number of ranks and size."""
+@dataclass(frozen=True)
+class Projection:
+    """The predictions of a request, made when they are used: `predictions` and whatever shows them
+    raise UnavailableError where no measurement supports one."""
 
     machine: Machine
     request: Request
-    predictions: tuple[Prediction, ...]
+
+    @cached_property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """By operation, number of ranks and size."""
+        request = self.request
+        return tuple(
+            prediction
+            for name in request.operations
+            for prediction in predict(
+                self.machine, name, request.world_sizes, request.ranks_per_node, request.sizes,
+                request.variant,
+            )
+        )  # fmt: skip
 
     def text(self, format: str = "table") -> str:
         """The predictions in a format of FORMATS; UnavailableError where it has no place for one of
@@ -71,7 +88,9 @@ class Projection(NamedTuple):
 
     def _notes(self, found: Sequence[Prediction]) -> Iterator[str]:
         each = found[0]
-        fitted = find_fitted(self.machine, each.operation, each.kind, self.request.variant)
+        fitted = find_fitted(
+            self.machine, each.operation, each.kind, self.request.variant, each.ranks_per_node
+        )
         yield _describe_model(fitted)
         if fitted.rivals:
             names = list_some([rival.model for rival in fitted.rivals], 4)
@@ -87,22 +106,13 @@ class Projection(NamedTuple):
             )
         if size := half_size(fitted, each.world_size, each.ranks_per_node):
             ranks = format_count(each.world_size, "rank")
-            yield f"With {ranks}, latency and bandwidth take the same time at {format_about(size)}."
+            yield f"n-half with {ranks}: at {format_about(size)} half of the time is latency."
 
 
 def project(machine: Machine, request: Request) -> Projection:
-    """Predict what is requested. No operation in the request stands for all of the machine."""
+    """The projection of a request. No operation in it stands for all of the machine."""
     names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
-    request = request._replace(operations=names)
-    found = [
-        prediction
-        for name in names
-        for prediction in predict(
-            machine, name, request.world_sizes, request.ranks_per_node, request.sizes,
-            request.variant,
-        )
-    ]  # fmt: skip
-    return Projection(machine, request, tuple(found))
+    return Projection(machine, request._replace(operations=names))
 
 
 def _describe_model(fitted: FittedModel) -> str:
@@ -274,6 +284,15 @@ def projection_autoparallel(projection: Projection) -> str:
     return other_tables.autoparallel_table(found)
 
 
+def projection_tuner(projection: Projection) -> str:
+    """The file of NCCL's example tuner plugin."""
+    request = projection.request
+    return tuner_text(
+        projection.machine, request.operations, request.world_sizes, request.ranks_per_node,
+        request.sizes, request.variant,
+    )  # fmt: skip
+
+
 class Format(NamedTuple):
     """A form of a projection."""
 
@@ -290,4 +309,5 @@ FORMATS: dict[str, Format] = {
         lambda projection: other_tables.inductor_trace(projection.predictions),
         "a trace for torch.compile's profile-guided estimation",
     ),
+    "nccl-tuner": Format(projection_tuner, "a file for NCCL's example tuner plugin"),
 }

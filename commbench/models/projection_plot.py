@@ -169,8 +169,9 @@ def _measured(
     fixed = "world_size" if across == "size_bytes" else "size_bytes"
     for kind in dict.fromkeys(p.kind for p in curve.points):
         fitted: FittedModel = find_fitted(
-            projection.machine, first.operation, kind, projection.request.variant
-        )
+            projection.machine, first.operation, kind, projection.request.variant,
+            first.ranks_per_node,
+        )  # fmt: skip
         for point in fitted.points:
             value = getattr(point, across)
             if getattr(point, fixed) != getattr(first, fixed) or not ends[0] <= value <= ends[1]:

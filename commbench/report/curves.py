@@ -22,7 +22,7 @@ from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
 from commbench.spec.dimensions import IN_TITLE, Dimension
 from commbench.spec.operations import OPERATIONS
-from commbench.units import format_bytes, format_GBps, format_known_time, format_time
+from commbench.units import format_bytes, format_known_GBps, format_known_time, format_time
 
 
 class Point(NamedTuple):
@@ -39,6 +39,12 @@ class Point(NamedTuple):
     busbw_high: float = nan
     is_bad: bool = False
     """Whether it failed, or gave wrong results."""
+
+    @property
+    def busbw_text(self) -> str:
+        """Its bus bandwidth in GB/s, with the digits that tables give it."""
+        values = (self.busbw, self.busbw_low, self.busbw_high)
+        return format_known_GBps(*(None if isnan(value) else value for value in values))
 
 
 class Curve(NamedTuple):
@@ -189,6 +195,8 @@ def _value_text(case: Case, dimension: Dimension) -> str:
     """What a title says of a dimension in which curves differ; also of its usual value, such as
     `isolated`, which titles leave out."""
     value = getattr(case, dimension.field)
+    if value in dimension.curve_names:
+        return dimension.curve_names[value]
     if text := dimension.title(value) if dimension.title else "":
         return text
     if value in ("", None):
@@ -334,7 +342,7 @@ def curve_name(curve: Curve, among: Sequence[Curve]) -> str:
 
 def peak_text(point: Point) -> str:
     """A bus bandwidth and its size: `1.56 GB/s at 2 MiB`."""
-    return f"{format_GBps(point.busbw)} GB/s at {format_bytes(point.size)}"
+    return f"{point.busbw_text} GB/s at {format_bytes(point.size)}"
 
 
 COINCIDENT = 0.03

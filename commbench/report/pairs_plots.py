@@ -29,4 +29,4 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
 
 
 def _describe(size_bytes: int) -> str:
-    return f"{format_bytes(size_bytes)}; all pairs of a round at once; median of each pair"
+    return f"{format_bytes(size_bytes)}; all pairs of a round at once; lower quartile of batches"

@@ -14,28 +14,29 @@ from commbench.analysis.pair_values import (
     main_matrices,
     pair_matrices,
 )
-from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, Quantity, RankMatrix
-from commbench.analysis.slow_parts import (
-    ACROSS,
-    BOTH,
-    HOST,
-    IN,
-    LINK,
-    OUT,
-    RANK,
-    WITHIN,
-    Diagnosis,
-    Finding,
-    find_slow,
-)
+from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, RankMatrix
+from commbench.analysis.slow_parts import find_slow
 from commbench.output.paragraphs import fill
-from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
+from commbench.output.table import (
+    BOLD,
+    WIDTH,
+    TableColumn,
+    align_decimals,
+    clean,
+    fitting_table,
+    style,
+    table,
+    width,
+)
+from commbench.report.pairs_sentences import describe_diagnosis, format_value, name_rank
 from commbench.results.schema import Run
 from commbench.spec.pairs import QUICK
 from commbench.units import format_bytes, format_count
 
 MOST_PAIRS = 5
 """The slowest pairs that are printed."""
+MOST_COLUMNS = 10
+"""Up to so many ranks the whole matrix is printed, if it is not too wide."""
 MOST_RANKS = 16
 """Ranks with a row each; of more ranks the slowest are printed."""
 HEADINGS = (
@@ -77,10 +78,12 @@ def describe_pairs(run: Run) -> list[str]:
 def _matrix_text(found: PairMatrix) -> str:
     matrix = found.matrix
     unit = matrix.quantity.unit
-    ways = "pairs, each direction alone" if matrix.quantity.has_direction else "pairs"
+    pairs = format_count(len({frozenset(pair) for pair in matrix.values}), "pair")
+    ways = ", each direction alone" if matrix.quantity.has_direction else ""
     head = f"{matrix.quantity.name} between ranks, {format_bytes(found.size_bytes)}, {unit}"
-    measured = len({frozenset(pair) for pair in matrix.values})
-    about = f"{found.title}; median of each of {measured} {ways}; a round of pairs at once."
+    about = (
+        f"{found.title}; {pairs}{ways}; all pairs of a round at once; lower quartile of batches."
+    )
     diagnosis = find_slow(matrix)
     lines = [
         style(clean(head[:1].upper() + head[1:]), BOLD),
@@ -88,6 +91,8 @@ def _matrix_text(found: PairMatrix) -> str:
         *(fill(clean(line), "  ", "    ") for line in describe_diagnosis(matrix, diagnosis)),
         *fitting_table(_PAIR_COLUMNS, slowest_pairs(matrix, MOST_PAIRS)),
     ]
+    if grid := grid_lines(matrix):
+        return "\n".join([*lines, *grid])
     ranks = rank_medians(matrix)
     shown = sorted(ranks, key=_slowness, reverse=True)[:MOST_RANKS]
     if len(shown) < len(ranks):
@@ -96,49 +101,22 @@ def _matrix_text(found: PairMatrix) -> str:
     return "\n".join(lines)
 
 
-def describe_diagnosis(matrix: RankMatrix, diagnosis: Diagnosis) -> list[str]:
-    """Sentences: each slow part, or that there is none."""
-    lines = [_describe_finding(matrix, finding) for finding in diagnosis.findings]
-    if lines:
-        return lines
-    limit = diagnosis.link_limit
-    found = f"No rank, host or link has a {_BAD[matrix.quantity.name]} {matrix.quantity.name}."
-    if limit is not None:
-        found += f" A single link would be named below {limit:.2f} of the speed of its peers."
-    return [found]
-
-
-_BAD = {BANDWIDTH.name: "low", LATENCY.name: "high"}
-
-
-def _describe_finding(matrix: RankMatrix, finding: Finding) -> str:
-    quantity = finding.quantity
-    return (
-        f"Slow: {_name_part(matrix, finding)}: {_number(quantity, finding.value)} {quantity.unit}, "
-        f"where its peers have {_number(quantity, finding.peers)} {quantity.unit}: "
-        f"{finding.ratio:.2f} of their speed ({format_count(finding.pairs, 'value')} against "
-        f"{finding.peer_pairs})."
-    )
-
-
-def _name_part(matrix: RankMatrix, finding: Finding) -> str:
-    """A slow part in words: `host node3 when it sends`, `the link from rank 0 to rank 5`."""
-    first = finding.ranks[0]
-    way = {OUT: " when it sends", IN: " when it receives"}.get(finding.direction, "")
-    scope = {WITHIN: " within its host", ACROSS: " to other hosts"}.get(finding.scope, "")
-    if finding.kind == LINK:
-        one_each = len(finding.ranks) == len(finding.to_ranks) == 1
-        ends = [
-            f"rank {_end(matrix, ranks[0])}" if one_each else f"host {matrix.hosts[ranks[0]]}"
-            for ranks in (finding.ranks, finding.to_ranks)
-        ]
-        if finding.direction == BOTH:
-            return f"the link between {ends[0]} and {ends[1]}"
-        return f"the link from {ends[0]} to {ends[1]}, in this direction only"
-    if finding.kind == RANK:
-        return f"rank {_end(matrix, first)}{way}{scope if len(set(matrix.hosts)) > 1 else ''}"
-    host = f"host {matrix.hosts[first]}{way}{scope if finding.scope == WITHIN else ''}"
-    return host if finding.kind == HOST else f"interface {matrix.interfaces[first]} of {host}"
+def grid_lines(matrix: RankMatrix) -> list[str]:
+    """The matrix as a table: from the rank of a row to that of a column, and the medians of rows
+    and columns; empty where it is wider than a terminal."""
+    ranks = sorted({rank for pair in matrix.values for rank in pair})
+    if len(ranks) > MOST_COLUMNS:
+        return []
+    medians = {row.rank: row for row in rank_medians(matrix)}
+    columns = [
+        [matrix.value(row, column) for row in ranks] + [medians[column].column] for column in ranks
+    ]
+    columns.append([medians[row].row for row in ranks] + [None])
+    cells = [align_decimals([format_value(matrix.quantity, v) for v in own]) for own in columns]
+    names = [*(name_rank(matrix, rank) for rank in ranks), "median"]
+    headings = ["from \\ to", *map(str, ranks), "median"]
+    lines = table(headings, list(zip(names, *cells, strict=True)), left=headings[0])
+    return lines if max(map(width, lines)) <= WIDTH else []
 
 
 class PairRow(NamedTuple):
@@ -202,23 +180,18 @@ def _slowness(row: RankRow) -> float:
     return max(1 / v if row.matrix.quantity.is_better_high else v for v in known)
 
 
-def _number(quantity: Quantity, value: float | None) -> str:
-    """The value in the unit of the quantity, with three digits."""
-    if value is None:
-        return ""
-    text = f"{value / quantity.scale:#.3g}"
-    return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
-
-
-def _end(matrix: RankMatrix, rank: int) -> str:
-    several = len(set(matrix.hosts)) > 1
-    return f"{rank} ({matrix.hosts[rank]})" if several else str(rank)
+def _value(row: PairRow | RankRow, value: float | None) -> str:
+    return format_value(row.matrix.quantity, value)
 
 
 _PAIR_COLUMNS = (
-    TableColumn("slowest\nfrom rank", lambda row: _end(row.matrix, row.pair[0]), 8, is_left=True),
-    TableColumn("to rank", lambda row: _end(row.matrix, row.pair[1]), 8, is_left=True),
-    TableColumn("value", lambda row: _number(row.matrix.quantity, row.value), 9, is_decimal=True),
+    TableColumn(
+        "slowest\nfrom rank", lambda row: name_rank(row.matrix, row.pair[0]), 8, is_left=True
+    ),
+    TableColumn("to rank", lambda row: name_rank(row.matrix, row.pair[1]), 8, is_left=True),
+    TableColumn(
+        "value", lambda row: format_value(row.matrix.quantity, row.value), 9, is_decimal=True
+    ),
     TableColumn("speed over\nthe median", lambda row: f"{row.speed:.2f}", 7),
 )
 _RANK_COLUMNS = (
@@ -228,12 +201,10 @@ _RANK_COLUMNS = (
         "interface", lambda r: r.matrix.interfaces[r.rank] if r.matrix.interfaces else "", 3,
         is_left=True,
     ),
-    TableColumn(
-        "median\nto others", lambda row: _number(row.matrix.quantity, row.row), 8, is_decimal=True
-    ),
+    TableColumn("median\nto others", lambda row: _value(row, row.row), 8, is_decimal=True),
     TableColumn(
         "median\nfrom others",
-        lambda row: _number(row.matrix.quantity, row.column)
+        lambda row: _value(row, row.column)
         if row.matrix.quantity.has_direction else "",
         8, is_decimal=True,
     ),

@@ -378,7 +378,7 @@ def _label_peaks(axes: Axes, panel: Panel, curves: Curves, is_single: bool) -> N
         style = curves.style(curve)
         place = axes.transData.transform((point.size, point.busbw / GB))
         at = axes.transAxes.inverted().transform(place)
-        text = f"{curve.operation} " * has_names + f"{format_GBps(point.busbw)} GB/s"
+        text = f"{curve.operation} " * has_names + f"{point.busbw_text} GB/s"
         crossed = partial(plot_axes.count_crossed, axes, drawn, text, place)
         side = "right" if at[0] > 0.85 else "left" if at[0] < 0.1 else "center"
         for above in sorted((6, -15, 20, -29), key=crossed):

@@ -10,12 +10,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
-from commbench.analysis.expectation_text import row_text
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.run_expectations import choose_row, peak_remark
 from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
@@ -225,8 +223,19 @@ def warnings_text(
 def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
     """Whether the bandwidth of these rows is plausible on their hardware, in a line; none where
     nothing is known of that."""
+    if not rows or not _has_known_links(rows[0].header):
+        return []
+    from commbench.analysis.expectation_text import row_text
+    from commbench.analysis.run_expectations import choose_row
+
     found = choose_row(rows)
     return [row_text(found)] if found else []
+
+
+def _has_known_links(header: RunHeader) -> bool:
+    """Whether the links of a run may be known: not those of ranks on the CPUs of one host. Reading
+    the tables of links takes time."""
+    return header.plan.device != "cpu" or header.num_nodes > 1
 
 
 def typed_name(run: Run) -> str:
@@ -338,7 +347,10 @@ def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
         why = f": {why_no_peak_fraction(rows[0], peak)}" if rows else ""
         return fill(f"There is no column `of peak`{why}.", rest="  ")
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
-    texts += filter(None, [peak_remark(rows[0].header, peak)])
+    if _has_known_links(rows[0].header):
+        from commbench.analysis.run_expectations import peak_remark
+
+        texts += filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):
         texts.append(
             "It can exceed 100 % where the network itself reduces (NVLS, SHARP), because less data "

@@ -47,7 +47,8 @@ def describe_shape(case: Case) -> Iterator[str]:
     """Sentences about what its time is of, its pairs, and the load of its ranks."""
     operation = OPERATIONS[case.operation]
     if operation.part != "call":
-        yield f"Time is that of {operation.part}."
+        window = f" of {case.window}" if operation.has_window and case.window else ""
+        yield f"Time is that of {operation.part}{window}."
     if operation.is_paired:
         pairs = count_pairs(case.pairs, case.ranks)
         idle = case.ranks - 2 * pairs

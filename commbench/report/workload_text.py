@@ -20,8 +20,8 @@ MOST_WAITING = 4
 
 def _time(seconds: float | None) -> str:
     """A time with three digits, which leaves room for the other columns."""
-    if seconds is None:
-        return ""
+    if not seconds:
+        return "" if seconds is None else "0"
     number, unit = format_time(seconds).split()
     return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
 

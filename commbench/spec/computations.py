@@ -184,6 +184,14 @@ def find_computation(overlap: str) -> Computation | None:
     return Computation(COMPUTATIONS[name], detail, int(units) if units else None)
 
 
+def why_no_computation(overlap: str, device: str) -> str:
+    """Why a kind of device has no such computation; empty where it has."""
+    found = find_computation(overlap)
+    if device == "cpu" and found and found.detail in (EXACT, RAGGED):
+        return f"{found.kind.name}:{found.detail} is a shape for the multiprocessors of a GPU"
+    return ""
+
+
 def expand_overlap(chosen: tuple[str, ...], device: str) -> tuple[str, ...]:
     """The values of Case.overlap that these choices mean on a kind of device, in order."""
     found: dict[str, None] = {}

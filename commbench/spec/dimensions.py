@@ -8,12 +8,12 @@ by which rows of two files match, titles and labels follow from the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
-from commbench.spec.computations import PARTS, expand_overlap
+from commbench.spec.computations import AT_ONCE, COMMUNICATION, PARTS, expand_overlap
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import CONCURRENCY_CHOICES
 from commbench.spec.operations import ALL_PLACEMENTS, NATURAL, OPERATIONS, PLACEMENT_CHOICES
@@ -70,6 +70,8 @@ class Dimension(NamedTuple):
     """What the field of Plan may hold; empty where that is no choice among names."""
     title: Callable[[Any], str] | None = str
     """How a value reads in the title of a case; None: it is no part of the title."""
+    curve_names: Mapping[str, str] = {}
+    """What a curve of a value is called, where that is not the title's word."""
     is_qualifier: bool = False
     """Whether it is at the end of the title, after the names."""
     is_integer: bool = False
@@ -258,6 +260,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     Dimension(
         "part", "overlap", "--overlap", values=_parts, is_qualifier=True,
+        curve_names={COMMUNICATION: "alone", AT_ONCE: "at once"},
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",

@@ -21,6 +21,8 @@ LARGEST_NODE = 16
 """Accelerators of a node. A link that connects more of them connects a rack."""
 _NICS = re.compile(r"(\d{1,3})\s*x\s*(.+)", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(r"(\d{1,5})\s*(?:G|Gb|gbe)", re.ASCII | re.IGNORECASE)
+_PART = "mig"
+"""In the name of a part of an accelerator, of which nothing was published."""
 _WORD = re.compile(r"[a-z]+[0-9]*[a-z]*|[0-9]+[a-z]*")
 
 
@@ -100,6 +102,8 @@ def find_gpu(text: str) -> Gpu | None:
     """The accelerator of a name of `data/gpus.csv`, or of a device's name, such as `NVIDIA H100
     80GB HBM3`; None for one that the table does not have."""
     words = set(_WORD.findall(text.lower()))
+    if _PART in words:
+        return None
     by_name = {gpu.name: gpu for gpu in load_gpus()}
     if text.strip().lower() in by_name:
         return by_name[text.strip().lower()]

@@ -236,6 +236,11 @@ def _dense_sizes(sizes: dict[str, int], order: str) -> dict[str, int]:
     preset = PRESETS.get(order.lower())
     experts = {d for other in _orders(order)[1:] for d in other} if preset else set()
     for name in sizes:
+        if preset and name == preset.rest:
+            raise UsageError(
+                f"--mesh gives {name} a size, and --mesh-order {order} computes it from the others",
+                f"leave out {name}={sizes[name]}; --over {name} measures its groups",
+            )
         if name not in outermost_first and name not in experts:
             close = closest(order, list(PRESETS))
             raise UsageError(

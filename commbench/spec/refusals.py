@@ -10,6 +10,7 @@ from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.spec.computations import why_no_computation
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.pairs import SEND, why_no_pairs
@@ -52,7 +53,7 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return f"{backend_name} has {operation.name} with equal blocks only"
     if why := why_form_unsupported(case.form, operation, backend_name, device):
         return why
-    if case.overlap and (why := _why_no_overlap(case)):
+    if case.overlap and (why := _why_no_overlap(case) or why_no_computation(case.overlap, device)):
         return why
     if case.placement not in operation.placements:
         return f"torch.distributed has no {case.placement} {operation.name}"
@@ -100,7 +101,8 @@ _NO_GRAPHS = "a CPU has no CUDA graphs"
 def require_ready_case(plan: Plan) -> None:
     """Raise UnavailableError when every case is known to be impossible here, UsageError when no
     other machine could measure them: where a dtype has no such reduce operation, where sizes are
-    too small, where blocking calls never end, and where a pair has ranks that do not exist."""
+    too small, where blocking calls never end, where a pair has ranks that do not exist, and where a
+    matrix or a computation is for others."""
     cases = plan.cases()
     if any(case.status == READY for case in cases):
         return
@@ -125,7 +127,9 @@ def require_ready_case(plan: Plan) -> None:
     elif all(case.reason == _ONE_RANK for case in cases):
         hint = "choose groups of at least two ranks"
     elif all(c.matrix and why_no_splits(c.imbalance, c.ranks, c.matrix) for c in cases):
-        hint = "give a matrix with a line for each rank of a group, or other ranks"
+        is_wrong, hint = True, "give a matrix with a line for each rank of a group, or other ranks"
+    elif all(case.overlap and why_no_computation(case.overlap, plan.device) for case in cases):
+        is_wrong, hint = True, "write --overlap matmul, or a shape as in matmul:256x256x256"
     elif all(case.overlap and _why_no_overlap(case) for case in cases) or any(
         case.matrix for case in cases
     ):

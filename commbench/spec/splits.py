@@ -84,8 +84,10 @@ KINDS: dict[str, _Kind] = {
         [*range(1, n + 1)], [1] * n)),
     "w5": _Kind("the last rank gets nothing", lambda n, _: _receiving(
         [int(rank + 1 < n or n == 1) for rank in range(n)])),
-    "w6": _Kind("w2 with the hot rank of step STEP: STEP modulo n", lambda n, step: _hot_rank(
-        n, int(step) % n), "STEP", _LARGEST_SEED, "1"),
+    "w6": _Kind(
+        "w2 with the hot rank of step STEP (without it, 0): STEP modulo n",
+        lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED, "1",
+    ),
     "w7": _Kind("a burst: one rank gets half of everything", lambda n, _: _receiving(
         [max(1, n - 1), *[1] * (n - 1)])),
 }  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from commbench.analysis.nccl_log import NcclSelection, recorded_selections
+from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
 from commbench.errors import RecordsError, UnavailableError
 from commbench.results.files import new_file
 from commbench.spec.operations import OPERATIONS
@@ -69,18 +69,6 @@ def find_selection(point: SweepPoint, selections: Selections) -> NcclSelection |
     return selections.get(point.best.setting, {}).get((function, point.case.block_bytes))
 
 
-class TunerRange(NamedTuple):
-    """A range of sizes in which one algorithm and protocol are best for one operation."""
-
-    operation: str
-    low_bytes: int
-    high_bytes: int
-    """Inclusive."""
-    algorithm: str
-    protocol: str
-    channels: int
-
-
 def make_tuner_ranges(
     points: Sequence[SweepPoint], selections: Selections
 ) -> tuple[TunerRange, ...]:
@@ -101,25 +89,6 @@ def make_tuner_ranges(
             ranges[-1] = last._replace(high_bytes=size - 1)
         ranges.append(TunerRange(operation, size if last else 0, size, *wanted))
     return tuple(ranges)
-
-
-def tuner_lines(ranges: Sequence[TunerRange], nodes: int, ranks: int) -> list[str]:
-    """Lines of a configuration for NCCL's example tuner plugin.
-
-    `collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff`
-    without a header row, which the plugin would take for an entry. The first matching line counts.
-    Every line gives the measured number of channels, because the plugin's default is one. The last
-    range of each collective has no upper end.
-    """
-    last = {each.operation: index for index, each in enumerate(ranges)}
-    lines = []
-    for index, each in enumerate(ranges):
-        function = OPERATIONS[each.operation].nccl_function.lower()
-        high = 2**63 - 1 if index == last[each.operation] else each.high_bytes
-        choice = (each.algorithm, each.protocol, each.channels)
-        cells = (function, each.low_bytes, high, *choice, nodes, ranks, -1, -1)
-        lines.append(",".join(map(str, cells)))
-    return lines
 
 
 def export_tuner(

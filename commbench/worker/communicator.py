@@ -29,6 +29,7 @@ from commbench.errors import (
 )
 from commbench.host.environment import boot_id
 from commbench.spec.case import Case
+from commbench.spec.pairs import QUICK
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
@@ -231,8 +232,9 @@ def communicator(
         rendezvous = {"store": dist.FileStore(path, rank_context.world_size)}
     began = time.perf_counter()
     try:
-        # Where groups are measured, ranks connect when they first talk.
-        with lazy_gloo() if not plan.layout.is_empty else nullcontext():
+        # Where groups or few of all pairs are measured, ranks connect when they first talk.
+        is_lazy = QUICK in plan.pairs or not plan.layout.is_empty
+        with lazy_gloo() if is_lazy else nullcontext():
             dist.init_process_group(
                 plan.backend,
                 rank=rank_context.rank,

@@ -3,6 +3,7 @@ under the table of a run."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -158,6 +159,12 @@ def test_a_line_under_the_table_of_a_run_says_whether_it_is_plausible(
     ]
 
 
+def test_a_row_is_explained_with_what_others_measured(commbench: Commbench) -> None:
+    line = ("explain", str(LOG), "--op", "all_reduce", "--size", "8G")
+    said = " ".join(commbench(*line).out.split())
+    assert "others On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to" in said
+
+
 def test_an_impossible_figure_of_another_tools_file_is_called_out(
     commbench: Commbench, tmp_path: Path
 ) -> None:
@@ -167,6 +174,17 @@ def test_an_impossible_figure_of_another_tools_file_is_called_out(
     said = " ".join(ended.out.split())
     assert "On 8 x L40S, 235.3 GB/s at 8 GiB is impossible: at most 31 GB/s are possible" in said
     assert "(PCIe 4 x16)" in said
+
+
+@pytest.mark.full
+def test_a_report_of_the_check_names_the_sources(commbench: Commbench) -> None:
+    line = ("report", str(LOG), "--op", "all_reduce", "--expect", "h100", "--format", "markdown")
+    ended = commbench(*line)
+    assert ended.code == 0, ended.err
+    said = html.unescape(ended.out)
+    assert "FAIL" in said and "bus bandwidth as expected of H100" in said
+    assert "235 GB/s is low: others measured 367.2 to 480 GB/s" in said
+    assert "nccl-tests/issues/212" in said.replace("\u200b", "")
 
 
 def test_a_peak_of_both_directions_is_called_out_under_the_table(commbench: Commbench) -> None:

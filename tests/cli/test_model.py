@@ -111,6 +111,18 @@ def test_fit_says_what_one_number_of_ranks_cannot_say(commbench: Commbench, tmp_
     assert "was measured with 2 ranks only. Nothing says how the time grows with ranks" in joined
 
 
+def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model(
+    commbench: Commbench, machine: Path
+) -> None:
+    assert machine.exists()
+    ranks = ["--ranks", "16-512", "--ranks-per-node", "8", "--sizes", "1M-1G", "--format", "csv"]
+    commbench("model", "predict", "machine.json", *ranks, "-o", "p.csv")
+    ended = commbench("model", "fit", "p.csv")
+    assert ended.code == 0
+    assert "all_reduce across hosts: double binary tree" in ended.out
+    assert "5.000 us/step" in ended.out
+
+
 REFUSED = {
     "--ranks x": (2, "'x' are no numbers of ranks"),
     "--ranks 8-": (2, "'8-' are no numbers of ranks"),
@@ -121,7 +133,7 @@ REFUSED = {
     "--ranks 64 --op all_redcue": (2, "unknown operation 'all_redcue'"),
     "--ranks 64 --format xml": (2, "unknown format 'xml'"),
     "--ranks 64 --op all_gather": (3, "planted has no model of all_gather"),
-    "--ranks 64 --variant int8": (3, "all_reduce across hosts was not measured with int8"),
+    "--ranks 64 --variant int8": (3, "all_reduce across hosts has no model named 'int8'"),
     "": (2, "--ranks is missing"),
 }
 

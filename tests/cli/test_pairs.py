@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Commbench, Ended, run_program_as
 from scripted import SLOW_MESSAGE_US, program_text
 
+from commbench.api.measuring import pairs_options
+from commbench.errors import UsageError
 from commbench.spec.pairs import count_rounds
 
 SMALL = ("--sizes", "8K", "--iters", "4", "--no-plots")
@@ -54,3 +57,48 @@ def test_a_slow_way_between_two_ranks_is_the_slowest_of_the_matrix(
     speed = {pair: float(line["bandwidth_GBps"]) for pair, line in pairs_file(ended).items()}
     assert speed[3, 1] < 8192 / (SLOW_MESSAGE_US * 1e-6) * 1e-9
     assert min(speed, key=speed.__getitem__) == (3, 1)
+
+
+def test_two_choices_of_pairs_are_refused(commbench: Commbench) -> None:
+    ended = commbench("pairs", "--quick", "--pairs", "0-1")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error: --quick and --pairs both choose pairs\nhint: leave out one of them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {"op": ("ping_pong", "stream"), "pairs": ("all",), "iters": 25, "label": "pairs"}),
+        ({"is_quick": True}, {"pairs": ("quick",), "iters": 10, "latency_size": 8}),
+        ({"is_quick": True, "iters": 7}, {"pairs": ("quick",), "iters": 7}),
+        ({"budget": 0.1, "output": "x"}, {"iters": None, "budget": 0.1, "label": None}),
+        ({"pairs": "0-1+2-3", "p2p_call": "isend"}, {"pairs": ("0-1+2-3",), "p2p_call": "isend"}),
+    ],
+)
+def test_the_options_are_those_of_a_run_with_other_defaults(
+    given: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    options = pairs_options(**given)
+    assert {name: getattr(options, name) for name in changed} == changed
+
+
+def test_a_resumed_run_has_its_own_options() -> None:
+    options = pairs_options(resume="mine")
+    assert options.given == {"resume"} and options.op == ("all_reduce",)
+
+
+def test_an_option_of_other_operations_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown option 'reduce_op'"):
+        pairs_options(reduce_op="sum")
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [("4", 3), ("1024", 1023)])
+def test_a_dry_run_has_a_row_for_all_rounds(commbench: Commbench, ranks: str, rounds: int) -> None:
+    ended = commbench("pairs", "--dry-run", "--nproc-per-node", ranks, "--sizes", "8K")
+    assert ended.code == 0, ended.err
+    text = " ".join(ended.out.split())
+    assert f"{int(ranks) // 2} pairs at once (all, in {rounds} rounds)." in text
+    assert f"Cases: {3 * rounds};" in text
+    assert len(ended.out.splitlines()) < 60

@@ -1,43 +1,62 @@
-"""`commbench workload ddp|fsdp|megatron`."""
+"""`commbench workload`: show and import, from files and from a folder."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from commands import Commbench
+import pytest
+import real_trace
+from commands import run_commbench
 
-from commbench.results.workload_file import read_workload
+import commbench
+from commbench.spec.workload import Workload
 
 
-def test_a_generated_workload_is_printed_with_its_formulas_and_written(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    ended = commbench("workload", "fsdp", "--model", "llama-3-8b", "--mesh", "dp_shard=64",
-                      "-o", "step.json")  # fmt: skip
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the traces of two ranks; rank 1 is rank 0's with another rank."""
+    made = tmp_path_factory.mktemp("traces")
+    text = real_trace.small_text()
+    (made / "rank0.json").write_text(text)
+    (made / "rank1.json").write_text(text.replace('"rank": 0,', '"rank": 1,'))
+    return made
+
+
+def test_traces_become_a_workload_that_is_shown(folder: Path, tmp_path: Path) -> None:
+    ended = run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
     assert ended.code == 0, ended.err
-    assert "218,112,000 parameters x 2 B = 416 MiB" in ended.out
     assert "the workload is in step.json" in ended.err
-    assert max(map(len, ended.out.splitlines())) <= 100
-    made = read_workload(tmp_path / "step.json")
-    assert made.world_size == 64
-    assert "llama" in made.name
-    again = commbench("workload", "show", "step.json")
-    assert again.out == ended.out
+    shown = run_commbench(tmp_path, "workload", "show", "step.json")
+    assert shown.code == 0
+    assert shown.out == ended.out
+    assert "97 MiB" in shown.out
+    workload = commbench.workload.load(tmp_path / "step.json")
+    assert isinstance(workload, Workload)
+    assert workload == commbench.workload.load(folder)
+    assert [call.size_bytes for call in workload.steps[0].programs[0].calls][2:] == real_trace.SIZES
+    again = run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
+    assert (again.code, again.out) == (6, "")
 
 
-def test_a_model_is_a_name_or_numbers_and_numbers_change_a_named_one(commbench: Commbench) -> None:
-    layout = ("--mesh", "dp=8,tp=4", "--seq", "8192", "--dtype", "bf16", "--bucket", "25M")
-    made = commbench("workload", "megatron", "--params", "7e9", "--layers", "32", "--hidden",
-                     "4096", *layout)  # fmt: skip
-    assert "s b h B = 8192 x 1 x 4096 x 2 B = 64 MiB" in " ".join(made.out.split()), made.err
-    changed = commbench("workload", "megatron", "--model", "llama-3-8b", "--layers", "4", *layout)
-    assert "all_gather         27" in changed.out, changed.out
+def test_a_folder_is_shown_as_a_table_and_as_json(folder: Path, tmp_path: Path) -> None:
+    ended = run_commbench(tmp_path, "workload", "show", str(folder), COLUMNS="80")
+    assert ended.code == 0, ended.err
+    assert "torch.profiler, nccl: 2 of 2 ranks; 3 steps of 222.4 ms" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+    ended = run_commbench(tmp_path, "workload", "show", str(folder), "--format", "json")
+    values = json.loads(ended.out)
+    assert values["operations"][0]["operation"] == "all_reduce"
+    assert values["operations"][0]["waiting_s"] == 0
+    assert values["groups"] == {"world": [[0, 1]]}
 
 
-def test_what_makes_no_layout_is_refused(commbench: Commbench) -> None:
-    tensor_parallel = commbench("workload", "ddp", "--model", "resnet-50", "--mesh", "dp=8,tp=4")
-    assert (tensor_parallel.code, "tp is not a dimension here" in tensor_parallel.err) == (2, True)
-    both = commbench("workload", "ddp", "--model", "resnet-50", "--params", "7e9", "--mesh", "dp=8")
-    assert (both.code, "--model and --params both choose" in both.err) == (2, True)
-    unknown = commbench("workload", "ddp", "--model", "resnet-51", "--mesh", "dp=8")
-    assert (unknown.code, "resnet-50" in unknown.err) == (2, True)
+def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None:
+    first = str(folder / "rank0.json")
+    for words, code in (
+        (["show", "absent.json"], 6), (["show", first, first], 2), (["show", "."], 6),
+        (["show", first, "--format", "xml"], 2), (["import", first], 2), (["show"], 2),
+    ):  # fmt: skip
+        ended = run_commbench(tmp_path, "workload", *words)
+        assert ended.code == code, words
+        assert ended.err.startswith("error: ") and "\nhint: " in ended.err

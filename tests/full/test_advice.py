@@ -14,6 +14,7 @@ from test_links import end_on
 
 import commbench
 from commbench.advise.buckets import MIB, BucketAdvice
+from commbench.advise.choices import ChoiceAdvice
 
 pytestmark = pytest.mark.full
 JOB = Path(__file__).with_name("ddp_job.py")
@@ -22,10 +23,10 @@ SWEEP = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 def train(
-    cluster: Cluster, gradient_mib: int, layers: int, backward_s: float, buckets: list[float]
+    cluster: Cluster, gradient_mib: int, tensors: int, backward_s: float, buckets: list[float]
 ) -> dict[float, float]:
     """Seconds of a backward pass of real ranks with each bucket size."""
-    numbers = (gradient_mib, layers, backward_s, *buckets)
+    numbers = (gradient_mib, tensors, backward_s, *buckets)
     ranks = [
         host.start(
             sys.executable, str(JOB), *map(str, numbers), MASTER_ADDR=cluster[0].name,
@@ -44,8 +45,30 @@ def train(
     return {float(size): median(seconds) for size, seconds in json.loads(outputs[0][0]).items()}
 
 
+def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -> None:
+    # On the link of the root, gloo's broadcast sends 2 S, and the two steps only 1.5 S; but they
+    # take more steps.
+    found = []
+    with hosts(4) as cluster:
+        for host in cluster:
+            host.limit("1gbit", "256k")
+        for sizes in ("4K-4M:x4", "32K-512K"):
+            where = tmp_path / sizes[:2]
+            where.mkdir()
+            end_on(cluster, where, "--op", "broadcast", "--via", "scatter+all_gather",
+                   "--sizes", sizes)  # fmt: skip
+            (advice,) = commbench.advise(where / "run").advice
+            assert isinstance(advice.details, ChoiceAdvice)
+            ((_, _, crossing),) = advice.details.crossings
+            found.append(crossing)
+    coarse, fine = found
+    assert coarse.below < coarse.at < coarse.above
+    # The second run, of other sizes, finds it between the sizes that the first one names.
+    assert coarse.below < fine.at < coarse.above
+
+
 @pytest.mark.parametrize(
-    ("count", "gradient_mib", "layers", "backward_s"),
+    ("count", "gradient_mib", "tensors", "backward_s"),
     [
         (2, 32, 64, 0.5),  # the computation takes longer than the communication
         (2, 32, 256, 0.1),  # the communication takes longer
@@ -53,7 +76,7 @@ def train(
     ],
 )
 def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
-    tmp_path: Path, count: int, gradient_mib: int, layers: int, backward_s: float
+    tmp_path: Path, count: int, gradient_mib: int, tensors: int, backward_s: float
 ) -> None:
     with hosts(count) as cluster:
         for host in cluster:
@@ -62,12 +85,12 @@ def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
             cluster, tmp_path, "--sizes", "64K-32M", "--timing", "both", "--placement", "in_place"
         )
         report = commbench.advise(
-            tmp_path / "run", model_bytes=f"{gradient_mib}M", backward=backward_s, layers=layers
+            tmp_path / "run", model_bytes=f"{gradient_mib}M", backward=backward_s, tensors=tensors
         )
         (advice,) = report.advice
         assert isinstance(advice.details, BucketAdvice)
         recommended = advice.details.recommended.bucket_bytes / MIB
-        real = train(cluster, gradient_mib, layers, backward_s, sorted({0.0, recommended, *SWEEP}))
+        real = train(cluster, gradient_mib, tensors, backward_s, sorted({0.0, recommended, *SWEEP}))
     assert real[recommended] <= 1.05 * min(real.values()), (recommended, real)
     assert advice.verdict == "change"
     # The default of 25 MiB is slower by about what the advice says.

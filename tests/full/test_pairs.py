@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 REPEATS = int(os.environ.get("COMMBENCH_TEST_REPEATS", "2"))
 PROGRAM = Path(__file__).with_name("repeated.py")
 FULL, HALF, BURST = "1gbit", "500mbit", "256k"
-FEW = ("--sizes", "2M", "--iters", "8", "--no-plots", "--cpu-mode", "plain")
+FEW = ("--sizes", "2M", "--iters", "20", "--no-plots", "--cpu-mode", "plain")
 
 
 def halve_link(cluster: Cluster, first: int, second: int) -> None:

@@ -222,7 +222,7 @@ def test_what_supports_no_prediction_is_refused_with_the_reason() -> None:
     refused = {
         ("all_gather", 64, 8, ""): "planted has no model of all_gather",
         ("all_reduce", 8, 8, ""): "all_reduce was measured across hosts only, not within a host",
-        ("all_reduce", 64, 8, "float32"): "all_reduce across hosts was not measured with float32",
+        ("all_reduce", 64, 8, "float32"): "all_reduce across hosts has no model named 'float32'",
     }
     for (operation, ranks, per_node, variant), message in refused.items():
         with pytest.raises(UnavailableError) as caught:
@@ -256,6 +256,20 @@ def test_impossible_requests_are_refused(ranks: int, per_node: int, size: int) -
 def test_a_request_for_too_many_predictions_is_refused() -> None:
     with pytest.raises(CommbenchError, match="are too many"):
         predict(planted.machine(), "all_reduce", range(2, 1002), 8, range(1, 102))
+
+
+def test_models_apart_for_ranks_per_host_are_chosen_by_that_number() -> None:
+    models = [
+        planted.fitted(
+            "all_reduce", "ring", (n * 1e-5, 1e-6, 1e-11), variant=f"{n} ranks per host",
+            per_node=n,
+        )
+        for n in (4, 8)
+    ]  # fmt: skip
+    machine = planted.machine(*models)
+    for n, nearest in ((4, 4), (8, 8), (2, 4), (16, 8)):
+        found = one(machine, 64, MIB, per_node=n)
+        assert found.time_s == pytest.approx(nearest * 1e-5 + 126e-6 + 1e-11 * 2 * 63 / 64 * MIB)
 
 
 def test_the_ranks_per_host_are_by_default_those_measured() -> None:

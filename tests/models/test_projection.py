@@ -33,7 +33,7 @@ Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
 all_reduce across hosts: double binary tree, measured with 32 to 128 ranks, 8 on
 a host, 1 MiB to 16 GiB. Points left out of the fit differ by 3 % on average.
 512 ranks are 4 times the most that were measured (128): the interval is wider.
-With 512 ranks, latency and bandwidth take the same time at 6.7 MiB.
+n-half with 512 ranks: at 6.7 MiB half of the time is latency.
 """
 
 

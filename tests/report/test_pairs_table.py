@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from io import StringIO
 
 import pytest
@@ -43,20 +44,43 @@ def test_the_slow_part_is_named_and_nothing_else(speed: Speed, name: str) -> Non
     latency, bandwidth = describe_pairs(pairs_run(pairs_plan(world_size=8), speed))
     assert latency.startswith("Latency, 8 B: No rank, host or link has a high latency.")
     assert bandwidth.startswith(f"Bandwidth, 1 MiB: Slow: {name}: 0.05")
-    assert " of their speed (" in bandwidth
+    assert " of their speed (" in bandwidth and "). Check " in bandwidth
 
 
 def test_the_tables_have_the_slowest_pairs_and_the_medians_of_ranks() -> None:
-    run = pairs_run(pairs_plan(world_size=8), slow_way)
+    run = pairs_run(pairs_plan(world_size=12), slow_way)
     text = pairs_text(run)
     assert text in run_text(run)
     assert max(map(len, text.splitlines())) <= 100
-    assert "\n  5 (node5)  2 (node2)  0.0" in text
+    assert re.search(r"\n  5 \(node5\) +2 \(node2\) +0\.0", text)
     assert "stream" not in run_text(run).replace(text, "")
     lines = [line.split() for line in text.partition("Bandwidth")[2].splitlines()]
     assert [line[:3] for line in lines if line[2:3] == ["eth0"]] == [
-        [str(rank), f"node{rank}", "eth0"] for rank in range(8)
+        [str(rank), f"node{rank}", "eth0"] for rank in range(12)
     ]
+
+
+def test_of_few_ranks_the_whole_matrix_is_printed() -> None:
+    text = pairs_text(pairs_run(pairs_plan(world_size=4), slow_way)).partition("Bandwidth")[2]
+    lines = [line.split() for line in text.splitlines()]
+    at = lines.index(["from", "\\", "to", "0", "1", "2", "3", "median"])
+    assert [line[:2] for line in lines[at + 2 : at + 6]] == [
+        [str(rank), f"(node{rank})"] for rank in range(4)
+    ]
+    assert [len(line) for line in lines[at + 2 : at + 7]] == [6, 6, 6, 6, 5]
+    assert max(map(len, text.splitlines()[at:])) <= 80
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sentence"),
+    [
+        (2, "Two ranks have one link. There is no other to compare it with."),
+        (3, "So few values do not show how much they scatter: nothing can be named."),
+    ],
+)
+def test_it_says_what_few_ranks_cannot_tell(ranks: int, sentence: str) -> None:
+    latency, *_ = describe_pairs(pairs_run(pairs_plan(world_size=ranks), slow_way))
+    assert latency == f"Latency, 8 B: {sentence}"
 
 
 def test_of_many_ranks_the_slowest_have_a_row() -> None:

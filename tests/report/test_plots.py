@@ -23,7 +23,7 @@ from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
 from commbench.spec.links import parse_peak
 from commbench.spec.operations import OPERATION_SETS
 from commbench.spec.plan import Plan
-from commbench.units import format_GBps
+from commbench.units import format_known_GBps
 
 
 def synthetic_run(
@@ -299,13 +299,16 @@ def test_ticks_are_at_measured_sizes_and_times_have_units() -> None:
 
 def test_bandwidth_has_a_linear_axis_from_zero_with_the_peak_written_at_it() -> None:
     run = shapes()["one operation"]()[0]
-    highest = max(row.busbw or 0 for row in make_rows(run))
+    row = max(make_rows(run), key=lambda row: row.busbw or 0)
+    assert row.time
+    # As in the table.
+    shown = format_known_GBps(row.busbw, row.busbw_at(row.time.high), row.busbw_at(row.time.low))
     figure = run_figures([run])[0].figure
     linear, log = panels_of(figure)
     assert (linear.get_yscale(), log.get_yscale()) == ("linear", "log")
     assert linear.get_ylim()[0] == 0
     written = [text.get_text() for text in linear.texts if text.get_gid() == "peak-label"]
-    assert written == [f"{format_GBps(highest)} GB/s"]
+    assert written == [f"{shown} GB/s"]
     assert log.get_yticklabels()
     for label in (*linear.get_yticklabels(), *log.get_yticklabels()):
         assert re.fullmatch(r"\d+(\.\d+)?", label.get_text())
@@ -349,7 +352,7 @@ def test_a_description_names_the_highest_bandwidth_and_the_times_at_either_end()
     run = synthetic_run(1024, 4096, operations=("all_reduce", "broadcast"))
     busbw, time = run_figures([run])
     assert busbw.description == (
-        "all_reduce reaches the highest bus bandwidth, 0.17 GB/s at 4 KiB; broadcast reaches the "
+        "all_reduce reaches the highest bus bandwidth, 0.171 GB/s at 4 KiB; broadcast reaches the "
         "lowest peak, 0.085 GB/s at 4 KiB."
     )
     assert "At 1 KiB all_reduce takes 12.0 us and broadcast takes 36 us; at 4" in time.description

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from commbench.errors import UsageError
@@ -14,6 +16,18 @@ from commbench.spec.computations import (
     tiled_shape,
 )
 from commbench.spec.plan import Plan
+from commbench.spec.refusals import require_ready_case
+
+
+def test_a_shape_for_gpus_is_refused_on_a_cpu() -> None:
+    asked = Plan(
+        operations=("all_reduce",), sizes=(1 << 20,), overlap=("matmul:exact",),
+        backend="gloo", device="cpu", world_size=2,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="matmul:exact is a shape for the multiprocessors"):
+        require_ready_case(asked)
+    require_ready_case(replace(asked, overlap=("matmul:exact", "matmul:8x8x8")))
+    require_ready_case(replace(asked, backend="nccl", device="cuda"))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ def test_a_device_is_known_by_its_name(device: str, name: str) -> None:
     assert gpu is not None and gpu.name == name
 
 
-@pytest.mark.parametrize("device", ["NVIDIA H20", "NVIDIA A10", "cpu", "", "Made-up 9000", "H1000"])
+@pytest.mark.parametrize(
+    "device", ["NVIDIA H20", "cpu", "", "Made-up 9000", "H1000", "NVIDIA H100 MIG 1g.10gb"]
+)
 def test_a_device_that_the_table_lacks_is_not_taken_for_another(device: str) -> None:
     assert find_gpu(device) is None
 

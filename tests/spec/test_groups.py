@@ -130,6 +130,8 @@ def test_one_dimension_takes_the_rest_of_the_ranks() -> None:
         ({"mesh": "dp=2,tp=4", "over": ("dp+dp",)}, "dp\\+dp names a dimension twice"),
         ({"mesh": "dp=2,tp=4", "mesh_order": "tp-pp"}, "has no dimension dp"),
         ({"mesh": "dp=2,ep=4", "mesh_order": "scaletorch"}, "has no dimension ep"),
+        ({"mesh": "tp=2,edp=2", "mesh_order": "megatron"}, "gives edp a size, and .*computes it"),
+        ({"mesh": "tp=2,efsdp=2", "mesh_order": "torchtitan"}, "gives efsdp a size"),
         ({"mesh": "dp=2,tp=4", "groups": "0-3"}, "both choose groups"),
         ({"over": ("tp",)}, "no effect without --mesh"),
         ({"group_stride": 2}, "no effect without --group-size"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from commbench.errors import RecordsError, UsageError
 from commbench.spec.plan import Plan
+from commbench.spec.refusals import require_ready_case
 from commbench.spec.splits import (
     KINDS,
     apportion,
@@ -211,5 +212,11 @@ def test_equal_blocks_have_the_bandwidth_of_the_operation_with_equal_blocks(rank
 
 def test_a_matrix_of_other_ranks_and_too_many_ranks_are_said() -> None:
     assert why_no_splits("file:m.csv", 3, (1,) * 4) == "file:m.csv is a matrix of 2 ranks, not of 3"
+    wrong = Plan(
+        operations=("all_to_all_v",), sizes=(4096,), imbalance=("file:m.csv",), matrix=(1,) * 4,
+        backend="gloo", device="cpu", world_size=3,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="is a matrix of 2 ranks, not of 3"):
+        require_ready_case(wrong)
     assert why_no_splits("zipf:1", 2000, ()) == "unequal blocks are for at most 1024 ranks"
     assert why_no_splits("", 2000, ()) == why_no_splits("w2", 1024, ()) == ""

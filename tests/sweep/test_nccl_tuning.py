@@ -4,13 +4,9 @@ import pytest
 from synthetic import in_memory, steady
 
 from commbench.analysis.nccl_log import SELECTIONS, NcclSelection
+from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
 from commbench.spec.operations import OPERATIONS
-from commbench.sweep.nccl_tuning import (
-    TunerRange,
-    make_value,
-    read_selections,
-    tuner_lines,
-)
+from commbench.sweep.nccl_tuning import make_value, read_selections
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import make_settings
 

@@ -133,9 +133,9 @@ def _make_calls(
             continue
         attributes = node.get("attrs")
         args = {
-            _RECORD[entry["name"]]: entry.get("value")
+            _RECORD[str(entry["name"])]: entry.get("value")
             for entry in (attributes if isinstance(attributes, list) else ())
-            if isinstance(entry, dict) and entry.get("name") in _RECORD
+            if isinstance(entry, dict) and str(entry.get("name"))[:99] in _RECORD
         }
         if str(args.get("Collective name")).replace("_", "").lower() in NO_CALL:
             continue

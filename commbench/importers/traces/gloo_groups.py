@@ -39,7 +39,8 @@ class Transfers:
             self._waiting[name, elements].append((event, dtype))
         self._threads: dict[int, str] = {}
         """The thread of each call, by the identity of its operator."""
-        self._nested: list[tuple[_Key, float, Operator]] = []
+        self._nested: list[tuple[_Key, float]] = []
+        """The first transfers of calls with lists of tensors, and when they began."""
 
     def take(self, call: TracedCall, operator: Operator) -> tuple[TracedCall, bool]:
         """The call with its transfer, and whether there is one."""
@@ -52,7 +53,7 @@ class Transfers:
             event, dtype = queue.popleft()
             self._threads[id(operator)] = event.thread
             if operator.is_nested:
-                self._nested.append((key, event.start_s, operator))
+                self._nested.append((key, event.start_s))
             filled = _with_dtype(call, operator, dtype)
             return filled._replace(
                 start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
@@ -75,9 +76,12 @@ class Transfers:
         """A reduce_scatter of a list is several transfers of gloo: the call lasts until the last of
         them ends."""
         by_start = {call.start_s: index for index, call in enumerate(calls)}
-        for number, (key, start, _) in enumerate(self._nested):
-            later = [other for k, other, _ in self._nested[number + 1 :] if k == key]
-            until = min(later, default=float("inf"))
+        following: dict[_Key, float] = {}
+        ranges = []
+        for key, start in sorted(self._nested, key=lambda nested: -nested[1]):
+            ranges.append((key, start, following.get(key, float("inf"))))
+            following[key] = start
+        for key, start, until in ranges[::-1]:
             index = by_start.get(start)
             queue = self._waiting.get(key)
             while queue and index is not None and start <= queue[0][0].start_s < until:

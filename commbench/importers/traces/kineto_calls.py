@@ -30,6 +30,8 @@ from commbench.spec.workload import RECV, SEND
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
 _GLOO = "gloo:"
+_MOST_ISSUED = 256
+"""Calls without a kernel that a later kernel may be of."""
 _PEER_KERNELS = (SEND, RECV, "all_to_all", "all_to_all_v", "gather", "scatter")
 _KERNELS = {
     "allreduce": ("all_reduce", "barrier"), "allgather": ("all_gather",),
@@ -226,6 +228,7 @@ def _add_loose_kernels(
     waiting = deque(
         index for index, call in enumerate(calls) if call.start_s is None and call.group
     )
+    issued: list[int] = []
     for kernel in kernels:
         if described := read_record(kernel.args, groups):
             calls.append(described._replace(
@@ -235,11 +238,12 @@ def _add_loose_kernels(
             continue
         named = _KERNEL_NAME.search(kernel.name)
         operations = _KERNELS.get(named[1].lower()) if named else None
-        taken = []
-        for index in [i for i in waiting if (calls[i].issued_s or 0.0) <= kernel.start_s]:
-            if operations is None or calls[index].operation in operations:
-                taken.append(index)
-                waiting.remove(index)
+        while waiting and (calls[waiting[0]].issued_s or 0.0) <= kernel.start_s:
+            issued.append(waiting.popleft())
+        taken = [
+            index for index in issued if operations is None or calls[index].operation in operations
+        ]
+        issued = [index for index in issued if index not in taken][-_MOST_ISSUED:]
         lost += not taken
         for index in taken:
             share = (kernel.end_s - kernel.start_s) / len(taken)

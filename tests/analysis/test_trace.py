@@ -1,0 +1,176 @@
+"""Traces with a known truth: transfer and waiting, exposed and hidden, groups and steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commbench.analysis.trace import analyse_traces, find_steps
+from commbench.analysis.trace_groups import find_group_sets
+from commbench.analysis.trace_workload import trace_workload
+from commbench.importers.traces.base import RankTrace, TracedCall, TracedGroup, TracedStep
+from commbench.report.workload_text import trace_json, trace_text, workload_text
+from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP
+
+WORLD = {"0": TracedGroup((0, 1, 2, 3), "default_pg", 4)}
+STEPS = (TracedStep("ProfilerStep#1", 100.0, 101.0), TracedStep("ProfilerStep#2", 101.0, 102.0))
+
+
+def call(operation: str, start: float, time: float | None, **values: Any) -> TracedCall:
+    given = {"group": "0", "dtype": "float32", "size_bytes": 1000, "issued_s": start - 0.01}
+    return TracedCall(operation, start_s=start, time_s=time, **(given | values))
+
+
+def trace(rank: int, *calls: TracedCall, **values: Any) -> RankTrace:
+    given = {"groups": WORLD, "steps": STEPS, "world_size": 4}
+    return RankTrace(f"rank{rank}.json", "torch.profiler", rank, calls=calls, **(given | values))
+
+
+def late_rank_2() -> list[RankTrace]:
+    """An all_reduce of 20 ms in both steps, to which rank 2 comes 80 ms late, and rank 1 30 ms."""
+    late = {0: 0.0, 1: 0.03, 2: 0.08, 3: 0.0}
+    return [
+        trace(rank, *(
+            call("all_reduce", step.start_s + 0.1 + late[rank], 0.1 - late[rank]) for step in STEPS
+        ))
+        for rank in range(4)
+    ]  # fmt: skip
+
+
+def test_the_shortest_time_is_the_transfer_and_the_rest_waits_for_the_last_rank() -> None:
+    analysis = analyse_traces(late_rank_2())
+    (row,) = analysis.totals
+    assert (row.group, row.ranks, row.calls, row.size_bytes) == ("world", 4, 1, 1000)
+    assert row.transfer_s == pytest.approx(0.02)
+    assert row.waiting_s == pytest.approx((0.08 + 0.05 + 0 + 0.08) / 4)
+    assert row.busbw == pytest.approx(1000 * 1.5 / 0.02)
+    assert row.share == pytest.approx((0.1 + 0.07 + 0.02 + 0.1) / 4)
+    waits = {waiting.rank: waiting for waiting in analysis.waits}
+    assert waits[0].waiting_s == pytest.approx(0.08)
+    assert {waits[rank].for_rank for rank in (0, 1, 3)} == {2}
+    assert waits[2].waiting_s == 0
+    assert "rank 0 80.0 ms, 100 % of it for rank 2" in " ".join(trace_text(analysis).split())
+
+
+def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:
+    shifted = [
+        one._replace(
+            steps=tuple(s._replace(start_s=s.start_s + 7e5 * n, end_s=s.end_s + 7e5 * n)
+                        for s in one.steps),
+            calls=tuple(c._replace(start_s=c.start_s + 7e5 * n, issued_s=c.issued_s + 7e5 * n)  # type: ignore[operator]
+                        for c in one.calls),
+        )
+        for n, one in enumerate(late_rank_2())
+    ]  # fmt: skip
+    waits = analyse_traces(shifted).waits
+    assert {(w.rank, round(w.waiting_s, 4)) for w in waits} == {
+        (0, 0.08), (3, 0.08), (1, 0.05), (2, 0.0),
+    }  # fmt: skip
+
+
+def test_numbers_of_calls_decide_where_a_rank_lacks_the_first_ones() -> None:
+    calls = [call("all_reduce", 100.1 + n / 10, 0.01 * (n + 1), sequence=n) for n in range(5)]
+    analysis = analyse_traces([trace(0, *calls), trace(1, *calls[2:])])
+    known = [one for one in analysis.calls if one.transfer_s is not None]
+    assert {(one.rank, one.call.sequence) for one in known} == {
+        (r, n) for r in (0, 1) for n in (2, 3, 4)
+    }  # fmt: skip
+    assert all(one.waiting_s == 0 for one in known)
+
+
+def test_calls_that_differ_between_ranks_are_not_compared() -> None:
+    analysis = analyse_traces(
+        [trace(0, call("all_reduce", 100.1, 0.1)), trace(1, call("broadcast", 100.1, 0.2))]
+    )
+    assert analysis.waits == ()
+    assert any("2 calls differ between the ranks" in note for note in analysis.notes)
+    assert any("traces of 2 of 4 ranks" in note for note in analysis.notes)
+
+
+def test_a_message_is_matched_by_its_ranks() -> None:
+    sent = [call(SEND, 100.1, 0.05, peer=1), call(SEND, 100.3, 0.01, peer=1)]
+    received = [call(RECV, 100.1, 0.03, peer=0), call(RECV, 100.2, 0.11, peer=0)]
+    analysis = analyse_traces([trace(0, *sent), trace(1, *received)])
+    assert [one.transfer_s for one in analysis.calls] == [0.03, 0.01, 0.03, 0.01]
+    waits = {waiting.rank: waiting for waiting in analysis.waits}
+    assert (waits[1].for_rank, waits[1].waiting_s) == (0, pytest.approx(0.05))
+    programs = trace_workload(analysis, "a").steps[0].programs
+    assert [program.ranks for program in programs] == [(0,), (1,)]
+
+
+def test_communication_is_hidden_where_computation_runs() -> None:
+    """Calls 0.1-0.3 and 0.2-0.4, together 0.3 s; kernels 0.0-0.15 and 0.35-0.9."""
+    calls = [call("all_reduce", 100.1, 0.2), call("all_reduce", 100.2, 0.2)]
+    computing = (100.0, 100.15, 100.35, 100.9)
+    (overlap,) = [analyse_traces([trace(0, *calls, computing=computing)]).overlap]
+    assert overlap is not None
+    assert 2 * overlap.communication_s == pytest.approx(0.3)  # the second of two steps has none
+    assert 2 * overlap.hidden_s == pytest.approx(0.05 + 0.05)
+    assert 2 * overlap.computing_s == pytest.approx(0.7)
+
+
+def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> None:
+    first = trace(0, call("all_reduce", 100.1, 0.1), call("all_reduce", 101.1, 0.1),
+                  call("all_reduce", 105.0, 0.1))  # fmt: skip
+    second = trace(1, call("all_reduce", 100.1, 0.1), steps=STEPS[:1])
+    analysis = analyse_traces([first, second])
+    assert analysis.steps == ("ProfilerStep#1",)
+    assert any("2 calls are outside of the steps" in note for note in analysis.notes)
+    assert find_steps(trace(0, call("barrier", 5.0, 1.0), steps=()))[0].end_s == 6.0
+
+
+def test_groups_of_one_kind_are_a_set_and_those_of_other_ranks_are_completed() -> None:
+    mesh = WORLD | {"1": TracedGroup((0, 2), "mesh_dp", 2), "3": TracedGroup((0, 1), "mesh_tp", 2),
+                    "9": TracedGroup((0, 3), "undefined", 2)}  # fmt: skip
+    calls = [call("all_reduce", 100.1, 0.1, group=name) for name in ("0", "1", "3", "9", "odd")]
+    sets = find_group_sets([trace(0, *calls, groups=mesh)], 4)
+    assert sets.sets["dp"] == ((0, 2), (1, 3))
+    assert sets.sets["tp"] == ((0, 1), (2, 3))
+    assert sets.sets["world"] == ((0, 1, 2, 3),)
+    assert sets.sets["2 ranks, every 3."] == ((0, 3),)
+    assert {*sets.completed} == {"dp", "tp"}
+    assert sets.names["odd"] == "group odd"
+
+
+def test_steps_with_the_same_calls_are_one_with_medians() -> None:
+    workload = trace_workload(analyse_traces(late_rank_2()), "late")
+    (step,) = workload.steps
+    (program,) = step.programs
+    assert (step.count, step.time_s, program.ranks) == (2, pytest.approx(1.0), (0, 1, 2, 3))
+    (one,) = program.calls
+    assert one.time_s == pytest.approx((0.1 + 0.07) / 2)
+    assert one.transfer_s == pytest.approx(0.02)
+    assert one.gap_before_s == pytest.approx((0.1 + 0.13) / 2)
+    assert "world      4  all_reduce      1" in workload_text(workload)
+
+
+def test_steps_with_other_calls_stay_apart() -> None:
+    calls = [call("all_reduce", 100.1, 0.1), call("broadcast", 101.1, 0.1, root=2)]
+    workload = trace_workload(analyse_traces([trace(r, *calls) for r in range(4)]), "a")
+    assert [step.name for step in workload.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert workload.steps[1].programs[0].calls[0].root == 2
+    assert "ProfilerStep#2, made 1 time" in workload_text(workload)
+
+
+def test_waits_and_streams_are_positions_in_the_program() -> None:
+    calls = [
+        call("all_reduce", 100.1, 0.1, asynchronous=True, stream="a", waited_s=100.25),
+        call("all_reduce", 100.2, 0.1, asynchronous=False, stream="b"),
+        call("all_reduce", 100.4, 0.1, asynchronous=True, stream="a"),
+    ]
+    analysis = analyse_traces([trace(0, *calls)])
+    found = trace_workload(analysis, "a").steps[0].programs[0].calls
+    assert [c.waited_after for c in found] == [1, 1, None]
+    assert [c.stream for c in found] == [0, 1, 0]
+    assert [c.gap_before_s for c in found] == [
+        pytest.approx(0.1), 0.0, pytest.approx(0.1),
+    ]  # fmt: skip
+
+
+def test_a_call_without_a_group_is_shown_with_what_is_known() -> None:
+    analysis = analyse_traces([trace(0, call("all_reduce", 100.1, 0.1, group=""))])
+    assert analysis.totals[0].group == UNKNOWN_GROUP
+    assert any("do not say their group" in note for note in analysis.notes)
+    assert trace_workload(analysis, "a").steps[0].programs[0].calls[0].group == UNKNOWN_GROUP
+    assert trace_json(analysis)["operations"][0]["ranks"] is None
