@@ -123,8 +123,7 @@ def test_sizes_that_all_ranks_find_slower_have_factors() -> None:
     factors = dict(fitted.size_factors)
     assert factors[SIZES[1]] / factors[SIZES[2]] == pytest.approx(1.2 / 0.9, rel=0.08)
     assert median(errors(fitted)) < 0.04
-    even = fit_points("all_reduce", ACROSS, noisy(exact, 7, 0.03))
-    assert all(abs(factor - 1) < 0.04 for _, factor in even.size_factors)
+    assert fit_points("all_reduce", ACROSS, noisy(exact, 8)).size_factors == ()
 
 
 def test_ring_and_tree_on_summit_within_the_published_bounds() -> None:
