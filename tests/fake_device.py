@@ -261,6 +261,12 @@ class FakeDevice:
             call()
             return
         operation, buffers = call.func, call.args[-1]
+        if path := LOG.get("path"):
+            size = f" {buffers.send.numel() * buffers.send.element_size()} Bytes "
+            lines = self._fake.nccl_tuning.splitlines(keepends=True)
+            with Path(path).open("a") as file:
+                file.writelines(line for line in lines if size in line)
+                file.write("a call\n")
         if memory := MEMORIES.get(buffers.receive.untyped_storage().data_ptr()):
             self.note("used", memory)
         self._operations += 1
@@ -273,6 +279,18 @@ class FakeDevice:
         call()
         if 0 < self._fake.corrupts_after < self._operations:
             buffers.receive[-1] += 1
+
+
+LOG: dict[str, str] = {}
+"""`path`: where its NCCL logs a line for each call, while it does."""
+
+
+def reset_log() -> None:
+    """As ncclResetDebugInit: its NCCL reads its variables again."""
+    LOG.clear()
+    if path := os.environ.get("NCCL_DEBUG_FILE"):
+        assert os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING"
+        LOG["path"] = path
 
 
 def read_fake() -> Fake:
@@ -324,8 +342,10 @@ def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
     from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
+    from commbench.worker import nccl_selections
     from commbench.worker.device import DEVICES, DeviceKind
 
+    nccl_selections.find_reset = lambda: reset_log
     for name, entry in ALLOCATORS.items():
         if entry.devices:
             ALLOCATORS[name] = entry._replace(devices=(*entry.devices, "fake"))

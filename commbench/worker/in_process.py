@@ -68,6 +68,7 @@ def measure_on_group(
         label=label,
         folder=output or Path(),
         folder_exists=output is None,
+        logs_nccl=False,  # the program's own log is left alone
     )
     with _communicator(group, device) as comm:
         return _measure_on(task, comm)

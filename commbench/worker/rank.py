@@ -34,6 +34,7 @@ from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_
 from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
 from commbench.worker.measure import loop_overhead_s
+from commbench.worker.nccl_selections import learn_selections
 from commbench.worker.plan_agreement import find_other_plan, raise_other_plan
 from commbench.worker.quick_search import make_quick_search
 from commbench.worker.recorder import Recorder
@@ -250,6 +251,8 @@ def measure_cases(
         header = header._replace(environment=header.environment | {"nccl_log": found})
     timer = make_timer(comm)
     with arena:
+        selections = learn_selections(task, cases, comm, arena, state)
+        header = header._replace(environment=header.environment | selections)
         set_phase(state, rank_state.PROBING)
         header = header._replace(
             overhead_s=loop_overhead_s(timer),

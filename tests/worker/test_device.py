@@ -3,15 +3,17 @@ and how errors of NCCL are read."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
 
 import pytest
-from commands import SHORT_DELAYS, Commbench, Ended
+from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
 from fake_device import Fake, FakeDevice, program_text
 from ras_server import RasServer
 
+from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import timed_loop
@@ -19,6 +21,7 @@ from commbench.worker.timers import DeviceEventTimer
 from commbench.worker.watchdog.error_files import make_failure
 from commbench.worker.watchdog.rank_state import open_state
 
+MAIN = "\nfrom commbench.cli.main import main\nmain()\n"
 ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots")
 HOT = ("--buffers", "hot")
 """On a device calls rotate over pieces of memory by default, and each piece is checked."""
@@ -327,6 +330,31 @@ def test_what_nccl_selects_for_a_size_is_learned_in_calls_that_are_not_timed(
     assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 4
     variables = ended.journal()[0]["environment"]["variables"]
     assert not any(name.startswith("NCCL_DEBUG") for name in variables)
+
+
+def test_ranks_of_another_launcher_learn_what_nccl_selects_in_calls_of_their_own(
+    tmp_path: Path,
+) -> None:
+    port, fake = str(free_port()), Fake(nccl_tuning=TUNING)
+    ranks = [
+        start_command(
+            tmp_path, "run", *ON_FAKE, *HOT, "--sizes", "1K,64K", "--iters", "4", "--output", "run",
+            program=program_text(fake) + MAIN, RANK=str(rank), WORLD_SIZE="2",
+            LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    first, second = (process.finish() for process in ranks)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    header, *lines = map(json.loads, (tmp_path / "run/run.jsonl").read_text().splitlines())
+    assert header["launcher"] == "torchrun"
+    # The log was on in these calls alone: neither in a trial of 4 bytes nor while calls were timed.
+    assert header["environment"][SELECTIONS] == {
+        "AllReduce 1024": [["TREE", "LL", "1"]], "AllReduce 65536": [["RING", "LL128", "8"]],
+    }  # fmt: skip
+    assert not any(name.startswith("NCCL_DEBUG") for name in header["environment"]["variables"])
+    assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 8
+    assert "RING LL128" in first.out
 
 
 def test_where_nccl_cannot_log_its_selections_the_run_goes_on(program: Commbench) -> None:
