@@ -35,8 +35,10 @@ class Question(NamedTuple):
     backward_s: float | None = None
     """Seconds of the backward pass without communication; None: as long as the communication of
     all gradients, for which the bucket size matters most."""
-    layers: int | None = None
-    """Parts of equal size in which gradients become ready; blocks of FSDP."""
+    tensors: int | None = None
+    """Gradients of equal size, which become ready one by one; None: of any size."""
+    blocks: int | None = None
+    """Blocks of the model, for FSDP."""
     bucket_bytes: int | None = None
     """The bucket size in use; None: torch's default."""
     routing: Routing | None = None
@@ -146,7 +148,7 @@ def _bucket_advice(measured: Measured, question: Question) -> Iterator[Advice | 
 def _bucket_advice_of(table: TimeTable, measured: Measured, question: Question) -> Advice:
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
-    step = Step(gradient_bytes, backward_s, question.layers)
+    step = Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.rows, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
     verdict = _verdict(found.gain, question.tolerance)
@@ -179,7 +181,7 @@ def _verdict(gain: MedianCI, tolerance: float) -> str:
 def _grouping_advice(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
     gathers, scatters = (make_tables(measured.rows, op) for op in ("all_gather", "reduce_scatter"))
     groups = [group for group in gathers if group in scatters]
-    is_told = question.layers is not None and (question.params or question.model_bytes)
+    is_told = question.blocks is not None and (question.params or question.model_bytes)
     if not groups:
         yield Missing(FSDP, *sentences.bucket_needs(measured.header, "all_gather,reduce_scatter"))
     elif not is_told:
@@ -188,7 +190,7 @@ def _grouping_advice(measured: Measured, question: Question) -> Iterator[Advice 
         gather, scatter = gathers[group], scatters[group]
         gathered, reduced = (_bytes_of(question, table) for table in (gather, scatter))
         backward_s = question.backward_s or _longest(scatter, reduced)
-        step = Blocks(gathered, reduced, question.layers or 1, backward_s)
+        step = Blocks(gathered, reduced, question.blocks or 1, backward_s)
         slowdown = find_slowdown(measured.rows, "all_gather")
         found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
         if found is None:

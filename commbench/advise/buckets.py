@@ -52,10 +52,10 @@ class Step(NamedTuple):
     """What a training step computes and communicates."""
 
     gradient_bytes: int
-    """Bytes of all gradients; with FSDP of all parameters as they are gathered."""
+    """Bytes of all gradients."""
     backward_s: float
     """Seconds of the backward pass without communication."""
-    layers: int | None = None
+    tensors: int | None = None
     """Into how many equal parts the gradients are cut that become ready one by one; None: so many
     that a bucket never holds more than its size."""
 
@@ -171,10 +171,10 @@ def _distinct(sizes: Sequence[int], step: Step) -> list[int]:
 
 def cut(step: Step, cap: int, first: int) -> list[int]:
     """The bytes of each bucket, in the order in which they are sent. A bucket is full when it has
-    reached its size, so with layers it holds whole layers, and may be larger than its size, as in
+    reached its size, so with tensors it holds whole ones, and may be larger than its size, as in
     torch's Reducer."""
     left, sizes, limit = step.gradient_bytes, [], first
-    part = step.gradient_bytes / step.layers if step.layers else None
+    part = step.gradient_bytes / step.tensors if step.tensors else None
     while left > 0:
         size = limit if part is None else int(part * max(1, ceil(limit / part - 1e-9)))
         sizes.append(min(left, size))

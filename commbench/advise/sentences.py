@@ -36,7 +36,7 @@ NEEDS_MODEL = (
     "give --params or --model-bytes, and --backward: the parameters, and the time of a backward "
     "pass without communication"
 )
-NEEDS_BLOCKS = "give --params and --layers, and --backward: parameters, and blocks of the model"
+NEEDS_BLOCKS = "give --params and --blocks, and --backward: parameters, and blocks of the model"
 NEEDS_ROUTING = "give --topk, --experts and --hidden: how tokens find their experts"
 WIDE_SIZES = "64K-256M"
 

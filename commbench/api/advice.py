@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMBkmb]?)", re.ASCII)
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
 MOST_PARAMS = 1e14
-MOST_LAYERS, MOST_RANKS = 4096, 1 << 24
+MOST_TENSORS, MOST_BLOCKS, MOST_RANKS = 1 << 16, 1024, 1 << 24
 
 
 def advise(
@@ -28,7 +28,8 @@ def advise(
     params: str | float | None = None,
     model_bytes: str | int | None = None,
     backward: str | float | None = None,
-    layers: int | None = None,
+    tensors: int | None = None,
+    blocks: int | None = None,
     bucket_cap: str | int | None = None,
     topk: int | None = None,
     experts: int | None = None,
@@ -46,11 +47,12 @@ def advise(
 
     A run is a Run, or a path or label, also of a sweep. `params` is a number of parameters or a
     text such as "7B", `model_bytes` the bytes of all gradients, `backward` the time of a backward
-    pass without communication (seconds, or "300ms"), `layers` the parts in which its gradients
-    become ready, and `bucket_cap` the bucket size in use. `topk`, `experts`, `hidden` and `tokens`
-    of a rank describe a mixture of experts with `element_bytes` for each number. Gains within
-    `tolerance` count as none. `output` is a new file to draw into. `ranks`, `op`, `dtype` and
-    `notify` are those of `load`. Raises UsageError for values that make no sense.
+    pass without communication (seconds, or "300ms"), `tensors` the number of gradients of equal
+    size, `blocks` those of the model for FSDP2, and `bucket_cap` the bucket size in use. `topk`,
+    `experts`, `hidden` and `tokens` of a rank describe a mixture of experts with `element_bytes`
+    for each number. Gains within `tolerance` count as none. `output` is a new file to draw into.
+    `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for values that make
+    no sense.
     """
     from commbench.advise.advice import Question, find_advice
     from commbench.results.files import write_new
@@ -59,7 +61,8 @@ def advise(
         params=None if params is None else _parse_count(str(params)),
         model_bytes=None if model_bytes is None else parse_size(str(model_bytes)),
         backward_s=None if backward is None else _parse_seconds(backward),
-        layers=_positive("layers", layers, MOST_LAYERS),
+        tensors=_positive("tensors", tensors, MOST_TENSORS),
+        blocks=_positive("blocks", blocks, MOST_BLOCKS),
         bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
         routing=_routing(topk, experts, hidden, tokens, element_bytes),
         tolerance=parse_percentage(str(tolerance), "--tolerance"),

@@ -28,9 +28,14 @@ def advise(
         "communication]",
         rich_help_panel=_STEP,
     ),
-    layers: int | None = Option(
+    tensors: int | None = Option(
         None, metavar="N",
-        help="Parts of equal size in which gradients become ready; with FSDP the blocks.",
+        help="Gradients of equal size, which become ready one by one.  [default: so many that "
+        "each bucket is exactly full]",
+        rich_help_panel=_STEP,
+    ),
+    blocks: int | None = Option(
+        None, metavar="N", help="Blocks of the model, such as its layers, for FSDP2.",
         rich_help_panel=_STEP,
     ),
     bucket_cap: str | None = Option(
@@ -76,7 +81,7 @@ def advise(
     commbench advise mine --params 350M --backward 120ms
     commbench advise ring tree                       settings that differ between runs
     commbench advise mine --topk 8 --experts 64 --hidden 4096
-    commbench advise mine --params 7B --layers 32 -o buckets.png
+    commbench advise mine --params 7B --blocks 32 -o buckets.png
     """
     from commbench import api
     from commbench.advise.text import FORMATS
@@ -85,9 +90,10 @@ def advise(
 
     write = choose("format", format_, FORMATS)
     found = api.advise(
-        *runs, params=params, model_bytes=model_bytes, backward=backward, layers=layers,
-        bucket_cap=bucket_cap, topk=topk, experts=experts, hidden=hidden, tokens=tokens,
-        tolerance=tolerance, output=output, ranks=ranks, op=op, dtype=dtype, notify=print_status,
+        *runs, params=params, model_bytes=model_bytes, backward=backward, tensors=tensors,
+        blocks=blocks, bucket_cap=bucket_cap, topk=topk, experts=experts, hidden=hidden,
+        tokens=tokens, tolerance=tolerance, output=output, ranks=ranks, op=op, dtype=dtype,
+        notify=print_status,
     )  # fmt: skip
     print_result(write(found), end="")
     if output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from commbench.analysis.expectation_text import row_text
 from commbench.analysis.peak import (
     NODE_BOUND,
     PeakFraction,
@@ -11,6 +12,7 @@ from commbench.analysis.peak import (
     why_no_peak_fraction,
 )
 from commbench.analysis.rows import ResultRow
+from commbench.analysis.run_expectations import RowJudgement, judge_row
 from commbench.output.paragraphs import Paragraph, exact, gbps, paragraphs, seconds, wrapped
 from commbench.results.schema import CUT_OFF
 from commbench.spec.call_forms import DIRECT, choose_forms, size_step
@@ -67,6 +69,8 @@ def explain_row(
         if why:
             parts.append(Paragraph("why", why))
         parts.append(Paragraph("peak", [*_peak(row, peak)]))
+        if found := judge_row(row):
+            parts.append(Paragraph("others", [row_text(RowJudgement(row, found))]))
     if row.nccl_selection[0]:
         algorithm, protocol, channels = row.nccl_selection
         text = f"In a call of its own, which was not timed, it selected {algorithm} {protocol}"

@@ -63,8 +63,8 @@ def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alp
 
 def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
     assert cut(Step(10 * MIB, 1.0), 4 * MIB, MIB) == [MIB, 4 * MIB, 4 * MIB, MIB]
-    # Of layers of 3 MiB, the first bucket has one, and the others have two.
-    assert cut(Step(12 * MIB, 1.0, layers=4), 4 * MIB, MIB) == [3 * MIB, 6 * MIB, 3 * MIB]
+    # Of tensors of 3 MiB, the first bucket has one, and the others have two.
+    assert cut(Step(12 * MIB, 1.0, tensors=4), 4 * MIB, MIB) == [3 * MIB, 6 * MIB, 3 * MIB]
 
 
 def test_torchs_default_begins_with_a_bucket_of_1_mib() -> None:
@@ -123,7 +123,7 @@ def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
     assert len({round(gain.median or 0, 9) for gain in gains}) == 1
 
 
-def test_layers_that_make_the_same_buckets_are_one_size() -> None:
-    found = find_buckets(affine(ALPHA, BETA, SIZES), Step(64 * MIB, 0.02, layers=4), NONE, 0.02)
+def test_tensors_that_make_the_same_buckets_are_one_size() -> None:
+    found = find_buckets(affine(ALPHA, BETA, SIZES), Step(64 * MIB, 0.02, tensors=4), NONE, 0.02)
     assert [point.buckets for point in found.curve] == [4, 2, 2, 1]
     assert [point.bucket_bytes // MIB for point in found.curve] == [16, 32, 48, 64]

@@ -20,7 +20,7 @@ from commbench.spec.case import Case
 SIZES = tuple(1 << k for k in range(14, 27))
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 QUESTION = Question(
-    params=25e6, backward_s=0.05, layers=32, routing=Routing(2, 16, 1024, 2),
+    params=25e6, backward_s=0.05, blocks=32, routing=Routing(2, 16, 1024, 2),
 )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_each_group_of_ranks_has_its_own_advice() -> None:
         seconds, operations=("all_reduce",), sizes=SIZES, world_size=4, mesh="dp=2,tp=2",
         over=("dp", "tp"),
     )  # fmt: skip
-    found = find_advice([run], Question(model_bytes=1 << 26, backward_s=0.1, layers=8))
+    found = find_advice([run], Question(model_bytes=1 << 26, backward_s=0.1, tensors=8))
     assert [each.about.partition(" over ")[2] for each in found.advice] == [
         "dp together, 4 gloo ranks", "tp together, 4 gloo ranks",
     ]  # fmt: skip

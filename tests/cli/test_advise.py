@@ -50,7 +50,7 @@ def test_the_command_prints_advice_and_draws_it(tmp_path: Path, commbench: Commb
         ("--params many", "--params 'many' is no number of parameters"),
         ("--params 1M --model-bytes 4M", "--params and --model-bytes say the same"),
         ("--params 1M --backward 20", "time '20' has no unit"),
-        ("--params 1M --layers 0", "--layers 0 is not between 1 and 4096"),
+        ("--params 1M --blocks 0", "--blocks 0 is not between 1 and 1024"),
         ("--topk 2 --hidden 8", "--experts is missing"),
         ("--tolerance 2", "--tolerance '2' is not a percentage"),
         ("--format text", "unknown format 'text'"),

@@ -159,6 +159,12 @@ def test_a_line_under_the_table_of_a_run_says_whether_it_is_plausible(
     ]
 
 
+def test_a_row_is_explained_with_what_others_measured(commbench: Commbench) -> None:
+    line = ("explain", str(LOG), "--op", "all_reduce", "--size", "8G")
+    said = " ".join(commbench(*line).out.split())
+    assert "others On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to" in said
+
+
 def test_an_impossible_figure_of_another_tools_file_is_called_out(
     commbench: Commbench, tmp_path: Path
 ) -> None:
@@ -170,6 +176,7 @@ def test_an_impossible_figure_of_another_tools_file_is_called_out(
     assert "(PCIe 4 x16)" in said
 
 
+@pytest.mark.full
 def test_a_report_of_the_check_names_the_sources(commbench: Commbench) -> None:
     line = ("report", str(LOG), "--op", "all_reduce", "--expect", "h100", "--format", "markdown")
     ended = commbench(*line)

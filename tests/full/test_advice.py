@@ -23,10 +23,10 @@ SWEEP = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 def train(
-    cluster: Cluster, gradient_mib: int, layers: int, backward_s: float, buckets: list[float]
+    cluster: Cluster, gradient_mib: int, tensors: int, backward_s: float, buckets: list[float]
 ) -> dict[float, float]:
     """Seconds of a backward pass of real ranks with each bucket size."""
-    numbers = (gradient_mib, layers, backward_s, *buckets)
+    numbers = (gradient_mib, tensors, backward_s, *buckets)
     ranks = [
         host.start(
             sys.executable, str(JOB), *map(str, numbers), MASTER_ADDR=cluster[0].name,
@@ -68,7 +68,7 @@ def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("count", "gradient_mib", "layers", "backward_s"),
+    ("count", "gradient_mib", "tensors", "backward_s"),
     [
         (2, 32, 64, 0.5),  # the computation takes longer than the communication
         (2, 32, 256, 0.1),  # the communication takes longer
@@ -76,7 +76,7 @@ def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -
     ],
 )
 def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
-    tmp_path: Path, count: int, gradient_mib: int, layers: int, backward_s: float
+    tmp_path: Path, count: int, gradient_mib: int, tensors: int, backward_s: float
 ) -> None:
     with hosts(count) as cluster:
         for host in cluster:
@@ -85,12 +85,12 @@ def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
             cluster, tmp_path, "--sizes", "64K-32M", "--timing", "both", "--placement", "in_place"
         )
         report = commbench.advise(
-            tmp_path / "run", model_bytes=f"{gradient_mib}M", backward=backward_s, layers=layers
+            tmp_path / "run", model_bytes=f"{gradient_mib}M", backward=backward_s, tensors=tensors
         )
         (advice,) = report.advice
         assert isinstance(advice.details, BucketAdvice)
         recommended = advice.details.recommended.bucket_bytes / MIB
-        real = train(cluster, gradient_mib, layers, backward_s, sorted({0.0, recommended, *SWEEP}))
+        real = train(cluster, gradient_mib, tensors, backward_s, sorted({0.0, recommended, *SWEEP}))
     assert real[recommended] <= 1.05 * min(real.values()), (recommended, real)
     assert advice.verdict == "change"
     # The default of 25 MiB is slower by about what the advice says.
