@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import gzip
 import io
 import json
 import re
@@ -70,6 +71,35 @@ def test_no_file_is_ever_run_or_unpickled() -> None:
                 if called not in HARMLESS:
                     assert called.rpartition(".")[2] not in OPENS_FILES_AS_CODE, f"{name}: {called}"
                 assert not any(word.arg == "shell" for word in node.keywords), name
+
+
+def test_pickles_of_others_are_interpreted_by_one_reader_of_plain_values() -> None:
+    uses = {
+        name
+        for name, path in SOURCES.items()
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and node.module == "pickletools"
+    }
+    assert uses == {"importers/traces/plain_pickle.py"}
+    own = nodes(SOURCES[uses.pop()])
+    imported = {node.module for node in own if isinstance(node, ast.ImportFrom)}
+    assert imported == {"__future__", "pickletools", "typing"}
+    assert not [node for node in own if isinstance(node, ast.Import)]
+    called = {dotted(node.func).rpartition(".")[2] for node in own if isinstance(node, ast.Call)}
+    assert not called & {"getattr", "setattr", "__import__", "globals", "vars", "loads", "load"}
+
+
+def test_a_hostile_dump_and_a_bomb_end_with_two_lines_and_execute_nothing(tmp_path: Path) -> None:
+    hostile = b"cos\nsystem\n(S'touch executed'\ntR."
+    (tmp_path / "rank_0").write_bytes(b"\x80\x02" + hostile)
+    blanks = gzip.compress(b" " * (1 << 20))
+    bomb = gzip.compress(b'{"traceEvents": [') + 72 * blanks
+    (tmp_path / "bomb.json.gz").write_bytes(bomb)
+    for name, why in (("rank_0", "opcode GLOBAL"), ("bomb.json.gz", "more than 200 times")):
+        ended = run_commbench(tmp_path, "workload", "show", str(tmp_path / name))
+        assert (ended.code, ended.out) == (6, "")
+        assert why in ended.err
+    assert not list(tmp_path.rglob("executed"))
 
 
 def test_only_one_place_prints() -> None:

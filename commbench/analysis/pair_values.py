@@ -16,7 +16,7 @@ from commbench.analysis.statistics import percentile
 from commbench.results.schema import Batch, Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_round
+from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_round, list_pairs
 from commbench.spec.plan import Plan
 
 Pair = tuple[int, int]
@@ -63,7 +63,8 @@ class PairValues:
         """`case` is one of its cases."""
         self._plan = plan
         self._operation, self._size_bytes = OPERATIONS[case.operation], case.size_bytes
-        self._times_s: dict[Pair, list[float]] = {}
+        self._times_s: dict[Pair, list[tuple[float, int]]] = {}
+        """The median of each batch, and its iterations."""
 
     def add(self, case: Case, batches: Iterable[Batch]) -> None:
         """Add batches of a case; those without the times of each rank are left out."""
@@ -71,23 +72,25 @@ class PairValues:
         for batch in batches:
             if batch.rank_medians_s:
                 for index, pair in pairs:
-                    own = [batch.rank_medians_s[index]] * len(batch.samples_s)
-                    self._times_s.setdefault(pair, []).extend(own)
+                    own = batch.rank_medians_s[index], len(batch.samples_s)
+                    self._times_s.setdefault(pair, []).append(own)
 
     def matrix(self, header: RunHeader) -> RankMatrix:
         """The value of each pair: the lower quartile of the medians of its batches, weighted by
         their iterations."""
-        found = {
-            pair: middle
-            for pair, times in self._times_s.items()
-            if times and (middle := percentile(sorted(times), TYPICAL)) > 0
-        }
+        found = {}
+        for pair, batches in self._times_s.items():
+            times = [time for time, number in batches for _ in range(number)]
+            if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
+                found[pair] = typical
         hosts, interfaces = _places(header)
+        iterations = {pair: len(times) for pair, times in self._times_s.items()}
         if self._operation.is_latency:
             values = found | {(second, first): time for (first, second), time in found.items()}
-            return RankMatrix(LATENCY, values, hosts, interfaces)
+            iterations |= {(second, first): n for (first, second), n in iterations.items()}
+            return RankMatrix(LATENCY, values, hosts, interfaces, iterations)
         values = {pair: self._size_bytes / time for pair, time in found.items()}
-        return RankMatrix(BANDWIDTH, values, hosts, interfaces)
+        return RankMatrix(BANDWIDTH, values, hosts, interfaces, iterations)
 
 
 def first_ranks(plan: Plan, case: Case) -> list[tuple[int, Pair]]:
@@ -95,10 +98,9 @@ def first_ranks(plan: Plan, case: Case) -> list[tuple[int, Pair]]:
     rank among the ranks of a batch."""
     members = {rank: index for index, rank in enumerate(plan.ranks_of(case))}
     return [
-        (members[rank], (rank, group[peer.rank]))
+        (members[group[first]], (group[first], group[second]))
         for group in plan.groups_of(case)
-        for at, rank in enumerate(group)
-        if (peer := find_peer(case.pairs, at, len(group))) and peer.is_first
+        for first, second in list_pairs(case.pairs, len(group))
     ]
 
 

@@ -30,7 +30,7 @@ COMMAND_GROUPS = {
         "explain": "Explain a number: the formulas with the figures put in.",
         "export": "Write a run in another format.",
         "import": "Make a run folder of another tool's results.",
-        "workload": "Read the collectives of a training step from its traces.",
+        "workload": "Read the collectives of a training step, or generate them.",
     },
     "Compare and judge": {
         "compare": "Say which of several runs is faster, and how sure that is.",

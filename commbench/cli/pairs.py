@@ -24,6 +24,7 @@ def pairs(context: typer.Context, **_: object) -> None:
     \b
     commbench pairs --nproc-per-node 8
     commbench pairs --nproc-per-node 8 --quick            some of the rounds
+    commbench pairs --sizes 64M                           for fast links, such as NVLink
     commbench pairs --groups 0-28:4 --nproc-per-node 32   one rank of each 4
     commbench pairs --pairs 0-5+1-7                       these pairs only
     """

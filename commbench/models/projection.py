@@ -104,8 +104,8 @@ class Projection:
                 f"{format_bytes(first.size_bytes)} the model alone breaks the order of sizes or "
                 f"ranks: its time is adjusted ({len(adjusted)} of {len(found)} rows)."
             )
-        if size := half_size(fitted, each.world_size, each.ranks_per_node):
-            ranks = format_count(each.world_size, "rank")
+        if size := half_size(fitted, found[-1].world_size, each.ranks_per_node):
+            ranks = format_count(found[-1].world_size, "rank")
             yield f"n-half with {ranks}: at {format_about(size)} half of the time is latency."
 
 
@@ -145,16 +145,19 @@ def _percent(fraction: float) -> str:
 
 
 def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
-    far = max(found, key=lambda each: each.ranks_distance)
-    if far.ranks_distance:
+    for far in {
+        min(found, key=lambda each: each.world_size): None,
+        max(found, key=lambda each: each.world_size): None,
+    }:
+        if not far.ranks_distance:
+            continue
         ranks, low, high = far.world_size, fitted.world_sizes[0], fitted.world_sizes[-1]
         if low <= ranks <= high:
             hosts = format_count(far.ranks_per_node, "rank")
             text = f"No group with {hosts} on a host was measured"
         elif ranks > high:
-            text = (
-                f"{ranks} ranks are {ranks / high:.3g} times the most that were measured ({high})"
-            )
+            times = f"{ranks / high:.3g} times the most that were measured"
+            text = f"{ranks} ranks are {times} ({high})"
         else:
             text = f"{ranks} ranks are fewer than were measured ({low} or more)"
         yield f"{text}: the interval is wider.{_warn(far.ranks_distance)}"

@@ -91,14 +91,22 @@ def _curves(projection: Projection, key: Any, across: str) -> list[Curve]:
         found.setdefault(key(each), []).append(each)
     groups = [points for points in found.values() if len({getattr(p, across) for p in points}) > 1]
     most = MOST_CURVES if across == "size_bytes" else MOST_SIZES
-    chosen = groups
-    if len(groups) > most:
-        chosen = [groups[round(i * (len(groups) - 1) / (most - 1))] for i in range(most)]
+    chosen = list(_spread(groups, most))
     several = len({points[0].operation for points in chosen}) > 1
     return [
         Curve(_name(points[0], across, several), nth_style(number), tuple(points))
         for number, points in enumerate(chosen, 0 if across == "size_bytes" else MOST_CURVES)
     ]
+
+
+def _spread(groups: Sequence[list[Prediction]], most: int) -> Iterator[list[Prediction]]:
+    """At most so many groups, evenly chosen from those of each operation; at least two of each."""
+    names = list(dict.fromkeys(points[0].operation for points in groups))
+    each = max(2, most // max(1, len(names)))
+    for name in names[: max(1, most // 2)]:
+        own = [points for points in groups if points[0].operation == name]
+        picked = {round(i * (len(own) - 1) / (each - 1)) for i in range(each)}
+        yield from (points for index, points in enumerate(own) if index in picked)
 
 
 def _name(first: Prediction, across: str, with_operation: bool) -> str:

@@ -19,6 +19,7 @@ from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
 from commbench.runner.resume import progress_text, remaining_tasks
 from commbench.spec.dimensions import HOT
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.refusals import require_ready_case
 from commbench.spec.timing_modes import DEFAULT_TIMING
@@ -131,7 +132,8 @@ def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str
 
     options, nodes = planned.options, planned.nodes
     is_possible = options.nccl_log and options.launcher == "agent" and nodes.count == 1
-    if not is_possible or not may_log(planned.plan):
+    is_selected = any(OPERATIONS[name].nccl_function for name in planned.plan.operations)
+    if not is_possible or not is_selected or not may_log(planned.plan):
         return {}
     listener.status("learning which algorithms NCCL selects; --no-nccl-log leaves this out")
     plan = replace(

@@ -91,6 +91,18 @@ def _find_in_round(number: int, rank: int, ranks: int) -> int | None:
     return circle if circle < ranks else None
 
 
+def list_pairs(pairs: str, ranks: int) -> list[tuple[int, int]]:
+    """The pairs of so many ranks, each with its first rank first."""
+    if pairs.endswith(BACK):
+        return [(b, a) for a, b in list_pairs(pairs.removesuffix(BACK), ranks)]
+    if found := _ROUND.fullmatch(pairs):  # fast: there are many rounds of many ranks
+        number = int(found[1])
+        others = ((rank, _find_in_round(number, rank, ranks)) for rank in range(ranks))
+        return [(rank, other) for rank, other in others if other is not None and rank < other]
+    peers = ((rank, find_peer(pairs, rank, ranks)) for rank in range(ranks))
+    return [(rank, peer.rank) for rank, peer in peers if peer and peer.is_first]
+
+
 def count_rounds(ranks: int) -> int:
     """In how many rounds every pair of ranks meets once, where each rank has a pair in a round, or
     in one round none if their number is odd."""

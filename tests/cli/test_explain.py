@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import planted
 import pytest
 from commands import Commbench
 from synthetic_rows import batches, plan
 
 from commbench.analysis.rows import link_references, make_row
 from commbench.explain.row_text import explain_row
+from commbench.models.machine import write_machine
 from commbench.results.schema import Measurement, RunHeader
 from commbench.spec.operations import OPERATIONS
 
@@ -361,3 +363,22 @@ def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
     )
     assert "1,001 bytes were requested. They were rounded down to whole elements." in text
     assert "They are one here." in " ".join(explain_row(flat).split())
+
+
+def test_a_quoted_time_is_compared_with_a_machine(commbench: Commbench, tmp_path: Path) -> None:
+    write_machine(planted.machine(), tmp_path / "machine.json")
+    quoted = "all_reduce --ranks 64 --nodes 8 --size 64M --time 900us --model"
+    text = explained(commbench, f"{quoted} machine.json")
+    assert "why       Model: double binary tree (across hosts) of planted predicts 740 us" in text
+    assert "t is 1.22 times that, above the interval." in " ".join(text.split())
+    (tmp_path / "damaged.json").write_text("{}")
+    for name in ("absent", "damaged.json"):
+        assert commbench("explain", *quoted.split(), name).code == 6
+
+
+def test_a_run_is_compared_with_a_machine(commbench: Commbench, tmp_path: Path) -> None:
+    write_run(tmp_path)
+    write_machine(planted.machine(), tmp_path / "machine.json")
+    text = " ".join(explained(commbench, "run --model machine.json").split())
+    assert "Model: ring (within a host) of planted predicts" in text
+    assert "planted does not predict this call: planted has no model of barrier." in text

@@ -47,6 +47,7 @@ def gpus() -> int:
     [
         ["--op", "all"],
         ["--op", "p2p", "--p2p-call", "all", "--pairs", "halves,1-0"],
+        ["--op", "ping_pong,stream", "--p2p-call", "batch", "--pairs", "all", "--window", "1"],
         ["--op", "uneven", "--imbalance", "uniform,zipf:1,w5,hot:4:3"],
     ],
     ids=lambda options: options[1],

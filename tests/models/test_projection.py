@@ -89,6 +89,11 @@ def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
     assert "4096 ranks are 32 times the most that were measured (128)" in notes
     assert "1 KiB is 1/1024 of the smallest size that was measured (1 MiB)" in notes
     assert notes.count("Warning") == 2
+    both = " ".join(ask((16, 512), machine=machine).notes)
+    assert "16 ranks are fewer than were measured (32 or more)" in both
+    assert "512 ranks are 4 times the most" in both
+    other = " ".join(ask((64,), machine=machine, per_node=4).notes)
+    assert "No group with 4 ranks on a host was measured: the interval is wider." in other
     near = " ".join(ask((64,), machine=machine).notes)
     assert "times the most" not in near
     assert "Warning" not in near
@@ -221,6 +226,20 @@ def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple
     assert ("against the number of ranks" in shown) == (len(ranks) > 1)
     with pytest.raises(RecordsError, match="exists"):
         ask(ranks).plot(path)
+
+
+def test_a_picture_of_many_curves_draws_some_of_each_operation() -> None:
+    from commbench.models.projection_plot import make_picture
+
+    ranks = tuple(range(16, 160, 8))
+    picture = make_picture(ask(ranks, ("all_reduce", "all_gather"), SIZES[::2], gathering()))
+    names = [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
+    expected = {
+        f"{operation}, {which}"
+        for operation in ("all_reduce", "all_gather")
+        for which in ("16 ranks", "64 ranks", "104 ranks", "152 ranks", "1 MiB", "256 MiB")
+    }
+    assert set(names) == expected
 
 
 def test_a_picture_of_one_point_is_refused(tmp_path: Path) -> None:

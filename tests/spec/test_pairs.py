@@ -12,6 +12,7 @@ from commbench.spec.pairs import (
     count_rounds,
     expand_pairs,
     find_peer,
+    list_pairs,
     pairs_title,
     parse_pairs,
     why_no_pairs,
@@ -23,7 +24,9 @@ def pairs_of(pairs: str, ranks: int) -> list[tuple[int, int]]:
     peers = {rank: find_peer(pairs, rank, ranks) for rank in range(ranks)}
     for rank, peer in peers.items():
         assert peer is None or peers[peer.rank] == Peer(rank, not peer.is_first)
-    return [(rank, peer.rank) for rank, peer in peers.items() if peer and peer.is_first]
+    found = [(rank, peer.rank) for rank, peer in peers.items() if peer and peer.is_first]
+    assert sorted(list_pairs(pairs, ranks)) == found
+    return found
 
 
 @pytest.mark.parametrize(

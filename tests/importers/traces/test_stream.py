@@ -99,12 +99,10 @@ def test_numbers_that_json_has_not_and_control_characters_are_read(tmp_path: Pat
 
 def test_a_bomb_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "ALWAYS_EXPANDED", 1 << 22)
-    path = tmp_path / "bomb.gz"
-    with gzip.open(path, "wb", 9) as file:
-        file.write(b'{"events": [')
-        for _ in range(64):
-            file.write(b" " * (1 << 20))
-    assert path.stat().st_size < 100_000
+    path = write(
+        tmp_path / "bomb.gz",
+        gzip.compress(b'{"events": [') + 8 * gzip.compress(b" " * (1 << 20)),
+    )
     with pytest.raises(RecordsError, match="expands to more than 200 times its size"):
         read(path)
 
