@@ -113,28 +113,31 @@ def pairs_of(names: Iterable[str], ranks: int) -> Any:
     return numpy.array(found, dtype=numpy.int64).T
 
 
-def quick(
-    cluster: Cluster, noise: float, ratio: float, seed: int
-) -> tuple[tuple[Finding, ...], int]:
-    """What a quick search finds, and how many rounds it measures in full."""
+def quick(cluster: Cluster, noise: float, ratio: float, seed: int) -> tuple[Finding, ...]:
+    """What a quick search finds."""
     ranks = cluster.ranks
     rounds = [f"round:{number}" for number in range(count_rounds(ranks))]
     looks = rounds
     if ranks > FEW_RANKS:
         looks = [HALVES, *random.Random(seed).sample(rounds, SAMPLED_ROUNDS)]
-    more_noise = noise * (PAIRS_DEFAULTS["iters"] / LOOK_ITERATIONS) ** 0.5
-    values = cluster.measure(pairs_of(looks, ranks), more_noise, ratio)
+    values = cluster.measure(pairs_of(looks, ranks), noise * _more(LOOK_ITERATIONS), ratio)
     matrix = RankMatrix(BANDWIDTH, values, cluster.hosts)
     suspects = find_suspects(matrix)
-    chosen: list[str] = []
-    if suspects.findings:
-        peers = {
-            name: {s: p.rank for s in suspects.ranks if (p := find_peer(name, s, ranks))}
-            for name in rounds
-        }
-        chosen = choose_rounds(suspects, peers, MOST_ROUNDS, seed)
-        values |= cluster.measure(pairs_of(chosen, ranks), noise, ratio)
-    return find_slow(matrix._replace(values=values)).findings, len(chosen)
+    if not suspects.findings:
+        return find_slow(matrix).findings
+    peers = {
+        name: {s: p.rank for s in suspects.ranks if (p := find_peer(name, s, ranks))}
+        for name in rounds
+    }
+    chosen = choose_rounds(suspects, peers, MOST_ROUNDS, seed)
+    again = cluster.measure(pairs_of(chosen, ranks), noise * _more(QUICK_ITERATIONS), ratio)
+    iterations = dict.fromkeys(values, LOOK_ITERATIONS) | dict.fromkeys(again, QUICK_ITERATIONS)
+    return find_slow(matrix._replace(values=values | again, iterations=iterations)).findings
+
+
+def _more(iterations: int) -> float:
+    """The noise of a value of so many iterations over that of a measurement of all pairs."""
+    return float((PAIRS_DEFAULTS["iters"] / iterations) ** 0.5)
 
 
 def full(cluster: Cluster, noise: float, ratio: float) -> tuple[Finding, ...]:
@@ -160,7 +163,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--noise", type=float, default=0.03, help="of a value in full, a share of it"
     )
-    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--most-full", type=int, default=256, help="ranks with all pairs simulated")
     parser.add_argument(
         "--case-s", type=float, default=0.02, help="time of a case without its calls"
@@ -208,7 +211,7 @@ def count_named(
     for trial in range(options.trials):
         cluster = Cluster(ranks, per_host, slow, f"{ranks} {slow} {trial}")
         if is_quick:
-            findings, _ = quick(cluster, options.noise, options.ratio, trial)
+            findings = quick(cluster, options.noise, options.ratio, trial)
         else:
             findings = full(cluster, options.noise, options.ratio)
         right += cluster.is_named_by(findings)

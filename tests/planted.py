@@ -69,8 +69,8 @@ def machine(*models: FittedModel) -> Machine:
 
 
 def random_machine(chance: Random) -> tuple[Machine, int]:
-    """A machine of one operation with any of its models, pieces that do not meet, and any numbers
-    of ranks per host; and that number."""
+    """A machine of one operation with any of its models, pieces that do not meet, factors of sizes,
+    and any number of ranks per host; and that number."""
     per_node = chance.choice((1, 2, 3, 4, 6, 8, 16))
     models = []
     operation = chance.choice(("all_reduce", "all_gather", "broadcast", "all_to_all", "gather"))
@@ -87,10 +87,12 @@ def random_machine(chance: Random) -> tuple[Machine, int]:
             for end in (*ends, None)
         )
         rivals = ()
+        steps = range(chance.randrange(4, 12), 30, 2) if chance.random() < 0.5 else ()
+        factors = tuple((float(1 << k), exp(chance.gauss(0, 0.3))) for k in steps)
         models.append(
             fitted(
                 operation, model.name, made[0].parameters, ranks, per_node, pieces=made,
-                rivals=rivals,
+                rivals=rivals, size_factors=factors,
             )
         )  # fmt: skip
     return machine(*models), per_node

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import sqrt
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.units import GB
@@ -59,6 +60,8 @@ class RankMatrix(NamedTuple):
     """The host of each rank."""
     interfaces: tuple[str, ...] = ()
     """The network interface (or HCA) of each rank; empty where it is not known."""
+    iterations: Mapping[Pair, int] = MappingProxyType({})
+    """On how many iterations each value rests, where these differ."""
 
     @property
     def ranks(self) -> int:
@@ -79,6 +82,8 @@ class Cells(NamedTuple):
     """The logarithm of a bandwidth, or minus that of a latency: higher is better."""
     is_within: NDArray[Any]
     """Whether both ranks are on one host."""
+    errors: NDArray[Any]
+    """The standard error of each value, over that of a usual one."""
 
 
 def make_cells(matrix: RankMatrix) -> Cells:
@@ -98,7 +103,11 @@ def make_cells(matrix: RankMatrix) -> Cells:
     hosts = number(matrix.hosts)
     is_within = hosts[senders] == hosts[receivers]
     sign = 1 if matrix.quantity.is_better_high else -1
-    return Cells(senders, receivers, sign * quality, is_within)
+    errors = numpy.ones(len(pairs))
+    if matrix.iterations:
+        counts = numpy.array([matrix.iterations.get(pair[:2], 1) for pair in pairs], dtype=float)
+        errors = numpy.sqrt(numpy.median(counts) / counts) if len(pairs) else errors
+    return Cells(senders, receivers, sign * quality, is_within, errors)
 
 
 def number(names: tuple[Any, ...]) -> NDArray[Any]:

@@ -236,7 +236,7 @@ class _Scan:
         for of_class in self._classes:
             part = Cells(*(column[of_class] for column in cells))
             self._levels.append(float(numpy.median(part.quality)))
-            self._scales.append(robust_scale(part.quality))
+            self._scales.append(robust_scale((part.quality - self._levels[-1]) / part.errors))
             self._above[of_class] = part.quality - numpy.quantile(part.quality, 0.75)
             self._links[of_class] = part.quality - self._levels[-1]
             if len(part.quality) >= _PER_RANK * len(numpy.union1d(part.senders, part.receivers)):
@@ -251,15 +251,18 @@ class _Scan:
         medians = group_medians(labels, values, int(labels.max()) + 1)
         gains = numpy.bincount(labels, numpy.abs(values) - numpy.abs(values - medians[labels]))
         gains[~(medians < -self._least)] = 0
+        errors = self._cells.errors
+        alike = group_medians(labels, values / errors[index], len(medians))
         order = numpy.argsort(labels, kind="stable")
         starts = numpy.searchsorted(labels[order], numpy.arange(len(gains) + 1))
         for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
             if gains[label] <= 0:
                 return
-            others = numpy.delete(medians, label)
+            others = numpy.delete(alike, label)
             spread = self._spread(others[~numpy.isnan(others)], part)
-            cells = index[order[starts[label] : starts[label + 1]]]
-            if candidate := self._compare(part, numpy.unique(cells), spread):
+            cells = numpy.unique(index[order[starts[label] : starts[label + 1]]])
+            spread *= float(numpy.median(errors[cells]))
+            if candidate := self._compare(part, cells, spread):
                 yield candidate
 
     def _values(self, part: Part) -> NDArray[Any]:
@@ -277,7 +280,7 @@ class _Scan:
         """The part as a candidate if it is slower than its peers by more than the limit."""
         import numpy
 
-        quality = self._cells.quality
+        quality, errors = self._cells.quality, self._cells.errors
         deviations, variances, peers = [], [], 0
         for at, of_class in enumerate(self._classes):
             own = inside[of_class[inside]]
@@ -290,15 +293,19 @@ class _Scan:
                 is_peer = of_class.copy()
                 is_peer[own] = False
                 level = float(numpy.median(quality[is_peer]))
-                centred = quality[own] - numpy.median(quality[own])
-                scale = robust_scale(numpy.append(quality[is_peer] - level, centred))
+                own_scatter = (quality[own] - numpy.median(quality[own])) / errors[own]
+                scatter = (quality[is_peer] - level) / errors[is_peer]
+                scale = robust_scale(numpy.append(scatter, own_scatter))
             deviations.append(quality[own] - level)
             freedom = count + len(own) - 2
             if freedom < LEAST_FREEDOM:
                 return None
             error = t_quantile(self._z, freedom) * scale / self._z
+            own_error = float((errors[own] ** 2).mean())
             variances.append(
-                len(own) * error**2 * (median_variance(len(own)) + median_variance(count))
+                len(own)
+                * error**2
+                * (own_error * median_variance(len(own)) + median_variance(count))
             )
             peers += count
         if not deviations:
@@ -317,7 +324,7 @@ class _Scan:
         """The ratio below which a link between two ranks would be a finding in one direction."""
         limit = self._least
         for of_class in self._classes:
-            values = self._links[of_class]
+            values = self._links[of_class] / self._cells.errors[of_class]
             freedom = len(values) - 2
             if freedom < LEAST_FREEDOM:
                 return None

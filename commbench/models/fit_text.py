@@ -64,7 +64,11 @@ def _fitted_lines(fitted: FittedModel) -> Iterator[str]:
     yield wrapped(fitted.cost_model.formula, margin=2)
     yield wrapped(f"Fitted to {_describe_points(fitted.fitted_points)}.", margin=2)
     yield wrapped(_describe_error(fitted), margin=2)
-    for sentence in (*_describe_rivals(fitted), *_describe_left_out(fitted)):
+    for sentence in (
+        *_describe_factors(fitted),
+        *_describe_rivals(fitted),
+        *_describe_left_out(fitted),
+    ):
         yield wrapped(sentence, margin=2)
     yield ""
     yield from fitting_table(_COLUMNS, list(_parameter_lines(fitted)))
@@ -93,6 +97,13 @@ def _describe_error(fitted: FittedModel) -> str:
     if fitted.drift:
         text += f" Each doubling of the ranks added {_percent(fitted.drift)}."
     return text
+
+
+def _describe_factors(fitted: FittedModel) -> Iterator[str]:
+    factors = [factor for _, factor in fitted.size_factors]
+    if factors:
+        low, high = min(factors), max(factors)
+        yield f"Sizes have factors of their own, the same for all ranks: {low:.2f} to {high:.2f}."
 
 
 def _describe_rivals(fitted: FittedModel) -> Iterator[str]:

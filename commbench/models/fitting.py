@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.models.cost_models import ACROSS
-from commbench.models.fit import FEWEST_SIZES_TO_FOLD, fit_points
+from commbench.models.fit import fit_points
+from commbench.models.fit_data import FEWEST_SIZES_TO_FOLD
 from commbench.models.machine import VERSION, FittedModel, Machine, Point
 from commbench.models.observations import (
     LeaveOut,

@@ -7,7 +7,9 @@ History of VERSION:
 from __future__ import annotations
 
 import json
-from math import ceil, log2
+from bisect import bisect_left
+from collections.abc import Sequence
+from math import ceil, log, log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +66,7 @@ class Rival(NamedTuple):
     model: str
     cv_error: float
     pieces: tuple[Piece, ...]
+    size_factors: tuple[tuple[float, float], ...] = ()
 
 
 class FittedModel(NamedTuple):
@@ -91,6 +94,10 @@ class FittedModel(NamedTuple):
     """What was measured, in ascending order of ranks and size."""
     variant: str = ""
     """What the calls have besides operation and size, such as `bfloat16, pipelined`."""
+    size_factors: tuple[tuple[float, float], ...] = ()
+    """Sizes in bytes, ascending, each with what the time of the model is multiplied by there,
+    whatever the number of ranks; between two sizes see factor_at. Empty where such factors do not
+    help to predict numbers of ranks that were left out."""
 
     @property
     def fitted_points(self) -> tuple[Point, ...]:
@@ -152,7 +159,22 @@ def time_of(fitted: FittedModel, world_size: int, ranks_per_node: int, size_byte
     """The fitted time in seconds: the formula alone, without interval or limits."""
     piece = fitted.pieces[piece_at(fitted.pieces, size_bytes)]
     terms = fitted.cost_model.terms(world_size, ranks_per_node, size_bytes)
-    return sum(p * t for p, t in zip(piece.parameters, terms, strict=True))
+    time_s = sum(p * t for p, t in zip(piece.parameters, terms, strict=True))
+    return time_s * factor_at(fitted.size_factors, size_bytes)
+
+
+def factor_at(size_factors: Sequence[tuple[float, float]], size_bytes: float) -> float:
+    """What the time of a model is multiplied by at a size. Between two sizes, the logarithm of the
+    factor is linear in that of the size; outside of all, the factor is that of the nearest."""
+    if not size_factors:
+        return 1.0
+    sizes = [size for size, _ in size_factors]
+    above = bisect_left(sizes, size_bytes)
+    if above in (0, len(sizes)):
+        return size_factors[min(above, len(sizes) - 1)][1]
+    (low, first), (high, last) = size_factors[above - 1 : above + 1]
+    part = log(size_bytes / low) / log(high / low)
+    return float(first * (last / first) ** part)
 
 
 def scatter_at(fitted: FittedModel, size_bytes: float) -> float:
@@ -211,7 +233,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(each) for each in value]
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return value if value.is_integer() else float(f"{value:.{DIGITS}g}")
     return value
 
 
@@ -243,6 +265,7 @@ def _make_fitted(found: dict[str, Any]) -> FittedModel:
     if found["cv_error"] is not None:
         _number("cv_error", found["cv_error"])
     values["rivals"] = tuple(_make_rival(found["operation"], each) for each in found["rivals"])
+    values["size_factors"] = _make_factors(found.get("size_factors", []))
     values["points"] = tuple(_make_point(each) for each in found["points"])
     if all(point.is_left_out for point in values["points"]):
         raise ValueError("a model without points")
@@ -252,7 +275,16 @@ def _make_fitted(found: dict[str, Any]) -> FittedModel:
 def _make_rival(operation: str, found: dict[str, Any]) -> Rival:
     model = find_model(operation, _text("model", found["model"]))
     pieces = _make_pieces(found["pieces"], len(model.parameters))
-    return Rival(model.name, _number("cv_error", found["cv_error"]), pieces)
+    factors = _make_factors(found.get("size_factors", []))
+    return Rival(model.name, _number("cv_error", found["cv_error"]), pieces, factors)
+
+
+def _make_factors(found: list[Any]) -> tuple[tuple[float, float], ...]:
+    factors = tuple((_number("a size", s, LARGEST_SIZE), _number("a factor", f)) for s, f in found)
+    sizes = [size for size, _ in factors]
+    if sizes != sorted(set(sizes)) or not all(size and factor for size, factor in factors):
+        raise ValueError("the size factors are not in ascending order and above 0")
+    return factors
 
 
 def _make_point(found: dict[str, Any]) -> Point:

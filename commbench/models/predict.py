@@ -12,6 +12,7 @@ distance from what was measured (_error).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import exp, hypot, log, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,7 @@ from commbench.models.cost_models import (
     find_model,
     kind_of,
 )
-from commbench.models.machine import FittedModel, Machine, Piece, piece_at, scatter_at
+from commbench.models.machine import FittedModel, Machine, Rival, factor_at, piece_at, scatter_at
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
@@ -187,15 +188,16 @@ class _Curve(NamedTuple):
     model: CostModel
     ends: tuple[float | None, ...]
     parameters: tuple[NDArray[Any], ...]
-    """One matrix for each piece."""
+    """One matrix for each piece; `factors` are those of sizes."""
+    factors: tuple[tuple[float, float], ...]
 
     @classmethod
-    def of(cls, operation: str, name: str, pieces: Sequence[Piece]) -> _Curve:
+    def of(cls, operation: str, found: FittedModel | Rival) -> _Curve:
         import numpy as np
 
-        matrices = tuple(np.array([piece.parameters, *piece.samples]) for piece in pieces)
-        ends = tuple(piece.up_to_bytes for piece in pieces)
-        return cls(find_model(operation, name), ends, matrices)
+        matrices = tuple(np.array([piece.parameters, *piece.samples]) for piece in found.pieces)
+        ends = tuple(piece.up_to_bytes for piece in found.pieces)
+        return cls(find_model(operation, found.model), ends, matrices, found.size_factors)
 
     def times(self, world_size: int, per_node: int, size: float) -> NDArray[Any]:
         """The time by each row of parameters: the longest of all sizes up to this one."""
@@ -204,11 +206,22 @@ class _Curve(NamedTuple):
         found, begin = [], -1.0
         for end, matrix in zip(self.ends, self.parameters, strict=True):
             if size > begin:
-                at = size if end is None else min(size, end)
-                found.append(matrix @ self.model.terms(world_size, per_node, at))
+                last = size if end is None else min(size, end)
+                for at in (last, *self._peaks(begin, last)):
+                    terms = self.model.terms(world_size, per_node, at)
+                    found.append(matrix @ terms * factor_at(self.factors, at))
             begin = float("inf") if end is None else end
         longest: NDArray[Any] = np.maximum.reduce(found)
         return longest
+
+    def _peaks(self, low: float, high: float) -> list[float]:
+        """The sizes between two from which on the factor falls: the time may be the longest there.
+        Between the sizes of factors, log(time) is convex in log(size)."""
+        return [
+            size
+            for (size, factor), (_, following) in pairwise(self.factors)
+            if low < size < high and following < factor
+        ]
 
 
 class _Order(NamedTuple):
@@ -276,12 +289,12 @@ class _Group(NamedTuple):
                 if (each.operation, each.kind, each.variant) == (operation, WITHIN, fitted.variant)
             ]
             if same:
-                inside = _Curve.of(operation, same[0].model, same[0].pieces)
+                inside = _Curve.of(operation, same[0])
                 host = inside, _Order.of(same[0])
         return cls(
             fitted, world_size, per_node,
-            _Curve.of(operation, fitted.model, fitted.pieces),
-            tuple(_Curve.of(operation, each.model, each.pieces) for each in fitted.rivals),
+            _Curve.of(operation, fitted),
+            tuple(_Curve.of(operation, each) for each in fitted.rivals),
             _Order.of(fitted), host,
         )  # fmt: skip
 
@@ -358,7 +371,8 @@ class _Group(NamedTuple):
         piece = self.fitted.pieces[piece_at(self.fitted.pieces, size)]
         model = self.fitted.cost_model
         terms = model.terms(self.world_size, self.ranks_per_node, size)
-        found = [p * t for p, t in zip(piece.parameters, terms, strict=True)]
+        factor = factor_at(self.fitted.size_factors, size)
+        found = [factor * p * t for p, t in zip(piece.parameters, terms, strict=True)]
         parts = list(zip(model.parameters, found, strict=True))
         latency = sum(part for parameter, part in parts if parameter.unit in LATENCY_UNITS)
         bandwidth = sum(part for parameter, part in parts if parameter.unit == BETA.unit)

@@ -58,7 +58,7 @@ def fit_sizes(operation: str, points: Sequence[Point]) -> SizeCurve | None:
     import numpy as np
 
     from commbench.models.cost_models import find_model
-    from commbench.models.fit import Data, log_error, predict, split
+    from commbench.models.fit_data import Data, log_error, predict, split
     from commbench.models.robust_fit import fit_many
 
     data = Data(points)

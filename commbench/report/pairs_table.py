@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import floor, log10
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -21,7 +22,6 @@ from commbench.output.table import (
     BOLD,
     WIDTH,
     TableColumn,
-    align_decimals,
     clean,
     fitting_table,
     style,
@@ -105,18 +105,23 @@ def grid_lines(matrix: RankMatrix) -> list[str]:
     """The matrix as a table: from the rank of a row to that of a column, and the medians of rows
     and columns; empty where it is wider than a terminal."""
     ranks = sorted({rank for pair in matrix.values for rank in pair})
-    if len(ranks) > MOST_COLUMNS:
+    if not 2 < len(ranks) <= MOST_COLUMNS:
         return []
     medians = {row.rank: row for row in rank_medians(matrix)}
     columns = [
         [matrix.value(row, column) for row in ranks] + [medians[column].column] for column in ranks
     ]
     columns.append([medians[row].row for row in ranks] + [None])
-    cells = [align_decimals([format_value(matrix.quantity, v) for v in own]) for own in columns]
-    names = [*(name_rank(matrix, rank) for rank in ranks), "median"]
+    scale = matrix.quantity.scale
+    decimals = max(0, 2 - floor(log10(median(matrix.values.values()) / scale)))
+    cells = [["" if v is None else f"{v / scale:.{decimals}f}" for v in own] for own in columns]
     headings = ["from \\ to", *map(str, ranks), "median"]
-    lines = table(headings, list(zip(names, *cells, strict=True)), left=headings[0])
-    return lines if max(map(width, lines)) <= WIDTH else []
+    for names in (name_rank(matrix, rank) for rank in ranks), map(str, ranks):
+        rows = list(zip([*names, "median"], *cells, strict=True))
+        lines = table(headings, rows, left=headings[0])
+        if max(map(width, lines)) <= WIDTH:
+            return lines
+    return []
 
 
 class PairRow(NamedTuple):

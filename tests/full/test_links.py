@@ -32,10 +32,12 @@ def start_on(cluster: Cluster, where: Path, *arguments: str) -> list[subprocess.
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], where: Path) -> list[Ended]:
+def finish(
+    processes: list[subprocess.Popen[str]], where: Path, timeout_s: float = START_TIMEOUT_S
+) -> list[Ended]:
     """How the command ended on each host."""
     try:
-        outputs = [process.communicate(timeout=START_TIMEOUT_S) for process in processes]
+        outputs = [process.communicate(timeout=timeout_s) for process in processes]
     finally:
         for process in processes:
             process.kill()

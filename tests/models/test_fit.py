@@ -115,6 +115,17 @@ def test_a_switch_of_protocol_begins_a_new_piece() -> None:
     assert fitted.pieces[1].parameters[2] == pytest.approx(0.5e-9, rel=0.05)
 
 
+def test_sizes_that_all_ranks_find_slower_have_factors() -> None:
+    exact = times("double binary tree", TRUTHS["double binary tree"], ranks=(2, 4, 8, 16, 64))
+    wave = dict(zip(SIZES, (1.0, 1.2, 0.9, 1.15, 1.0, 0.85, 1.1, 0.95, 1.2, 1.0), strict=True))
+    waving = [p._replace(time_s=p.time_s * wave[p.size_bytes]) for p in noisy(exact, 6, 0.01)]
+    fitted = fit_points("all_reduce", ACROSS, without(waving, above_ranks=16))
+    factors = dict(fitted.size_factors)
+    assert factors[SIZES[1]] / factors[SIZES[2]] == pytest.approx(1.2 / 0.9, rel=0.08)
+    assert median(errors(fitted)) < 0.04
+    assert fit_points("all_reduce", ACROSS, noisy(exact, 8)).size_factors == ()
+
+
 def test_ring_and_tree_on_summit_within_the_published_bounds() -> None:
     """METHOD of the issue: the ring within 15 %, the tree within 5 % at every point."""
     ring = fit_points("all_reduce", ACROSS, curve("summit_ring"))
@@ -139,6 +150,14 @@ def test_nvlstree_on_h100_predicts_more_gpus_than_it_was_fitted_to() -> None:
     assert nvlstree().world_sizes == (32, 64, 128)
     assert median(errors(nvlstree(), 32 * MIB, 256 * MIB)) <= 0.05
     assert median(errors(nvlstree(), 512 * MIB)) <= 0.03
+    machine = planted.machine()._replace(fitted=(nvlstree(),))
+    inside = [
+        found.low_s <= point.time_s <= found.high_s
+        for point in nvlstree().points
+        if point.is_left_out
+        for found in predict(machine, "all_reduce", point[:1], 8, (point.size_bytes,))
+    ]
+    assert sum(inside) / len(inside) >= 0.9
 
 
 def test_one_node_and_four_of_b200_fit_with_the_stated_error() -> None:
