@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import free_port, start_command
 
 from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.operations import find_operation
@@ -96,6 +97,20 @@ def test_the_runs_of_all_steps_are_runs_that_commbench_knows(gpu_check: Any) -> 
         assert set(flags) <= known
         for name in options.get("--op", "all").split(","):
             assert name == "all" or find_operation(name)
+
+
+def test_commbench_and_a_plain_loop_are_compared_in_turn(tmp_path: Path) -> None:
+    program = (SCRIPT.parent / "plain_events.py").read_text()
+    options = ("--backend", "gloo", "--sizes", "64K", "--pairs", "2", "--tolerance")
+    variables = {"MASTER_PORT": str(free_port())}
+    ended = start_command(tmp_path, *options, "1e9", program=program, **variables).finish()
+    assert ended.code == 0, ended.err
+    (line,) = map(json.loads, ended.out.splitlines())
+    assert (line["way"], line["size_bytes"]) == ("clock", 65536)
+    assert 0 < line["lowest"] <= line["ratio"] <= line["highest"]
+    assert min(line["commbench_us"], line["other_us"]) > 0
+    ended = start_command(tmp_path, *options, "0", program=program, **variables).finish()
+    assert ended.code == 1, ended.err
 
 
 @pytest.mark.full

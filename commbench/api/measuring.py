@@ -101,13 +101,24 @@ INIT_DEFAULTS: dict[str, Any] = {
 def init(
     make_listener: Callable[[RunOptions], RunListener], *, ranks: str | None = None, **options: Any
 ) -> list[Run]:
-    """Measure how ranks and process groups start: the runs, one for each number of `ranks`, such as
-    "2,4"; None for one run with as many ranks as `commbench run` would start.
+    """Measure how ranks and process groups start: the runs of init_options, each with a listener.
+    The list is empty where another process reports the run. Raises CommbenchError.
+    """
+    every = init_options(ranks=ranks, **options)
+    found = (run_options(parsed, make_listener(parsed)) for parsed in every)
+    return [recorded for recorded in found if recorded]
 
-    `options` are those of `run`, with other defaults. Each run gets a listener. The list is empty
-    where another process reports the run. Raises CommbenchError.
+
+def init_options(*, ranks: str | None = None, **options: Any) -> list[RunOptions]:
+    """The options of the runs of `init`: one for each number of `ranks`, such as "2,4"; None for
+    one run with as many ranks as `commbench run` would start.
+
+    `options` are those of `run`, with other defaults. With a budget, and without a number of
+    iterations, the budget and the precision end a case. Raises UsageError.
     """
     given = {"plots": False, "label": "init", **INIT_DEFAULTS, **options}
+    if options.get("budget") is not None and options.get("iters") is None:
+        del given["iters"]
     numbers: list[int | None] = [None]
     if ranks is not None:
         if "nproc_per_node" in options:
@@ -124,8 +135,7 @@ def init(
             if "output" in given:
                 own["output"] = Path(given["output"]) / f"{number}-ranks"
         every.append(parse_options(given | own))
-    found = (run_options(parsed, make_listener(parsed)) for parsed in every)
-    return [recorded for recorded in found if recorded]
+    return every
 
 
 PAIRS_DEFAULTS: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commbench import api
-from commbench.api.measuring import INIT_DEFAULTS
-from commbench.cli.run import RunPrinter
+from commbench.api.measuring import INIT_DEFAULTS, init_options
+from commbench.cli.run import RunPrinter, print_plan
 from commbench.cli.run_parameters import given_options, make_parameter, make_signature
 from commbench.output.console import print_result
 
@@ -30,8 +30,13 @@ def init(context: typer.Context, **_: object) -> None:
     commbench init --ranks 2,4,8
     commbench init --mesh dp=2,tp=4                   new groups of each dimension
     commbench init --op new_group,all_reduce --iters 30
+    commbench init --ranks 2,64 --dry-run             what would be measured
     """
     ranks = context.params.pop("ranks")
+    if context.params.get("dry_run"):
+        for options in init_options(ranks=ranks, **given_options(context)):
+            print_plan(options)
+        return
     runs = api.init(_InitPrinter, ranks=ranks, **given_options(context))
     if runs:
         from commbench.report.start_up_table import start_up_text
@@ -49,7 +54,7 @@ class _InitPrinter(RunPrinter):
 
 _OTHERS = (
     "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend", "device",
-    "nproc_per_node", "timeout", "cpu_mode", "label", "output",
+    "nproc_per_node", "budget", "precision", "timeout", "cpu_mode", "label", "output", "dry_run",
 )  # fmt: skip
 init.__signature__ = make_signature(  # type: ignore[attr-defined]
     inspect.Parameter(
