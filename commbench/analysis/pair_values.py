@@ -35,9 +35,9 @@ class PairMatrix(NamedTuple):
 
 
 def has_matrix(plan: Plan) -> bool:
-    """Whether a plan measures pairs of ranks in rounds, so that its result is a matrix."""
+    """Whether a plan measures rounds or lists of pairs, so that its result is a matrix."""
     return any(OPERATIONS[name].is_paired for name in plan.operations) and any(
-        text in (EVERY_PAIR, QUICK) or is_round(text) for text in plan.pairs
+        text in (EVERY_PAIR, QUICK) or is_round(text) or "+" in text for text in plan.pairs
     )
 
 
