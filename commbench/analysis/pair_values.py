@@ -84,7 +84,7 @@ class PairValues:
             if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
                 found[pair] = typical
         hosts, interfaces = _places(header)
-        iterations = {pair: len(times) for pair, times in self._times_s.items()}
+        iterations = {pair: sum(n for _, n in own) for pair, own in self._times_s.items()}
         if self._operation.is_latency:
             values = found | {(second, first): time for (first, second), time in found.items()}
             iterations |= {(second, first): n for (first, second), n in iterations.items()}
