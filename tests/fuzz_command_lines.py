@@ -4,7 +4,9 @@ process each, forked from one that has imported everything."""
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -16,6 +18,7 @@ from random import Random
 from typing import Any
 
 from fuzz import HOSTILE, MOST_FAILURES, PATIENCE_S, Ended, call, hung, seeds, what_is_wrong
+from synthetic_traces import DUMP
 
 from commbench.cli.lazy_group import COMMANDS, command
 
@@ -54,7 +57,8 @@ PATHS = (
     "a", "b", "c", "a/run.jsonl", "a/results.csv", "full", "dir", "fifo", "fifo/x", "loop",
     "loop/x", "nowhere", "nowhere/x", "null", "zero", "random", "cut.jsonl", "binary", "text",
     "latin.csv", "huge", "huge.csv", "nccl.log", "nccl.json", "osu.txt", "limits.toml", "bad.toml",
-    "deep.toml", "sweep", "bad-sweep", "socket", "unnamed\udcff", "x" * 300, "x" * 5000, "", ".",
+    "deep.toml", "trace.json", "rank_0", "traces", "sweep", "bad-sweep", "socket", "unnamed\udcff",
+    "x" * 300, "x" * 5000, "", ".",
     "./a/", "a/../a", "a\tb", "-", "/dev/full", "/proc/self/mem", "/proc/self/environ", "newlabel",
     "machine.json", "bad-machine.json",
 )  # fmt: skip
@@ -122,6 +126,10 @@ def fixtures(folder: Path) -> None:
     Path("nccl.log").write_bytes((data / "nccl-tests" / "nccl_allreduce.log").read_bytes())
     Path("nccl.json").write_bytes((data / "foreign" / "nccl-tests-3.json").read_bytes())
     Path("osu.txt").write_bytes((data / "foreign" / "osu.txt").read_bytes())
+    Path("rank_0").write_bytes(pickle.dumps(DUMP, 2))
+    Path("traces").mkdir()
+    for trace in (Path("trace.json"), Path("traces/rank1.json")):
+        trace.write_text(json.dumps(DUMP))
     Path("limits.toml").write_text('[[rule]]\nmax_time = "1s"\n')
     Path("bad.toml").write_text(f"[[rule]]\nmax_time = 0x{'f' * 5000}\n")
     Path("deep.toml").write_text(f"rule = {'[' * 5000}{']' * 5000}\n")

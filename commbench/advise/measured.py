@@ -12,7 +12,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.variables import find_family
 from commbench.sweep.runner import SettingResult
-from commbench.sweep.settings import UNSET, Setting
+from commbench.sweep.settings import NAME, UNSET, Setting
 from commbench.units import format_count
 
 
@@ -83,8 +83,9 @@ def _facts(header: RunHeader) -> dict[str, str]:
     found = {"backend": backend, "nccl-option": ",".join(header.plan.nccl_options) or UNSET}
     for name, value in (variables if isinstance(variables, dict) else {}).items():
         family = find_family(str(name))
-        if family and backend in family.backends and "DEBUG" not in name:
-            found[str(name)] = str(value)
+        is_read = family and backend in family.backends and "DEBUG" not in name
+        if is_read and NAME.fullmatch(name):  # it becomes a line for a shell
+            found[name] = str(value)
     return found
 
 

@@ -108,7 +108,7 @@ def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG
     ]
     for name, value in setting.options:
         if name == "backend":
-            lines.append(f'dist.init_process_group("{value}")')
+            lines.append(f"dist.init_process_group({value!r})")
         elif value != UNSET:
             lines.append(f"# options of ProcessGroupNCCL: {value}")
     return tuple(lines)

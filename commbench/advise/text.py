@@ -33,7 +33,7 @@ def advice_text(report: AdviceReport) -> str:
         lines += [fill(text, "  ", "  ", break_on_hyphens=False) for text in each.sentences]
         if found := _table(each):
             lines += ["", *table.table(*found), ""]
-        lines += [f"      {line}" for line in each.paste]
+        lines += [f"      {table.clean(line)}" for line in each.paste]
         for command in each.measure:
             lines.append(fill(f"To know more: {command}", "  ", "    ", break_on_hyphens=False))
         lines.append("")

@@ -21,6 +21,7 @@ from commbench.runner.run_options import (
     RunOptions,
     parse_options,
 )
+from commbench.spec.dimensions import HOT
 from commbench.spec.operations import PAIR_OPERATIONS
 from commbench.spec.pairs import BATCH, EVERY_PAIR, QUICK
 
@@ -164,6 +165,7 @@ PAIRS_DEFAULTS: dict[str, Any] = {
     "latency_size": "8",
     "p2p_call": BATCH,
     "window": 1,
+    "buffers": HOT,
     "iters": 25,
     "warmup": 1,
 }  # fmt: skip

@@ -24,7 +24,7 @@ def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> 
 
     Each of `traces` is the file of a rank, or a folder of such files: traces of torch.profiler,
     dumps of the flight recorder, Chakra execution traces in JSON, or output of NCCL Inspector.
-    `report` is called with the name of a file and the part of it that was read, 0 to 1. Raises
+    `report` is called with the name of a file and the part of all that was read, 0 to 1. Raises
     RecordsError for a file that cannot be read.
     """
     from commbench.analysis.trace import analyse_traces

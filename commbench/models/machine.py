@@ -233,7 +233,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(each) for each in value]
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return value if value.is_integer() else float(f"{value:.{DIGITS}g}")
     return value
 
 
@@ -280,7 +280,7 @@ def _make_rival(operation: str, found: dict[str, Any]) -> Rival:
 
 
 def _make_factors(found: list[Any]) -> tuple[tuple[float, float], ...]:
-    factors = tuple((_number("a size", s), _number("a factor", f)) for s, f in found)
+    factors = tuple((_number("a size", s, LARGEST_SIZE), _number("a factor", f)) for s, f in found)
     sizes = [size for size, _ in factors]
     if sizes != sorted(set(sizes)) or not all(size and factor for size, factor in factors):
         raise ValueError("the size factors are not in ascending order and above 0")

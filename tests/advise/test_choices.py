@@ -136,3 +136,17 @@ def test_a_graph_is_compared_with_eager_calls() -> None:
     assert "with torch.cuda.graph(graph):" in advice.paste
     # From about 2 MiB on both are the same within 2 %.
     assert (found.ranges[-1].verdict, found.ranges[-1].best) == (KEEP, found.default)
+
+
+def test_lines_to_paste_hold_no_command_that_a_file_brings() -> None:
+    asked = {"backend": "nccl", "device": "cuda", "sizes": SIZES}
+    hostile = {"NCCL_ALGO": "Tree; rm -r x\nls", "NCCL_X;reboot": "1", "NCCL_Y\nreboot": "1"}
+    runs = [
+        run_of(lambda case: 2e-9 * case.size_bytes, "plain", **asked),
+        run_of(lambda case: 1e-9 * case.size_bytes, "other", variables=hostile, **asked),
+    ]
+    advice, _ = only(*runs, subject=SUBJECTS["settings"])
+    assert advice.paste == ("export NCCL_ALGO='Tree; rm -r x\nls'",)
+    text = find_advice(runs, Question()).text
+    assert "      export NCCL_ALGO='Tree; rm -r x ls'\n" in text
+    assert "reboot" not in text

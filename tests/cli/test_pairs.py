@@ -45,7 +45,7 @@ def test_all_pairs_are_measured_in_both_directions_and_written(commbench: Commbe
     assert shown.out == ended.out
 
 
-@pytest.mark.parametrize("option", [[], ["--quick"]])
+@pytest.mark.parametrize("option", [[], pytest.param(["--quick"], marks=pytest.mark.full)])
 def test_a_slow_way_between_two_ranks_is_the_slowest_of_the_matrix(
     tmp_path: Path, option: list[str]
 ) -> None:
@@ -94,7 +94,25 @@ def test_an_option_of_other_operations_is_refused() -> None:
         pairs_options(reduce_op="sum")
 
 
-@pytest.mark.parametrize(("ranks", "rounds"), [("4", 3), ("1024", 1023)])
+@pytest.mark.full
+def test_a_quick_search_of_many_ranks_measures_some_of_the_pairs(commbench: Commbench) -> None:
+    ended = commbench(
+        "pairs", "--quick", "--nproc-per-node", "20", "--output", "run", "--no-plots",
+        "--sizes", "8K", "--latency-size", "16",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    found = pairs_file(ended)
+    assert {(rank, (rank + 10) % 20) for rank in range(20)} <= found.keys()
+    assert len(found) < 20 * 19
+    assert {line["latency_bytes"] for line in found.values()} == {"16"}
+    assert "The quick search measured some of the pairs" in ended.out
+    resumed = commbench("pairs", "--resume", "run", "--no-plots")
+    assert (resumed.code, resumed.out) == (0, ended.out)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rounds"), [("64", 63), pytest.param("1024", 1023, marks=pytest.mark.full)]
+)
 def test_a_dry_run_has_a_row_for_all_rounds(commbench: Commbench, ranks: str, rounds: int) -> None:
     ended = commbench("pairs", "--dry-run", "--nproc-per-node", ranks, "--sizes", "8K")
     assert ended.code == 0, ended.err

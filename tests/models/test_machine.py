@@ -15,6 +15,7 @@ from commbench.models.machine import (
     Piece,
     Point,
     Rival,
+    factor_at,
     piece_at,
     read_machine,
     scatter_at,
@@ -28,8 +29,10 @@ MACHINE = planted.machine()
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     rival = Rival("ring", 0.25, planted.pieces(planted.RING))
     fitted = MACHINE.fitted[0]._replace(
-        rivals=(rival,), cv_error=None, pieces=planted.pieces(planted.TREE, ends=(4096.0,))
-    )
+        rivals=(rival,), cv_error=None,
+        pieces=planted.pieces(planted.TREE, ends=(134217728.0,)),
+        size_factors=((134217728.0, 1.25), (1e15, 0.5)),
+    )  # fmt: skip
     machine = MACHINE._replace(fitted=(fitted,), notes=("été",), facts={"torch": "2.13"})
     write_machine(machine, tmp_path / "m.json")
     found = read_machine(tmp_path / "m.json")
@@ -38,7 +41,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert again._replace(pieces=(), rivals=(), points=()) == fitted._replace(
         pieces=(), rivals=(), points=()
     )
-    assert again.rivals[0].model == "ring"
+    assert (again.rivals[0].model, again.pieces[0].up_to_bytes) == ("ring", 1 << 27)
     assert again.pieces[0].samples[3] == pytest.approx(fitted.pieces[0].samples[3], rel=1e-6)
     assert time_of(again, 64, 8, 1 << 20) == pytest.approx(time_of(fitted, 64, 8, 1 << 20), 1e-6)
     assert (again.world_sizes, again.ranks_per_node) == (fitted.world_sizes, (8,))
@@ -77,6 +80,8 @@ PIECES = (*FITTED, "pieces")
         (_set(*FITTED, "points", 0, "size_bytes", to=True), "size_bytes is True"),
         (_set(*PIECES, to=[]), "do not cover all sizes"),
         (_set(*PIECES, 0, "up_to_bytes", to=8), "do not cover all sizes"),
+        (_set(*FITTED, "size_factors", to=[[8, 1.0], [4, 1.0]]), "not in ascending order"),
+        (_set(*FITTED, "size_factors", to=[[8, 0]]), "above 0"),
         (_set(*PIECES, 0, "parameters", to=[1.0]), "does not have"),
         (_set(*PIECES, 0, "parameters", 0, to="x"), "a parameter is 'x'"),
         (_set(*PIECES, 0, "samples", 0, to=[]), "does not have"),
@@ -97,6 +102,14 @@ def test_a_damaged_file_is_refused_with_what_is_wrong(
 def test_a_size_belongs_to_the_first_piece_that_reaches_it() -> None:
     pieces = (Piece(1024.0, (1.0,)), Piece(4096.0, (1.0,)), Piece(None, (1.0,)))
     assert [piece_at(pieces, size) for size in (0, 1024, 1025, 4096, 1 << 40)] == [0, 0, 1, 1, 2]
+
+
+def test_the_factor_between_two_sizes_is_between_theirs() -> None:
+    factors = ((1024.0, 1.0), (4096.0, 4.0))
+    assert [factor_at(factors, size) for size in (0, 8, 1024, 2048, 4096, 1 << 40)] == [
+        1, 1, 1, pytest.approx(2), 4, 4,
+    ]  # fmt: skip
+    assert factor_at((), 8) == 1
 
 
 def test_the_scatter_at_a_size_is_that_of_the_points_near_it() -> None:

@@ -104,7 +104,10 @@ def make_calls(
     transfers.extend(calls)
     lost = _add_loose_kernels(calls, loose, groups)
     if lost:
-        notes.append(f"{lost} communication kernels belong to no call that was recorded")
+        notes.append(
+            f"{lost} communication kernels have no record of their call (CUDA graphs and other "
+            "libraries record none): their sizes and groups are not known"
+        )
     if unknown:
         names = ", ".join(sorted(unknown)[:4])
         notes.append(f"left out calls that commbench has no operation for: {names}")
@@ -223,7 +226,8 @@ def _add_loose_kernels(
 ) -> int:
     """Give kernels to calls without one. A coalesced call and a batch of sends and receives have
     one kernel together, which names none of them: their calls share its time equally. A kernel that
-    describes its call, but whose call was not recorded, becomes a call. The number of others."""
+    describes its call, but whose call was not recorded, becomes a call, and so does one whose name
+    tells its operation. The number of kernels that have neither a call nor a description."""
     lost = 0
     waiting = deque(
         index for index, call in enumerate(calls) if call.start_s is None and call.group
@@ -231,10 +235,9 @@ def _add_loose_kernels(
     issued: list[int] = []
     for kernel in kernels:
         if described := read_record(kernel.args, groups):
-            calls.append(described._replace(
-                start_s=kernel.start_s, time_s=kernel.end_s - kernel.start_s, stream=kernel.thread,
-                reduce_op=find_reduce_op(described.operation, kernel.name),
-            ))  # fmt: skip
+            call = _of_kernel(described.operation, kernel)
+            times = {name: getattr(call, name) for name in ("start_s", "time_s", "stream")}
+            calls.append(described._replace(**times, reduce_op=call.reduce_op))
             continue
         named = _KERNEL_NAME.search(kernel.name)
         operations = _KERNELS.get(named[1].lower()) if named else None
@@ -244,13 +247,27 @@ def _add_loose_kernels(
             index for index in issued if operations is None or calls[index].operation in operations
         ]
         issued = [index for index in issued if index not in taken][-_MOST_ISSUED:]
-        lost += not taken
+        if not taken:
+            lost += 1
+            if operations and operations != _PEER_KERNELS:
+                calls.append(_of_kernel(operations[0], kernel))
         for index in taken:
             share = (kernel.end_s - kernel.start_s) / len(taken)
             calls[index] = calls[index]._replace(
                 start_s=kernel.start_s, time_s=share, stream=kernel.thread
             )
     return lost
+
+
+def _of_kernel(operation: str, kernel: Event) -> TracedCall:
+    """The call of which only the kernel is known."""
+    return TracedCall(
+        operation,
+        reduce_op=find_reduce_op(operation, kernel.name),
+        stream=kernel.thread,
+        start_s=kernel.start_s,
+        time_s=kernel.end_s - kernel.start_s,
+    )
 
 
 def _with_waits(

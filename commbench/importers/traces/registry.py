@@ -13,7 +13,7 @@ from commbench.importers.traces.base import RankTrace
 from commbench.results.files import is_folder, why_unreadable
 
 Report = Callable[[str, float], None]
-"""Called with the name of a file and the part of it that was read, 0 to 1."""
+"""Called with the name of a file, and the part of all files that was read, 0 to 1."""
 MOST_FILES = 65_536
 _START_BYTES = 1 << 12
 _SUFFIXES = (
@@ -51,7 +51,13 @@ def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> l
     """The traces in files and in folders, one for each rank, in the order of ranks. Raises
     RecordsError for a file that is no trace, and UsageError for two traces of one rank."""
     files = find_files(paths)
-    traces = [read_trace(file, lambda done, n=file.name: report(n, done)) for file in files]  # type: ignore[misc]
+    traces = []
+    for number, file in enumerate(files):
+
+        def report_part(done: float, name: str = file.name, before: int = number) -> None:
+            report(name, (before + done) / len(files))
+
+        traces.append(read_trace(file, report_part))
     ranks: dict[int, str] = {}
     for number, trace in enumerate(traces):
         if trace.rank is None and len(traces) > 1:

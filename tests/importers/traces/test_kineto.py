@@ -119,6 +119,20 @@ def test_a_trace_of_kernels_alone_has_their_calls(tmp_path: Path) -> None:
     assert any("marks no steps" in note for note in analysis.notes)
 
 
+def test_kernels_without_any_record_have_their_operation_and_their_time(tmp_path: Path) -> None:
+    """As those of CUDA graphs and of libraries that call NCCL themselves."""
+
+    def kernels(event: Event) -> Event | None:
+        return without("External id", *METADATA)(event) if event.get("cat") == "kernel" else None
+
+    analysis = analyse(tmp_path, real_trace.changed(kernels))
+    assert [(row.operation, row.calls, row.size_bytes) for row in analysis.totals] == [
+        ("all_reduce", 15, None), ("broadcast", 6, None),
+    ]  # fmt: skip
+    assert analysis.totals[0].time_s == pytest.approx(3 * 15.587e-3, rel=1e-3)
+    assert any("21 communication kernels have no record" in note for note in analysis.notes)
+
+
 def test_a_trace_of_the_host_alone_has_no_times(tmp_path: Path) -> None:
     text = real_trace.changed(lambda event: event if event.get("cat") != "kernel" else None)
     analysis = analyse(tmp_path, text)
