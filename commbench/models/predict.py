@@ -162,8 +162,9 @@ def find_fitted(
     if per_node and len(fitting) > 1:
         far = [_distance(per_node, each.ranks_per_node) for each in fitting]
         fitting = [each for each, it in zip(fitting, far, strict=True) if it == min(far)]
-    if len(fitting) == 1:
-        return fitting[0]
+    exact = [each for each in fitting if set(each.variant.split(", ")) - {""} == words]
+    if len(exact or fitting) == 1:
+        return (exact or fitting)[0]
     names = [repr(each.variant) for each in fitting or found]
     if not fitting:
         raise UnavailableError(
