@@ -150,6 +150,8 @@ def _read_entry(entry: dict[str, Any], groups: dict[str, TracedGroup]) -> Traced
     )
     if group and group not in groups:
         groups[group] = TracedGroup(description=description)
+    if operation == "all_to_all" and len(set(counts)) > 1:
+        operation, elements = "all_to_all_v", counts[0]  # S is what a rank sends
     is_p2p = operation in (SEND, RECV)
     is_coalesced = "coalesced" in found[1]
     return TracedCall(
