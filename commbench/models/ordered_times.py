@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.models.cost_models import WITHIN, CostModel, find_model, kind_of
