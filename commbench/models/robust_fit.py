@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Floats = NDArray[Any]
 
 HUBER_STEPS, TUKEY_STEPS = 8, 10
-CLOSE = 1e-6
-"""The steps end where the parameters of no fit change by more than this part."""
+CLOSE = 1e-5
+"""The steps of a fit end where no parameter changes by more than this part of the largest one."""
 HUBER, TUKEY = 1.345, 4.685
 """Residuals over their scale, above which they count less or not at all: 95 % of the efficiency of
 least squares for normal errors (Huber, Ronchetti: Robust Statistics, 2009)."""
@@ -43,30 +43,41 @@ def fit_many(terms: Floats, times_s: Floats, weights: Floats) -> Floats:
     columns = np.sqrt((scaled**2).mean(axis=0))
     columns[columns == 0] = 1.0
     scaled = scaled / columns
-    used = weights > 0
-    sizes = np.maximum(1, used.sum(axis=1))
-    correction = np.sqrt(sizes / np.maximum(1, sizes - terms.shape[1]))
-    current = np.array(weights, dtype=float)
-    parameters = _solve(scaled, current)
-    for step in range(HUBER_STEPS + TUKEY_STEPS):
-        ratio = np.maximum(scaled @ parameters.T, 1e-9).T  # predicted over measured
-        residual = -np.log(ratio)
-        scale = masked_median(np.abs(residual), used) * MAD_TO_SD * correction
-        scale = np.maximum(scale, SMALLEST_SCALE)[:, None]
-        if step < HUBER_STEPS:
-            robust = np.minimum(1.0, HUBER * scale / np.maximum(np.abs(residual), 1e-12))
-        else:
-            robust = np.maximum(0.0, 1 - (residual / (TUKEY * scale)) ** 2) ** 2
-        gap = 1 - ratio
-        # The weight that makes the least squares of the times a step towards that of the logarithms
-        logarithmic = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap))
-        new = weights * robust * logarithmic / ratio
-        before, parameters = parameters, _solve(scaled, new)
-        is_tukey = step >= HUBER_STEPS
-        if is_tukey and np.allclose(parameters, before, rtol=CLOSE, atol=CLOSE * before.max()):
-            break
+    parameters = _solve(scaled, weights)
+    for is_tukey, steps in ((False, HUBER_STEPS), (True, TUKEY_STEPS)):
+        active = np.arange(len(weights))
+        for _ in range(steps):
+            before = parameters[active]
+            found = _solve(scaled, _robust_weights(scaled, weights[active], before, is_tukey))
+            parameters[active] = found
+            close = CLOSE * before.max(axis=1, keepdims=True)
+            active = active[(np.abs(found - before) > close).any(axis=1)]
+            if not len(active):
+                break
     unscaled: Floats = parameters / columns
     return unscaled
+
+
+def _robust_weights(scaled: Floats, weights: Floats, parameters: Floats, is_tukey: bool) -> Floats:
+    """The weights of the next step: (fits, points). Points that fit badly get a small one."""
+    import numpy as np
+
+    used = weights > 0
+    sizes = np.maximum(1, used.sum(axis=1))
+    correction = np.sqrt(sizes / np.maximum(1, sizes - scaled.shape[1]))
+    ratio = np.maximum(scaled @ parameters.T, 1e-9).T  # predicted over measured
+    residual = -np.log(ratio)
+    scale = masked_median(np.abs(residual), used) * MAD_TO_SD * correction
+    scale = np.maximum(scale, SMALLEST_SCALE)[:, None]
+    if is_tukey:
+        robust = np.maximum(0.0, 1 - (residual / (TUKEY * scale)) ** 2) ** 2
+    else:
+        robust = np.minimum(1.0, HUBER * scale / np.maximum(np.abs(residual), 1e-12))
+    gap = 1 - ratio
+    # The weight that makes the least squares of the times a step towards that of the logarithms
+    logarithmic = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap))
+    found: Floats = weights * robust * logarithmic / ratio
+    return found
 
 
 def masked_median(values: Floats, used: Floats) -> Floats:
