@@ -35,9 +35,9 @@ class PairMatrix(NamedTuple):
 
 
 def has_matrix(plan: Plan) -> bool:
-    """Whether a plan measures pairs of ranks in rounds, so that its result is a matrix."""
+    """Whether a plan measures rounds or lists of pairs, so that its result is a matrix."""
     return any(OPERATIONS[name].is_paired for name in plan.operations) and any(
-        text in (EVERY_PAIR, QUICK) or is_round(text) for text in plan.pairs
+        text in (EVERY_PAIR, QUICK) or is_round(text) or "+" in text for text in plan.pairs
     )
 
 
@@ -84,7 +84,7 @@ class PairValues:
             if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
                 found[pair] = typical
         hosts, interfaces = _places(header)
-        iterations = {pair: len(times) for pair, times in self._times_s.items()}
+        iterations = {pair: sum(n for _, n in own) for pair, own in self._times_s.items()}
         if self._operation.is_latency:
             values = found | {(second, first): time for (first, second), time in found.items()}
             iterations |= {(second, first): n for (first, second), n in iterations.items()}

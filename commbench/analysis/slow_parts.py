@@ -40,6 +40,9 @@ ALL, WITHIN, ACROSS = "all", "within hosts", "across hosts"
 
 LEAST = 0.12
 """A part is named if it is at least so much slower than its peers, however little they scatter."""
+_ALONE = 2.0
+"""The logarithm of LEAST is so many times as large for a part that rests on one value: whatever
+disturbed all batches of one pair looks like that."""
 FALSE_ALARMS = 1e-3
 """The probability that scatter alone gives a finding in a sound matrix."""
 MOST_FINDINGS = 16
@@ -313,7 +316,8 @@ class _Scan:
         joined = numpy.concatenate(deviations)
         effect = float(numpy.median(joined))
         error = sqrt(sum(variances) / len(joined))
-        limit = max(self._least, self._z * max(error, spread))
+        least = self._least * (_ALONE if len(inside) == 1 else 1)
+        limit = max(least, self._z * max(error, spread))
         slowness = -effect
         if part.kind == LINK:
             slowness = min(slowness, -float(numpy.median(self._values(part)[inside])))
@@ -322,7 +326,7 @@ class _Scan:
 
     def link_limit(self) -> float | None:
         """The ratio below which a link between two ranks would be a finding in one direction."""
-        limit = self._least
+        limit = _ALONE * self._least
         for of_class in self._classes:
             values = self._links[of_class] / self._cells.errors[of_class]
             freedom = len(values) - 2

@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 from commbench import api
-from commbench.api.measuring import PAIRS_DEFAULTS, PAIRS_OPTIONS, pairs_options
+from commbench.api.measuring import (
+    PAIRS_DEFAULTS,
+    PAIRS_OPTIONS,
+    QUICK_ITERATIONS,
+    pairs_options,
+)
 from commbench.cli.run import RunPrinter, print_plan
 from commbench.cli.run_parameters import given_options, make_parameter, make_signature
 
@@ -36,6 +41,8 @@ def pairs(context: typer.Context, **_: object) -> None:
         api.run_options(options, RunPrinter(options))
 
 
+_TEXTS = {"iters": f"{PAIRS_DEFAULTS['iters']}; {QUICK_ITERATIONS} with --quick"}
+"""What the help says of a default that depends on another option."""
 pairs.__signature__ = make_signature(  # type: ignore[attr-defined]
     inspect.Parameter(
         "quick",
@@ -55,7 +62,7 @@ pairs.__signature__ = make_signature(  # type: ignore[attr-defined]
     *(
         make_parameter(name, default=(), default_text=", ".join(value))
         if isinstance(value := PAIRS_DEFAULTS[name], tuple)
-        else make_parameter(name, default=value, cli_default=value)
+        else make_parameter(name, default=value, cli_default=_TEXTS.get(name, value))
         for name in PAIRS_DEFAULTS
         if name in PAIRS_OPTIONS
     ),

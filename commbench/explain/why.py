@@ -15,12 +15,14 @@ from typing import NamedTuple
 from commbench.analysis.rows import ResultRow
 from commbench.errors import CommbenchError
 from commbench.models.machine import Machine, Point
+from commbench.models.observations import PER_HOST, SELECTED
 from commbench.models.predict import Prediction, find_fitted, half_size, predict_one
 from commbench.models.size_curve import SizeCurve, fit_sizes
 from commbench.models.textbook import Algorithm, find_algorithm, growth
 from commbench.output.paragraphs import gbps, seconds
 from commbench.results.schema import OK
 from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.groups import ALONE
 from commbench.spec.operations import OPERATIONS
 from commbench.units import (
     format_about,
@@ -251,6 +253,7 @@ def model_sentences(row: ResultRow, machine: Machine) -> Iterator[str]:
     and twice the ranks; or why they say nothing."""
     case = row.measurement.case
     per_node = ranks_per_node(row)
+    machine = _models_of(row, machine)
     try:
         found = predict_one(machine, case.operation, case.ranks, per_node, case.size_bytes)
     except CommbenchError as error:
@@ -268,6 +271,20 @@ def model_sentences(row: ResultRow, machine: Machine) -> Iterator[str]:
         yield _predicted(machine, found, "Twice the size", case.ranks, per_node, 2)
     more = 2 * case.ranks
     yield _predicted(machine, found, f"Twice the ranks ({more})", more, per_node, 1)
+
+
+def _models_of(row: ResultRow, machine: Machine) -> Machine:
+    """The machine with those models only whose variant describes the row; the whole machine where
+    none does."""
+    case = row.measurement.case
+    known = {str(getattr(case, d.field)) for d in DIMENSIONS} | {case.concurrency or ALONE, ""}
+    known.add(f"{SELECTED} {' '.join(row.nccl_selection[:2]).lower()}")
+    fitting = [
+        each
+        for each in machine.fitted
+        if all(word in known or word.endswith(PER_HOST) for word in each.variant.split(", "))
+    ]
+    return machine._replace(fitted=tuple(fitting)) if fitting else machine
 
 
 def _compare(row: ResultRow, machine: Machine, found: Prediction) -> str:

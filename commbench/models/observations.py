@@ -32,6 +32,10 @@ SELECTED = "NCCL"
 """The first word of a variant that is an algorithm and a protocol of NCCL."""
 
 
+PER_HOST = "per host"
+"""The end of a variant that is a number of ranks per host."""
+
+
 class Observation(NamedTuple):
     """One measured time."""
 
@@ -213,7 +217,7 @@ def group_observations(
         for each in several:
             words = [each.words[index] for index in differing if each.words and each.words[index]]
             if each.point.ranks_per_node in hosts:
-                words.append(f"{format_count(each.point.ranks_per_node, 'rank')} per host")
+                words.append(f"{format_count(each.point.ranks_per_node, 'rank')} {PER_HOST}")
             found.setdefault((operation, kind, ", ".join(words)), []).append(each.point)
     return {key: sorted(points) for key, points in found.items()}
 

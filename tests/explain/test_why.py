@@ -200,6 +200,17 @@ def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
     )
 
 
+def test_of_several_models_the_one_that_describes_the_row_is_compared() -> None:
+    models = [
+        planted.inside(parameters=(n * 1e-3, 0, 0), pieces=planted.pieces((n * 1e-3, 0, 0)),
+                       variant=variant)
+        for n, variant in enumerate(("bfloat16, sum", "float32, sum", "float32, max"), 1)
+    ]  # fmt: skip
+    (row,) = make_rows(run(sizes=(1 << 20,)))
+    text = " ".join(why_sentences(row, [row], planted.machine(*models)))
+    assert "of planted predicts 2.00 ms" in text
+
+
 def test_a_machine_without_a_model_of_the_call_says_why() -> None:
     found = run(sizes=(1 << 26,), operations=("all_gather",))
     (row,) = make_rows(found)

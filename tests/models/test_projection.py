@@ -219,7 +219,7 @@ def test_an_unknown_format_is_refused() -> None:
     assert caught.value.hint == f"known: {', '.join(FORMATS)}"
 
 
-@pytest.mark.parametrize("ranks", [(512,), (4, 8, 64)])
+@pytest.mark.parametrize("ranks", [pytest.param((512,), marks=pytest.mark.full), (4, 8, 64)])
 def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple[int, ...]) -> None:
     path = ask(ranks, sizes=SIZES[::2]).plot(tmp_path / "new" / "predicted.svg")
     shown = path.read_text()

@@ -107,6 +107,14 @@ def test_the_files_have_every_pair_and_every_way() -> None:
     assert square[3] == ["2", lines[4]["bandwidth_GBps"], lines[5]["bandwidth_GBps"], ""]
 
 
+def test_a_list_of_pairs_is_a_matrix_of_these_pairs() -> None:
+    run = pairs_run(pairs_plan(world_size=6, pairs=("5-2+0-1", "2-5+1-0")), slow_way)
+    lines = list(csv.DictReader(StringIO(pairs_files(run)["pairs.csv"])))
+    found = {(int(line["row"]), int(line["column"])): line["bandwidth_GBps"] for line in lines}
+    assert found.keys() == {(5, 2), (2, 5), (0, 1), (1, 0)}
+    assert min(found, key=lambda pair: float(found[pair])) == (5, 2)
+
+
 def test_a_run_of_halves_has_no_matrix() -> None:
     run = pairs_run(pairs_plan(pairs=("halves",)), slow_way)
     assert (pairs_text(run), pairs_files(run), describe_pairs(run)) == ("", {}, [])
