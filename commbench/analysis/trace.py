@@ -127,7 +127,8 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     common = [name for name in names if all(name in own for own in known)]
     found, outside = _place(traces, steps, common, sets)
     found, differing = _correlate(found)
-    durations = [s.end_s - s.start_s for own in steps.values() for s in own if s.name in common]
+    shared = {*common}
+    durations = [s.end_s - s.start_s for own in steps.values() for s in own if s.name in shared]
     step_s = sum(durations) / len(durations) if durations and max(durations) > 0 else None
     parts = len(durations)
     return TraceAnalysis(
@@ -160,7 +161,7 @@ def _place(
     sets: GroupSets,
 ) -> tuple[list[PlacedCall], int]:
     """The calls of all steps that all ranks have, and how many calls are in none of them."""
-    found, outside = [], 0
+    found, outside, names = [], 0, {*common}
     for trace in traces:
         rank = trace.rank or 0
         own = sorted(steps[rank], key=lambda step: step.start_s)
@@ -168,7 +169,7 @@ def _place(
         for call in trace.calls:
             at = bisect_right(begins, call.begin_s or 0.0) - 1 if trace.steps else 0
             is_inside = not trace.steps or (at >= 0 and (call.begin_s or 0.0) <= own[at].end_s)
-            if not is_inside or own[at].name not in common:
+            if not is_inside or own[at].name not in names:
                 outside += 1
                 continue
             name = sets.set_of(trace, call.group) if call.group else UNKNOWN_GROUP
@@ -331,13 +332,13 @@ def _find_overlap(
     calls: Sequence[PlacedCall],
 ) -> TraceOverlap | None:
     communication = _by_part(calls)
-    sums, parts = [0.0, 0.0, 0.0], 0
+    sums, parts, names = [0.0, 0.0, 0.0], 0, {*common}
     for trace in traces:
         rank = trace.rank or 0
         flat = trace.computing
         begins, ends = flat[::2], flat[1::2]
         for step in steps[rank]:
-            if step.name not in common:
+            if step.name not in names:
                 continue
             parts += 1
             own = communication.get((rank, step.name), [])

@@ -56,6 +56,7 @@ class RunKeywords(MeasureKeywords, total=False):
     group_size: int | None
     group_stride: int | None
     concurrency: str
+    open_groups: int
     launches: int
     backend: str | None
     nccl_option: str | Sequence[str]
@@ -90,6 +91,7 @@ class SweepKeywords(TypedDict, total=False):
     group_size: int | None
     group_stride: int | None
     concurrency: str
+    open_groups: int
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
     overlap: str | Sequence[str]

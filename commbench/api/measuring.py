@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,19 +101,26 @@ INIT_DEFAULTS: dict[str, Any] = {
 
 
 def init(
-    make_listener: Callable[[RunOptions], RunListener], *, ranks: str | None = None, **options: Any
+    make_listener: Callable[[RunOptions], RunListener],
+    *,
+    ranks: str | None = None,
+    open_groups: str | None = None,
+    **options: Any,
 ) -> list[Run]:
     """Measure how ranks and process groups start: the runs of init_options, each with a listener.
     The list is empty where another process reports the run. Raises CommbenchError.
     """
-    every = init_options(ranks=ranks, **options)
+    every = init_options(ranks=ranks, open_groups=open_groups, **options)
     found = (run_options(parsed, make_listener(parsed)) for parsed in every)
     return [recorded for recorded in found if recorded]
 
 
-def init_options(*, ranks: str | None = None, **options: Any) -> list[RunOptions]:
-    """The options of the runs of `init`: one for each number of `ranks`, such as "2,4"; None for
-    one run with as many ranks as `commbench run` would start.
+def init_options(
+    *, ranks: str | None = None, open_groups: str | None = None, **options: Any
+) -> list[RunOptions]:
+    """The options of the runs of `init`: one for each number of `ranks`, such as "2,4", and each
+    number of groups that are open already, such as "0,64"; without them one run, with as many ranks
+    as `commbench run` would start.
 
     `options` are those of `run`, with other defaults. With a budget, and without a number of
     iterations, the budget and the precision end a case. Raises UsageError.
@@ -120,23 +128,34 @@ def init_options(*, ranks: str | None = None, **options: Any) -> list[RunOptions
     given = {"plots": False, "label": "init", **INIT_DEFAULTS, **options}
     if options.get("budget") is not None and options.get("iters") is None:
         del given["iters"]
-    numbers: list[int | None] = [None]
-    if ranks is not None:
-        if "nproc_per_node" in options:
-            raise UsageError("--ranks and --nproc-per-node exclude each other", "leave out one")
-        texts = [text.strip() for text in ranks.split(",")]
-        if not all(text.isascii() and text.isdigit() for text in texts):
-            raise value_error("--ranks", f"{ranks!r} is no list of numbers", "write --ranks 2,4,8")
-        numbers = [*map(int, texts)]
+    if ranks is not None and "nproc_per_node" in options:
+        raise UsageError("--ranks and --nproc-per-node exclude each other", "leave out one")
+    varied = {
+        ("nproc_per_node", "ranks"): _numbers("--ranks", ranks, "2,4,8"),
+        ("open_groups", "open"): _numbers("--open-groups", open_groups, "0,16,64"),
+    }
     every = []
-    for number in dict.fromkeys(numbers):
-        own: dict[str, Any] = {} if number is None else {"nproc_per_node": number}
-        if len(numbers) > 1:
-            own["label"] = f"{given['label']}-{number}"
+    for values in product(*varied.values()):
+        chosen = zip(varied.items(), values, strict=True)
+        known = [(*names, n, len(numbers) > 1) for (names, numbers), n in chosen if n is not None]
+        own: dict[str, Any] = {option: number for option, _, number, _ in known}
+        if told := [(word, number) for _, word, number, is_one_of in known if is_one_of]:
+            names = [f"{n}" if word == "ranks" else f"{n}-{word}" for word, n in told]
+            own["label"] = "-".join([given["label"], *names])
             if "output" in given:
-                own["output"] = Path(given["output"]) / f"{number}-ranks"
+                own["output"] = Path(given["output"]) / "-".join(f"{n}-{word}" for word, n in told)
         every.append(parse_options(given | own))
     return every
+
+
+def _numbers(option: str, text: str | None, example: str) -> list[int | None]:
+    """The numbers of a list, each once; a None where there is no list."""
+    if text is None:
+        return [None]
+    texts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in texts):
+        raise value_error(option, f"{text!r} is no list of numbers", f"write {option} {example}")
+    return list(dict.fromkeys(map(int, texts)))
 
 
 PAIRS_DEFAULTS: dict[str, Any] = {

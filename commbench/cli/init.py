@@ -28,16 +28,17 @@ def init(context: typer.Context, **_: object) -> None:
     \b
     commbench init
     commbench init --ranks 2,4,8
+    commbench init --open-groups 0,16,64              beside so many groups
     commbench init --mesh dp=2,tp=4                   new groups of each dimension
     commbench init --op new_group,all_reduce --iters 30
     commbench init --ranks 2,64 --dry-run             what would be measured
     """
-    ranks = context.params.pop("ranks")
+    lists = {name: context.params.pop(name) for name in ("ranks", "open_groups")}
     if context.params.get("dry_run"):
-        for options in init_options(ranks=ranks, **given_options(context)):
+        for options in init_options(**lists, **given_options(context)):
             print_plan(options)
         return
-    runs = api.init(_InitPrinter, ranks=ranks, **given_options(context))
+    runs = api.init(_InitPrinter, **lists, **given_options(context))
     if runs:
         from commbench.report.start_up_table import start_up_text
 
@@ -56,20 +57,27 @@ _OTHERS = (
     "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend", "device",
     "nproc_per_node", "budget", "precision", "timeout", "cpu_mode", "label", "output", "dry_run",
 )  # fmt: skip
-init.__signature__ = make_signature(  # type: ignore[attr-defined]
-    inspect.Parameter(
-        "ranks",
+
+
+def _list_of_numbers(name: str, text: str) -> inspect.Parameter:
+    option = typer.Option(metavar="N,N", help=text, rich_help_panel="What to measure")
+    return inspect.Parameter(
+        name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[
-            str | None,
-            typer.Option(
-                metavar="N,N",
-                help="Numbers of ranks on this host; each is a run.  "
-                "[default: that of --nproc-per-node]",
-                rich_help_panel="What to measure",
-            ),
-        ],
+        annotation=Annotated[str | None, option],
+    )
+
+
+init.__signature__ = make_signature(  # type: ignore[attr-defined]
+    _list_of_numbers(
+        "ranks",
+        "Numbers of ranks on this host; each is a run.  [default: that of --nproc-per-node]",
+    ),
+    _list_of_numbers(
+        "open_groups",
+        "Numbers of process groups of all ranks that are open already; each is a run.  "
+        "[default: 0]",
     ),
     *(
         make_parameter(name, default=(), default_text=", ".join(value))

@@ -2,7 +2,7 @@
 
 The time never falls when the size or the number of ranks grows. A model alone may fall. Where a
 piece begins below the end of the one before, the time of the smaller size counts. Where an
-algorithm prefers powers of two, see _Order.
+algorithm prefers powers of two, see ordered_times.Order.
 
 The interval has three sources: the bootstrap replicates of the parameters, the rival models that
 the data could not tell from the chosen one, and the error of the model itself, which grows with the
@@ -12,7 +12,6 @@ distance from what was measured (_error).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import exp, hypot, log, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,11 +21,10 @@ from commbench.models.cost_models import (
     BETA,
     LATENCY_UNITS,
     WITHIN,
-    CostModel,
-    find_model,
     kind_of,
 )
-from commbench.models.machine import FittedModel, Machine, Rival, factor_at, piece_at, scatter_at
+from commbench.models.machine import FittedModel, Machine, factor_at, piece_at, scatter_at
+from commbench.models.ordered_times import Curve, Order
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
@@ -182,85 +180,16 @@ def _measured(fitted: FittedModel) -> str:
     return f"it was measured with {ranks}"
 
 
-class _Curve(NamedTuple):
-    """A model and its parameters, which are rows of a matrix: the fitted ones, then replicates."""
-
-    model: CostModel
-    ends: tuple[float | None, ...]
-    parameters: tuple[NDArray[Any], ...]
-    """One matrix for each piece; `factors` are those of sizes."""
-    factors: tuple[tuple[float, float], ...]
-
-    @classmethod
-    def of(cls, operation: str, found: FittedModel | Rival) -> _Curve:
-        import numpy as np
-
-        matrices = tuple(np.array([piece.parameters, *piece.samples]) for piece in found.pieces)
-        ends = tuple(piece.up_to_bytes for piece in found.pieces)
-        return cls(find_model(operation, found.model), ends, matrices, found.size_factors)
-
-    def times(self, world_size: int, per_node: int, size: float) -> NDArray[Any]:
-        """The time by each row of parameters: the longest of all sizes up to this one."""
-        import numpy as np
-
-        found, begin = [], -1.0
-        for end, matrix in zip(self.ends, self.parameters, strict=True):
-            if size > begin:
-                last = size if end is None else min(size, end)
-                for at in (last, *self._peaks(begin, last)):
-                    terms = self.model.terms(world_size, per_node, at)
-                    found.append(matrix @ terms * factor_at(self.factors, at))
-            begin = float("inf") if end is None else end
-        longest: NDArray[Any] = np.maximum.reduce(found)
-        return longest
-
-    def _peaks(self, low: float, high: float) -> list[float]:
-        """The sizes between two from which on the factor falls: the time may be the longest there.
-        Between the sizes of factors, log(time) is convex in log(size)."""
-        return [
-            size
-            for (size, factor), (_, following) in pairwise(self.factors)
-            if low < size < high and following < factor
-        ]
-
-
-class _Order(NamedTuple):
-    """How times are kept from falling as ranks are added, for models that are faster with powers of
-    two. If only powers of two were measured, they count: the time of another number is at most that
-    of the next power of two. Otherwise every number counts: the time is at least that of one rank
-    less, which is no power of two."""
-
-    kind: str
-    by_powers: bool
-
-    @classmethod
-    def of(cls, fitted: FittedModel) -> _Order:
-        return cls(fitted.kind, all(n & (n - 1) == 0 for n in fitted.world_sizes))
-
-    def times(self, curve: _Curve, world_size: int, per_node: int, size: float) -> NDArray[Any]:
-        """The times of a curve in this order."""
-        import numpy as np
-
-        per_node = max(per_node, 2 * world_size) if self.kind == WITHIN else per_node
-        times = curve.times(world_size, per_node, size)
-        other = 1 << (world_size - 1).bit_length() if self.by_powers else world_size - 1
-        if other == world_size or other < 2 or kind_of(other, per_node) != self.kind:
-            return times
-        choose = np.minimum if self.by_powers else np.maximum
-        ordered: NDArray[Any] = choose(times, curve.times(other, per_node, size))
-        return ordered
-
-
 class _Group(NamedTuple):
     """The models of an operation in a group of ranks."""
 
     fitted: FittedModel
     world_size: int
     ranks_per_node: int
-    curve: _Curve
-    rivals: tuple[_Curve, ...]
-    order: _Order
-    host: tuple[_Curve, _Order] | None
+    curve: Curve
+    rivals: tuple[Curve, ...]
+    order: Order
+    host: tuple[Curve, Order] | None
     """Of the ranks of one host of this group, where that was measured too."""
 
     @classmethod
@@ -289,13 +218,13 @@ class _Group(NamedTuple):
                 if (each.operation, each.kind, each.variant) == (operation, WITHIN, fitted.variant)
             ]
             if same:
-                inside = _Curve.of(operation, same[0])
-                host = inside, _Order.of(same[0])
+                inside = Curve.of(operation, same[0])
+                host = inside, Order.of(same[0])
         return cls(
             fitted, world_size, per_node,
-            _Curve.of(operation, fitted),
-            tuple(_Curve.of(operation, each) for each in fitted.rivals),
-            _Order.of(fitted), host,
+            Curve.of(operation, fitted),
+            tuple(Curve.of(operation, each) for each in fitted.rivals),
+            Order.of(fitted), host,
         )  # fmt: skip
 
     def predict(self, size: int) -> Prediction:
@@ -320,7 +249,7 @@ class _Group(NamedTuple):
             self._ranks_distance(), self._size_distance(size), abs(alone - middle) > 1e-9 * middle,
         )  # fmt: skip
 
-    def _times(self, curve: _Curve, size: float) -> NDArray[Any]:
+    def _times(self, curve: Curve, size: float) -> NDArray[Any]:
         """The times by the fitted parameters and by the replicates; with several hosts, never below
         those of the ranks of one host."""
         import numpy as np

@@ -92,6 +92,23 @@ def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list
     return table(headings, rows, left)
 
 
+def shared_columns(
+    tables: Sequence[tuple[Sequence[TableColumn], Sequence[Any]]],
+) -> list[list[TableColumn]]:
+    """The columns of tables that follow one another, each with its things: one that has to be left
+    out of a table, because it would be too wide, is left out of all, so that they look alike."""
+    too_many: set[str] = set()
+    for columns, things in tables:
+        filled = fill_columns(columns, things)
+        while sum(2 + _widest(*found) for found in filled) > WIDTH and len(filled) > 1:
+            least = min(filled, key=lambda found: found[0].importance)
+            if least[0].is_wrapped:
+                break
+            too_many.add(least[0].heading)
+            filled.remove(least)
+    return [[c for c in columns if c.heading not in too_many] for columns, _ in tables]
+
+
 _NARROWEST = 20
 """Columns of a terminal for text that is wrapped, at least."""
 

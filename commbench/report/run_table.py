@@ -17,6 +17,7 @@ from commbench.output.table import (
     align_decimals,
     clean,
     fitting_table,
+    shared_columns,
     style,
     table,
 )
@@ -58,7 +59,11 @@ def run_text(
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
         name = run_notes.typed_name(run)
-        tables = [_kind_text(title, found, peak, name) for title, found in timed.items()]
+        columns = shared_columns([(table_columns(peak, rows), rows) for rows in timed.values()])
+        tables = [
+            _kind_text(title, found, shown, name)
+            for (title, found), shown in zip(timed.items(), columns, strict=True)
+        ]
     times = "once" if run.resumed == 1 else f"{run.resumed} times"
     shared = "Ranks share a GPU: these times do not measure performance."
     parts = (
@@ -106,8 +111,8 @@ def describe_run(run: Run) -> str:
     return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
-def _kind_text(title: str, rows: list[ResultRow], peak: Peak | None, name: str) -> str:
-    lines = fitting_table(table_columns(peak, rows), rows)
+def _kind_text(title: str, rows: list[ResultRow], columns: Sequence[TableColumn], name: str) -> str:
+    lines = fitting_table(columns, rows)
     head = len(lines) - len(rows)
     body = [
         style(line, RED) if row.measurement.status != OK else line

@@ -17,7 +17,7 @@ JOINING = (
     "ranks", "init_process_group,\nslowest rank", "fastest\nrank", "groups\nof a mesh",
     "first\noperation",
 )  # fmt: skip
-CALLS = ("call", "ranks", "groups", "size", "first", "second", "later", "memory")
+CALLS = ("call", "ranks", "open", "groups", "size", "first", "second", "later", "memory")
 _CALL_COLUMNS = [
     TableColumn(
         name, itemgetter(at), int(at > 0), is_left=name == "call", is_wrapped=name == "call"
@@ -31,7 +31,8 @@ def start_up_text(runs: Sequence[Run]) -> str:
     """What these runs say about starting: how the ranks joined, a row for each run; and a row for
     each way to make a group, and for each operation, by the number of ranks and groups."""
     headers = [run.header for run in runs]
-    others = "".join(f"; {header.plan.world_size} ranks" for header in headers[1:])
+    sizes = dict.fromkeys(header.plan.world_size for header in headers)
+    others = "".join(f"; {size} ranks" for size in list(sizes)[1:])
     title = fill(clean(f"Start-up of {headers[0].describe_ranks()}{others}"), rest="  ")
     lines = [style(title, BOLD), ""]
     joined = [joining_row(header) for header in headers if header.start_up]
@@ -62,22 +63,23 @@ def joining_row(header: RunHeader) -> tuple[str, ...]:
 def call_rows(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:
     """The cells under CALLS: for each operation of each run, and each dimension of groups and size,
     the times of the first, the second and later calls, and the memory of a group."""
-    found: dict[tuple[str, int, int, str], dict[str, ResultRow]] = {}
+    found: dict[tuple[str, int, int, int, str], dict[str, ResultRow]] = {}
     for row in rows:
         case = row.measurement.case
         if row.time and not case.group_ranks:
             over = f" over {case.group}" if case.group else ""
             groups = len(row.header.plan.groups_of(case))
             size = format_bytes(case.size_bytes) if case.dtype else ""
-            key = (case.operation + over, case.ranks, groups, size)
+            key = (case.operation + over, case.ranks, row.header.plan.open_groups, groups, size)
             found.setdefault(key, {})[FIRST if _makes(row) else case.form] = row
     ordered = sorted(found.items(), key=lambda item: [*found].index(item[0]))
+    has_open = any(already for _, _, already, _, _ in found)
     names = list(dict.fromkeys(key[0] for key in found))
     ordered.sort(key=lambda item: names.index(item[0][0]))
     return [
-        (name, str(ranks), str(groups), size,
+        (name, str(ranks), str(already) if has_open else "", str(groups), size,
          *(_time(forms.get(form)) for form in (FIRST, SECOND, DIRECT)), _memory(forms))
-        for (name, ranks, groups, size), forms in ordered
+        for (name, ranks, already, groups, size), forms in ordered
     ]  # fmt: skip
 
 
@@ -108,6 +110,8 @@ def _notes(headers: Sequence[RunHeader], rows: Sequence[ResultRow]) -> list[str]
         f"one in use. Memory is what the rank that needs most takes for its group, {where}, with "
         "what a first call adds."
     ]
+    if any(header.plan.open_groups for header in headers):
+        notes.append("open: process groups of all ranks that were made before.")
     if any(row.measurement.case.group for row in rows) or not is_gpu:
         lazy = any(h.environment.get("variables", {}).get(LAZY) for h in headers)
         if headers[0].plan.backend == "gloo":

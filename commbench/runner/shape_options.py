@@ -67,6 +67,12 @@ class ShapeOptions:
         refused_by=_OWN_GROUP,
     )  # fmt: skip
 
+    open_groups: int = _groups(
+        "N", "Make N process groups of all ranks before anything is measured. They stay unused; a "
+        "job with many groups has them, too.", plan="open_groups",
+        refused_by={"measure": "leave it out: make the groups with torch.distributed.new_group"},
+    )  # fmt: skip
+
     tensors: tuple[str, ...] = _forms(
         "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
         "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "

@@ -80,6 +80,7 @@ _LIMITS = {
     "group_size": (1, MOST_RANKS),
     "group_stride": (1, MOST_RANKS),
     "window": (1, MOST_WINDOW),
+    "open_groups": (0, 4096),
     "seed": (0, LARGEST_INTEGER),
     "latency_size": (1, LARGEST_SIZE),
 }
@@ -151,6 +152,8 @@ class Plan:
     """Groups of so many ranks, `group_stride` apart; None where others choose the groups."""
     group_stride: int | None = None
     """None is 1."""
+    open_groups: int = 0
+    """Process groups of all ranks that are made before anything is measured, and stay unused."""
     concurrency: str = TOGETHER
     """Whether the groups of a dimension call together, each alone, or both are measured."""
     rounding: str = EXACT

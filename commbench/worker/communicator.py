@@ -33,7 +33,7 @@ from commbench.spec.pairs import QUICK
 from commbench.spec.plan import Plan
 from commbench.worker.context import RankContext
 from commbench.worker.device import Device, open_device
-from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups
+from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups, open_idle_groups
 from commbench.worker.nccl_log import NcclLog, start_log
 from commbench.worker.nccl_options import make_nccl_options
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
@@ -261,6 +261,7 @@ def communicator(
         with lazy_gloo():
             comm.group_sets = {name: groups for name, groups in plan.group_sets if name}
             comm.group_views = make_groups(plan, comm.rank, comm.group, timeout)
+        open_idle_groups(plan, comm.device, timeout)
         made = time.perf_counter()
         _connect_or_report(comm, plan, rank_context, watchdog)
         comm.start_up_s = (init_s, made - began, time.perf_counter() - made)

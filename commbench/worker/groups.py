@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 import torch.distributed as dist
 
 from commbench.spec.groups import format_group
 from commbench.spec.plan import Plan
+from commbench.worker.device import Device
 from commbench.worker.nccl_options import make_nccl_options
 
 LAZY = "TORCH_GLOO_LAZY_INIT"
@@ -62,6 +64,17 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                 views[name, format_group(ranks)] = (view,)
         views[name, ""] = tuple(own)
     return views
+
+
+def open_idle_groups(plan: Plan, device: Device, timeout: timedelta) -> None:
+    """Make the groups that a plan wants to be open while it measures, as a program makes them. On a
+    device each makes its communicator in one call."""
+    token = torch.zeros(1, device=device.torch_device)
+    for _ in range(plan.open_groups):
+        group = dist.new_group(timeout=timeout, pg_options=make_nccl_options(plan, timeout))
+        if device.is_async:
+            device.in_stream(lambda group=group: dist.all_reduce(token, group=group))()  # type: ignore[misc]
+            device.synchronize()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from commbench.output.table import (
     clean,
     fitting_table,
     safe,
+    shared_columns,
     style,
     table,
     width,
@@ -163,3 +164,15 @@ def test_styles_follow_the_terminal_the_launcher_and_the_variables(
     monkeypatch.setattr(sys, "stdout", stream)
     assert (style("wrong", RED) != "wrong") is is_styled
     assert ("\x1b" in safe(f"{RED}wrong{PLAIN}")) is is_styled
+
+
+def test_a_column_that_is_too_wide_for_one_table_is_left_out_of_all() -> None:
+    columns = [
+        TableColumn("name", lambda text: text, 9),
+        TableColumn("more", lambda text: text, 1),
+        TableColumn("empty", lambda text: "", 5),
+    ]
+    wide, short = ["x" * 39], ["y"]
+    for tables, left in (([short, wide], ["name", "empty"]), ([short], ["name", "more", "empty"])):
+        for found in shared_columns([(columns, things) for things in tables]):
+            assert [column.heading for column in found] == left

@@ -127,6 +127,7 @@ DIFFERENCES: dict[str, Any] = {
     "groups": "0,1",
     "group_size": 1,
     "group_stride": 2,
+    "open_groups": 4,
     "concurrency": "both",
 }
 NEEDED: dict[str, dict[str, Any]] = {

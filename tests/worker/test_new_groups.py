@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from commands import Ended, run_commbench
+from commands import Ended, run_commbench, run_program_as
 
 from commbench.analysis.rows import make_rows
+from commbench.api.measuring import init_options
+from commbench.errors import UsageError
 from commbench.report.start_up_table import JOINING, call_rows, joining_row, start_up_text
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Run
@@ -71,7 +74,7 @@ def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, r
     names = [row[0] for row in call_rows(make_rows(run))]
     operations = ("new_group", "all_gather", "barrier")
     assert names == [f"{name} over {group}" for name in operations for group in ("dp", "tp")]
-    assert all(row[1:3] == ("2", "2") for row in call_rows(make_rows(run)))
+    assert all(row[1:4] == ("2", "", "2") for row in call_rows(make_rows(run)))
     assert "Not measured: split_group over dp together: gloo has no split_group." in measured.out
     tables = measured.out.split("  init_process_group on")[0]
     assert max(map(len, tables.splitlines())) <= 80
@@ -131,3 +134,38 @@ def test_a_wrong_number_of_ranks_is_refused(
     ended = run_commbench(tmp_path_factory.mktemp("wrong"), "init", *words)
     assert ended.code == 2
     assert ended.err.startswith(message)
+
+
+COUNTS = """
+import torch.distributed as dist
+import commbench.worker.communicator as communicator
+
+def noted(*arguments, make=communicator.open_idle_groups):
+    before = len(dist.distributed_c10d._world.pg_map)
+    make(*arguments)
+    open("groups", "a").write(f"{len(dist.distributed_c10d._world.pg_map) - before} ")
+
+communicator.open_idle_groups = noted
+"""
+
+
+def test_groups_that_are_open_already_are_made_and_shown(tmp_path: Path) -> None:
+    options = ("--op", "new_group", "--open-groups", "0,3", "--nproc-per-node", "2", "--iters", "2")
+    ended = run_program_as(tmp_path, COUNTS, "init", *options, "--output", "runs")
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "groups").read_text().split() == ["0", "0", "3", "3"]
+    rows = [line.split() for line in ended.out.splitlines() if line.startswith("  new_group ")]
+    assert [row[:4] for row in rows] == [["new_group", "2", "0", "1"], ["new_group", "2", "3", "1"]]
+    plans = [read_run(tmp_path / "runs" / f"{n}-open").header.plan for n in (0, 3)]
+    assert [plan.open_groups for plan in plans] == [0, 3]
+
+
+def test_a_list_of_numbers_of_groups_is_one() -> None:
+    with pytest.raises(UsageError, match="--open-groups '4;8' is no list of numbers"):
+        init_options(open_groups="4;8")
+    both = init_options(ranks="2,4", open_groups="0,16")
+    assert [options.label for options in both] == [
+        "init-2-0-open", "init-2-16-open", "init-4-0-open", "init-4-16-open"
+    ]  # fmt: skip
+    (alone,) = init_options(ranks="4", budget=0.5)
+    assert (alone.label, alone.iters, alone.budget) == ("init", None, 0.5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from commbench.spec.workload import RECV, SEND
 
 NAME = "flight recorder"
 LARGEST_PICKLE_BYTES = 1 << 28
+MOST_ENTRIES = 1_000_000
 _STARTS = re.compile(
     r'\s*\{\s*"(?:entries|comm_lib_version|nccl_version|nccl_comm_state|pg_config|pg_status|version)"'
 )
@@ -77,9 +79,9 @@ def read(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTr
     with Source(path, report) as source:
         try:
             for key, value in source.members("entries"):
-                if key == "entries":
-                    entries += source.items() if value is None else ()
-                else:
+                if key == "entries" and value is None:
+                    entries += islice(source.items(), MOST_ENTRIES)
+                elif key == "pg_config":
                     facts[key] = value
         except (EOFError, ValueError):
             source.is_cut = True
@@ -148,6 +150,8 @@ def _read_entry(entry: dict[str, Any], groups: dict[str, TracedGroup]) -> Traced
     )
     if group and group not in groups:
         groups[group] = TracedGroup(description=description)
+    if operation == "all_to_all" and len(set(counts)) > 1:
+        operation, elements = "all_to_all_v", counts[0]  # S is what a rank sends
     is_p2p = operation in (SEND, RECV)
     is_coalesced = "coalesced" in found[1]
     return TracedCall(

@@ -50,6 +50,14 @@ _COMMUNICATION = re.compile(r"nccl|rccl|oneccl|hccl", re.IGNORECASE)
 _BACKENDS = ("nccl:", "gloo:", "xccl:", "rccl:", "hccl:", "ucc:", "mpi:")
 _STEP = "ProfilerStep#"
 _WAITS = ("_c10d_functional::wait_tensor", "c10d_functional::wait_tensor")
+_KEPT = (
+    "External id", "external id", "Input Dims", "Input type", "Concrete Inputs", "Collective name",
+    "In msg nelems", "Out msg nelems", "dtype", "Is asynchronized op", "Seq", "Dst Rank",
+    "Src Rank", "Rank", "In split size", "Out split size", "Process Group Name",
+    "Process Group Ranks", "Process Group Description", "Group size", "Global rank start",
+    "Global rank stride",
+)  # fmt: skip
+"""Arguments of events; the others, such as stacks, would take most of the memory."""
 _PENDING = 50_000
 _MOST_NOTED = 1 << 22
 """Events about communication that are kept, at most."""
@@ -84,13 +92,15 @@ class _Collected(NamedTuple):
     steps: list[TracedStep]
     kernels: _Union
     operators: _Union
+    texts: dict[str, str]
+    """Each text of the events once: a large trace repeats a few of them."""
     seen: list[int]
     """How many events there were, and how many GPU kernels."""
 
 
 def read(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
     """The trace of one rank; RecordsError where the file cannot be read or is no trace."""
-    found = _Collected([], [], _Union(), _Union(), [0, 0])
+    found = _Collected([], [], _Union(), _Union(), {}, [0, 0])
     facts: dict[str, Any] = {}
     with Source(path, report) as source:
         try:
@@ -123,7 +133,7 @@ def _damaged(path: Path) -> RecordsError:
 
 
 def _collect(source: Source, found: _Collected) -> None:
-    events = found.events
+    events, texts = found.events, found.texts
     for values in source.items():
         if type(values) is not dict:
             continue
@@ -160,13 +170,24 @@ def _collect(source: Source, found: _Collected) -> None:
                     found.steps.append(TracedStep(name[:40], start, start + duration))
             elif len(events) < _MOST_NOTED:
                 thread = f"{values.get('pid')!r:.30}/{values.get('tid')!r:.30}"
-                arguments = _arguments(values)
+                thread = texts.setdefault(thread, thread)
+                arguments = _kept_arguments(_arguments(values), texts)
+                name = texts.setdefault(name, name)
                 events.append(Event(kind, name, start, start + duration, thread, arguments))
 
 
 def _arguments(values: dict[str, Any]) -> dict[str, Any]:
     found = values.get("args")
     return found if isinstance(found, dict) else {}
+
+
+def _kept_arguments(arguments: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    """Those arguments that are read later."""
+    found = {}
+    for key in _KEPT:
+        if (value := arguments.get(key)) is not None:
+            found[key] = texts.setdefault(value, value) if type(value) is str else value
+    return found
 
 
 def _add_interval(union: _Union, values: dict[str, Any]) -> None:

@@ -27,6 +27,10 @@ ALWAYS_EXPANDED = 1 << 26
 """Bytes to which any compressed file may expand."""
 
 _GZIP = b"\x1f\x8b"
+_GZIP_FORMAT = 31
+"""zlib's number for a header of gzip and its largest window."""
+_FED = 1 << 14
+"""Compressed bytes that are expanded at a time."""
 _SPACE = re.compile(r"[ \t\r\n,]*")
 _NEXT_EVENT = re.compile(r'\}\s*,\s*(?=\{\s*"[^"\\]{1,40}"\s*:)')
 """The end of an object, if another one with a key follows. A text within an event has no such
@@ -52,13 +56,16 @@ class Source:
         if why := why_unreadable(path):
             raise RecordsError(f"cannot read {path}: {why}", "give a trace of torch.profiler")
         self._report = report
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._file: BinaryIO = _opened(path)
         self._bytes = max(1, path.stat().st_size)
         self._read = self._expanded = 0
         start = self._file.read(2)
         self._file.seek(0)
-        self._unzip = zlib.decompressobj(31) if start == _GZIP else None
+        self._unzip = zlib.decompressobj(_GZIP_FORMAT) if start == _GZIP else None
+        self._raw, self._at = b"", 0
+        """Compressed bytes, of which those before `_at` are used."""
+        self._in_member = False
 
     def __enter__(self) -> Source:
         return self
@@ -78,40 +85,49 @@ class Source:
         return count > 0
 
     def _next_bytes(self) -> bytes:
-        try:
-            raw = b"" if self._unzip and self._unzip.unconsumed_tail else self._file.read(PIECE)
-        except OSError as error:
-            raise RecordsError(
-                f"cannot read {self.path}: {error.strerror}", "copy it anew"
-            ) from None
-        self._read += len(raw)
-        if not self._unzip:
+        if self._unzip is None:
+            raw = self._read_piece()
             self.is_at_end = not raw
             return raw
-        return self._expand(raw)
+        if self._at == len(self._raw):
+            self._raw, self._at = self._read_piece(), 0
+            if not self._raw:
+                self.is_at_end = True
+                self.is_cut |= self._in_member
+        return self._expand(self._unzip)
 
-    def _expand(self, raw: bytes) -> bytes:
-        assert self._unzip is not None
+    def _read_piece(self) -> bytes:
         try:
-            data = self._unzip.decompress(self._unzip.unconsumed_tail + raw, PIECE)
-        except zlib.error:
-            data = b""
-            self.is_cut = self.is_at_end = True
-        self._expanded += len(data)
+            raw = self._file.read(PIECE)
+        except OSError as error:
+            raise RecordsError(f"cannot read {self.path}: {error.strerror}", _NO_TRACE) from None
+        self._read += len(raw)
+        return raw
+
+    def _expand(self, unzip: Any) -> bytes:
+        """At most PIECE bytes of the content. Several compressed files, one after another, are one
+        file; what follows the last one is ignored."""
+        found, size = [], 0
+        while self._at < len(self._raw) and size < PIECE:
+            part = self._raw[self._at : self._at + _FED]
+            try:
+                found.append(unzip.decompress(part, PIECE - size))
+            except zlib.error:
+                self.is_cut |= self._in_member or not self._expanded + size
+                self.is_at_end = True
+                break
+            size += len(found[-1])
+            self._at += len(part) - len(unzip.unused_data if unzip.eof else unzip.unconsumed_tail)
+            self._in_member = not unzip.eof
+            if unzip.eof:
+                self._unzip = unzip = zlib.decompressobj(_GZIP_FORMAT)
+        self._expanded += size
         if self._expanded > max(ALWAYS_EXPANDED, MOST_EXPANSION * self._read):
             raise RecordsError(
                 f"{self.path} expands to more than {MOST_EXPANSION} times its size",
                 "this is no trace; if it is one, decompress it with gunzip and give the result",
             )
-        if self._unzip.eof:
-            rest = self._unzip.unused_data
-            if rest[:2] == _GZIP:  # several files, one after another, are one file
-                self._unzip = zlib.decompressobj(31)
-                return data + self._expand(rest)
-            self.is_at_end = True
-        elif not raw and not self._unzip.unconsumed_tail and not data:
-            self.is_cut = self.is_at_end = True
-        return data
+        return b"".join(found)
 
     def peek(self) -> str:
         """The next character that is neither blank nor a comma; empty at the end."""

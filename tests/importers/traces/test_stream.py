@@ -70,6 +70,14 @@ def test_a_compressed_file_is_read_alike_also_in_several_members(tmp_path: Path)
         assert read(write(tmp_path / f"{number}.gz", data))[1] == EVENTS
 
 
+def test_many_empty_members_garbage_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> None:
+    text = gzip.compress("\ufeff".encode() + json.dumps({"events": EVENTS}).encode())
+    data = 20_000 * gzip.compress(b"") + text + 3 * gzip.compress(b"") + b"\0" * 512
+    _, items, source = read(write(tmp_path / "a.gz", data))
+    assert items == EVENTS
+    assert not source.is_cut
+
+
 def test_a_cut_file_gives_what_is_complete(tmp_path: Path) -> None:
     text = json.dumps({"events": EVENTS}).encode()
     chance = random.Random(2)

@@ -42,7 +42,7 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().partition(".")[0]
-        if name.startswith("c10d::"):
+        if name.startswith(("c10d::", "_c10d_functional::all_", "_c10d_functional::reduce_")):
             counted.append([name, sum(map(size_of, args[0])) if args else 0])
         return func(*args, **(kwargs or {}))
 
