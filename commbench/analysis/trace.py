@@ -244,8 +244,8 @@ def _same_call(call: TracedCall) -> tuple[object, ...]:
     """What must be equal on all ranks of a group."""
     if call.operation in (SEND, RECV):
         return ("message", call.size_bytes)
-    if call.operation in ("all_to_all", "all_to_all_v"):  # blocks may differ from rank to rank
-        return ("all_to_all",)
+    if OPERATIONS[call.operation].is_personalized:  # blocks may differ from rank to rank
+        return ("personalized",)
     return call.operation, call.size_bytes
 
 

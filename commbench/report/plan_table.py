@@ -176,6 +176,8 @@ def _most_groups_of_a_rank(plan: Plan) -> int:
 def _facts_text(plan: Plan) -> str:
     """The fields of the plan that are set, but the sizes: a line for each."""
     unused = {d.plan_field for d in DIMENSIONS} - used_plan_fields(plan)
+    if not plan.open_groups:
+        unused.add("open_groups")
     facts = {
         field_name(name): field_text(name, value)
         for name, value in plan.as_json().items()

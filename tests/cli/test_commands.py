@@ -475,10 +475,14 @@ JOB = ["job", "slurm", "--nodes=2", "--nproc-per-node=8", "--", "--backend=nccl"
 
 
 ONLY_READ = [
-    ["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], ["explain", "run"], CLAIM,
-    JOB, ["compare", "run", "other/results.csv"], ["check", "run", "--against", "other"],
+    ["--help"], ["show", "run"], ["run", "--help"], ["ops"], ["links"], CLAIM, JOB,
+    ["compare", "run", "other/results.csv"], ["check", "run", "--against", "other"],
     ["export", "run", "--format", "openmetrics"],
 ]  # fmt: skip
+
+
+FITS = ["explain", "run"]
+"""Fits a model to the run."""
 
 
 def test_what_only_reads_imports_nothing_heavy(tmp_path: Path) -> None:
@@ -494,14 +498,14 @@ def test_what_only_reads_imports_nothing_heavy(tmp_path: Path) -> None:
         "    print('\\n' + json.dumps([line, code, heavy]))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(ONLY_READ)],
+        [sys.executable, "-c", program, json.dumps([*ONLY_READ, FITS])],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
     told = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[[")]
-    assert told == [[line, 0, []] for line in ONLY_READ], ended.stderr
+    assert told == [*([line, 0, []] for line in ONLY_READ), [FITS, 0, ["numpy"]]], ended.stderr
 
 
 def test_a_run_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> None:
