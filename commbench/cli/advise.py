@@ -79,7 +79,7 @@ def advise(
 
     \b
     commbench advise mine --params 350M --backward 120ms
-    commbench advise ring tree                       settings that differ between runs
+    commbench advise ring tree                   runs of two settings
     commbench advise mine --topk 8 --experts 64 --hidden 4096
     commbench advise mine --params 7B --blocks 32 -o buckets.png
     """

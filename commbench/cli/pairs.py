@@ -28,10 +28,10 @@ def pairs(context: typer.Context, **_: object) -> None:
 
     \b
     commbench pairs --nproc-per-node 8
-    commbench pairs --nproc-per-node 8 --quick            some of the rounds
-    commbench pairs --sizes 64M                           for fast links, such as NVLink
-    commbench pairs --groups 0-28:4 --nproc-per-node 32   one rank of each 4
-    commbench pairs --pairs 0-5+1-7                       these pairs only
+    commbench pairs --nproc-per-node 8 --quick           some of the rounds
+    commbench pairs --sizes 64M                          fast links: NVLink
+    commbench pairs --groups 0-28:4 --nproc-per-node 32  one rank of each 4
+    commbench pairs --pairs 0-5+1-7                      these pairs only
     """
     is_quick = context.params.pop("quick")
     options = pairs_options(is_quick=is_quick, **given_options(context))

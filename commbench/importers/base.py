@@ -57,6 +57,10 @@ class ImportedRow(NamedTuple):
     """`eager` or `graph`: how calls reached the device."""
     memory: str = DEFAULT_MEMORY
     """The kind of memory of the buffers (spec.allocators)."""
+    p2p_call: str = ""
+    pairs: str = ""
+    window: int | None = None
+    """For pairs of ranks: the kind of call, which ranks are pairs, and the messages of a window."""
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
 

@@ -13,6 +13,7 @@ from commbench.importers.names import MpiBenchmark
 from commbench.importers.text_source import Line
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.pairs import DEFAULT_PAIRS
 from commbench.units import LARGEST_SIZE
 
 DTYPE_NAMES = {
@@ -106,6 +107,7 @@ class TableKind(NamedTuple):
     dtype: str
     reduce_op: str
     ranks: int
+    window: int | None = None
 
 
 def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, str]) -> None:
@@ -139,5 +141,8 @@ def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, 
                 statistic=kind.layout.statistic.format(f"{iterations} " if iterations else ""),
                 line=line,
                 iterations=iterations,
+                p2p_call=kind.benchmark.p2p_call,
+                pairs=DEFAULT_PAIRS[0] if kind.benchmark.p2p_call else "",
+                window=kind.window,
             ).with_statistics(row, kind.layout.spread)
         )

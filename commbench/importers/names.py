@@ -17,6 +17,10 @@ class MpiBenchmark(NamedTuple):
     of_block: bool = False
     """Whether the printed size is that of one rank's block."""
     placement: str = OUT_OF_PLACE
+    p2p_call: str = ""
+    """For pairs of ranks, the kind of call."""
+    window: int | None = None
+    """Messages that are sent before the sender waits, where the file does not say."""
 
 
 BROADCAST = MpiBenchmark("broadcast", placement=IN_PLACE)
@@ -35,7 +39,12 @@ _MPI = {
     "Gather": MpiBenchmark("gather", of_block=True),
     "Scatter": MpiBenchmark("scatter", of_block=True),
 }  # fmt: skip
-OSU = _MPI | {"All-to-All Personalized Exchange": _MPI["Alltoall"], "Broadcast": BROADCAST}
+_STREAM = MpiBenchmark("stream", p2p_call="isend", window=64)
+OSU = _MPI | {
+    "All-to-All Personalized Exchange": _MPI["Alltoall"], "Broadcast": BROADCAST,
+    "Latency": MpiBenchmark("ping_pong", p2p_call="send"), "Bandwidth": _STREAM,
+    "Multiple Bandwidth / Message Rate": _STREAM,
+}  # fmt: skip
 """By title, without `Latency Test`."""
 
 IMB = _MPI | {"Reduce_scatter_block": MpiBenchmark("reduce_scatter", of_block=True)}

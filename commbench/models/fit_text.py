@@ -24,6 +24,7 @@ GBPS_OF_PS = 1e3
 """A byte in one picosecond is so many GB/s."""
 LEVEL = 0.95
 MOST_NUMBERS = 8
+SMALLEST_PERCENT = 0.1
 
 
 class Line(NamedTuple):
@@ -210,4 +211,6 @@ def _digits(value: float) -> str:
 def _percent(fraction: float) -> str:
     """A log error in percent of the time."""
     percent = 100 * (exp(fraction) - 1) if fraction < log(20) else float("inf")
+    if percent < SMALLEST_PERCENT:
+        return f"less than {SMALLEST_PERCENT} %"
     return f"{percent:.2g} %" if percent < 100 else "100 % or more"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
@@ -56,6 +56,8 @@ def fit_machine(
     groups = group_observations(mark_left_out(observations, leave_out))
     fitted: list[FittedModel] = []
     said = list(notes)
+    limits: dict[str, list[str]] = {}
+    """Of each sentence, the models that it is about."""
     for number, ((operation, kind, variant), points) in enumerate(groups.items(), 1):
         what = f"{operation} {kind}{f' ({variant})' if variant else ''}"
         used = [point for point in points if not point.is_left_out]
@@ -65,40 +67,40 @@ def fit_machine(
         if len(groups) > 1:
             notify(f"[{number}/{len(groups)}] fitting {what}")
         fitted.append(fit_points(operation, kind, points, variant))
-        said += _limits(what, kind, used)
+        for limit in _limits(kind, used):
+            limits.setdefault(limit, []).append(what)
+    said += [f"{list_some(whats, 12)}: {limit}" for limit, whats in limits.items()]
     return Machine(
         VERSION, name, tuple(source.name for source in sources), device, backend,
         _facts(headers), tuple(fitted), tuple(dict.fromkeys(said)),
     )  # fmt: skip
 
 
-def _limits(what: str, kind: str, points: Sequence[Point]) -> list[str]:
+def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
     """What so few measurements cannot say."""
     ranks = sorted({point.world_size for point in points})
     sizes = sorted({point.size_bytes for point in points})
     per_node = sorted({point.ranks_per_node for point in points})
-    found = []
     if len(ranks) == 1:
-        found.append(
-            f"{what} was measured with {format_count(ranks[0], 'rank')} only. Nothing says how the "
-            f"time grows with ranks: measure {ENOUGH_RANKS} numbers of ranks."
+        yield (
+            f"measured with {format_count(ranks[0], 'rank')} only. Nothing says how the time grows "
+            f"with ranks: measure {ENOUGH_RANKS} numbers of ranks."
         )
     elif len(ranks) < ENOUGH_RANKS:
-        found.append(
-            f"{what} was measured with {ranks[0]} and {ranks[1]} ranks. Every model fits two "
-            "numbers of ranks: a third would tell models apart."
+        yield (
+            f"measured with {ranks[0]} and {ranks[1]} ranks. Every model fits two numbers of "
+            "ranks: a third would tell models apart."
         )
     if 1 < len(sizes) < FEWEST_SIZES_TO_FOLD:
-        found.append(
-            f"{what} was measured with {format_count(len(sizes), 'size')}: too few to test how the "
-            f"time grows with the size. Measure at least {FEWEST_SIZES_TO_FOLD}."
+        yield (
+            f"measured with {format_count(len(sizes), 'size')}: too few to test how the time grows "
+            f"with the size. Measure at least {FEWEST_SIZES_TO_FOLD}."
         )
     if kind == ACROSS and len(per_node) > 1:
-        found.append(
-            f"{what}: one model for {list_some([str(n) for n in per_node], 4)} ranks per host; "
-            "hosts with more ranks share their links among more."
+        yield (
+            f"one model for {list_some([str(n) for n in per_node], 4)} ranks per host; ranks of "
+            "one host share its links, so more of them may be slower."
         )
-    return found
 
 
 def _one(what: str, values: Sequence[str]) -> str:

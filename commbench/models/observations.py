@@ -20,8 +20,9 @@ from commbench.spec.dimensions import DIMENSIONS, GROUP_FIELDS
 from commbench.spec.groups import ALONE
 from commbench.units import LARGEST_SIZE, MICRO, format_count, parse_size
 
-_FIXED = ("operation", "root", "size_bytes", "group", "group_ranks")
-"""Dimensions that make no variant. A root is any rank; groups differ in ranks and hosts."""
+_FIXED = ("operation", "root", "placement", "size_bytes", "group", "group_ranks")
+"""Dimensions that make no variant. A root is any rank; the same bytes travel in place and out of
+place; groups differ in ranks and hosts."""
 _VARYING = tuple(d for d in DIMENSIONS if d.field not in _FIXED)
 
 

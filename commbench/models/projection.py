@@ -145,13 +145,13 @@ def _percent(fraction: float) -> str:
 
 
 def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
-    for far in {
-        min(found, key=lambda each: each.world_size): None,
-        max(found, key=lambda each: each.world_size): None,
-    }:
+    low, high = fitted.world_sizes[0], fitted.world_sizes[-1]
+    fewest = min(found, key=lambda each: each.world_size)
+    most = max(found, key=lambda each: each.world_size)
+    for far in dict.fromkeys((fewest, most) if fewest.world_size < low else (most,)):
         if not far.ranks_distance:
             continue
-        ranks, low, high = far.world_size, fitted.world_sizes[0], fitted.world_sizes[-1]
+        ranks = far.world_size
         if low <= ranks <= high:
             hosts = format_count(far.ranks_per_node, "rank")
             text = f"No group with {hosts} on a host was measured"

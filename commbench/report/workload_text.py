@@ -110,13 +110,13 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
     if not shown:
         return "No rank waits for another one."
     parts = [
-        f"rank {each.rank} {format_time(each.waiting_s)}, {format_share(each.share)} of it for "
-        f"rank {each.for_rank}"
+        f"rank {each.rank} waits {format_time(each.waiting_s)} ({format_share(each.share)} of it "
+        f"for rank {each.for_rank})"
         for each in shown
     ]
     others = len(analysis.waits) - len(shown)
-    more = f"; {format_count(others, 'other rank')} less" if others else ""
-    return f"Ranks wait in each step: {'; '.join(parts)}{more}."
+    more = f", and {format_count(others, 'other rank')} less" if others else ""
+    return f"In each step {', '.join(parts)}{more}."
 
 
 def workload_text(workload: Workload) -> str:

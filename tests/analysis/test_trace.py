@@ -50,7 +50,7 @@ def test_the_shortest_time_is_the_transfer_and_the_rest_waits_for_the_last_rank(
     assert waits[0].waiting_s == pytest.approx(0.08)
     assert {waits[rank].for_rank for rank in (0, 1, 3)} == {2}
     assert waits[2].waiting_s == 0
-    assert "rank 0 80.0 ms, 100 % of it for rank 2" in " ".join(trace_text(analysis).split())
+    assert "rank 0 waits 80.0 ms (100 % of it for rank 2)" in " ".join(trace_text(analysis).split())
 
 
 def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:

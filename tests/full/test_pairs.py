@@ -74,7 +74,9 @@ def run_pairs(cluster: Cluster, where: Path, times: int, *arguments: str) -> lis
         for rank, host in enumerate(cluster)
     ]  # fmt: skip
     try:
-        outputs = [process.communicate(timeout=(times + 3) * START_TIMEOUT_S) for process in processes]
+        outputs = [
+            process.communicate(timeout=(times + 3) * START_TIMEOUT_S) for process in processes
+        ]
     finally:
         for process in processes:
             process.kill()

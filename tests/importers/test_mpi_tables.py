@@ -42,10 +42,30 @@ def test_osu_tables_are_read() -> None:
     assert [row.reduce_op for row in file.rows] == ["sum"] * 3 + [""] * 4 + ["sum", ""]
     assert file.notes == (
         "no element type is printed: versions that print none send float32",
-        "left out 2 (lines 3, 4): 'Latency Test' is not a blocking collective of commbench",
+        "left out 2 (lines 3, 4): 'Latency Test' is of pairs of ranks: import it from a file of "
+        "its own",
         "left out 1 (line 23): its results were wrong (Validation)",
         "left out 1 (line 28): less than one float32 per rank",
     )
+
+
+def test_osu_times_and_bandwidths_of_pairs_are_read() -> None:
+    (row,) = read("# OSU MPI Latency Test v7.4\n# Size    Avg Latency(us)\n8      1.25\n").rows
+    assert (row.operation, row.p2p_call, row.pairs) == ("ping_pong", "send", "halves")
+    assert (row.size_bytes, row.dtype, row.time_s) == (8, "int8", 1.25e-6)
+    file = read("# OSU MPI Bandwidth Test v5.8\n# Size   Bandwidth (MB/s)\n1048576   2000.00\n")
+    (row,) = file.rows
+    assert (row.operation, row.p2p_call, row.window, file.ranks) == ("stream", "isend", 64, 2)
+    assert row.time_s == pytest.approx(1048576 / 2e9)
+    rates = (
+        "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n"
+        "# [ pairs: 4 ] [ window size: 32 ]\n"
+        "# Size     MB/s    Messages/s\n4096 8000.00 1953125.0\n"
+    )
+    file = read(rates)
+    (row,) = file.rows
+    assert (row.window, file.ranks) == (32, 8)
+    assert row.time_s == pytest.approx(4 * 4096 / 8e9)
 
 
 def test_osu_does_not_tell_its_ranks() -> None:
@@ -61,8 +81,8 @@ def test_osu_sizes_of_blocks_become_totals() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Latency", "Bandwidth", "Bi-Directional Bandwidth", "Allgatherv Latency",
-     "Non-blocking Allreduce Latency", "Multiple Bandwidth / Message Rate"],
+    ["Bi-Directional Bandwidth", "Allgatherv Latency", "Non-blocking Allreduce Latency",
+     "Multi Latency"],
 )  # fmt: skip
 def test_osu_tests_that_are_no_collectives_are_refused_with_the_reason(name: str) -> None:
     text = f"# OSU MPI {name} Test v7.4\n# Size      Bandwidth (MB/s)\n1       2.32\n"
