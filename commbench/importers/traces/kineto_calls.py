@@ -96,9 +96,9 @@ def make_calls(
         if found is None:
             continue
         call, operator = found
-        if operator and not site.kernels and site.of_kind(RECORD) is None:
+        if operator and not site.kernels:
             call, is_gloo = transfers.take(call, operator)
-            if is_gloo:
+            if is_gloo and not call.group:
                 of_gloo.append((len(calls), operator))
         calls.append(call)
     transfers.extend(calls)

@@ -174,6 +174,31 @@ def test_a_kernel_of_several_calls_is_shared_by_them(tmp_path: Path) -> None:
     assert trace.groups["7"].ranks == (0, 2, 4, 6)
 
 
+@pytest.mark.parametrize("names_its_group", [True, False])
+def test_a_call_of_gloo_has_its_transfer_whether_or_not_it_names_its_group(
+    tmp_path: Path, names_its_group: bool
+) -> None:
+    base = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op"}
+    shapes = {"Input Dims": [[[100]]], "Input type": ["TensorList"], "Concrete Inputs": ["True"]}
+    events = [
+        base | {"name": "c10d::allreduce_", "ts": 10, "dur": 9, "args": shapes},
+        base | {"name": "gloo:all_reduce", "cat": "user_annotation", "tid": 5, "ts": 15, "dur": 40,
+                "args": {"Input Dims": [[100]], "Input type": ["float"]}},
+    ]  # fmt: skip
+    if names_its_group:
+        record = {"Collective name": "allreduce", "In msg nelems": 100, "Out msg nelems": 100,
+                  "dtype": "Float", "Process Group Name": "3", "Group size": 2}  # fmt: skip
+        events.append(base | {"name": "record_param_comms", "ts": 11, "dur": 5, "args": record})
+    groups = [{"pg_name": n, "pg_size": 2, "ranks": [0, 1]} for n in ("0", "3")]
+    info = {"rank": 0, "world_size": 2, "backend": "gloo", "pg_config": groups}
+    text = json.dumps({"traceEvents": events, "distributedInfo": info})
+    (call,) = read(tmp_path, text).calls
+    assert (call.size_bytes, call.dtype, call.asynchronous) == (400, "float32", True)
+    assert (call.time_s, call.start_s) == (pytest.approx(40e-6), pytest.approx(15e-6))
+    assert call.group == ("3" if names_its_group else "")
+    assert names_its_group or call.candidates == ("0", "3")
+
+
 def test_splits_in_rows_become_elements_and_a_wait_finds_its_call(tmp_path: Path) -> None:
     record = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1}
     group = {"Process Group Name": "0", "Group size": 2, "Global rank start": 0,

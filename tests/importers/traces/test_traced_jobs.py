@@ -148,6 +148,17 @@ def test_the_workload_has_one_step_and_the_programs_of_the_job(job: Job, tmp_pat
         }  # fmt: skip
 
 
+def test_without_shapes_all_calls_are_found_but_no_sizes(job: Job, tmp_path: Path) -> None:
+    values = json.loads((job.folder / "trace" / "rank0.json").read_text())
+    for event in values["traceEvents"]:
+        for name in ("Input Dims", "Input type", "Input Strides"):
+            event.get("args", {}).pop(name, None)
+    (path := tmp_path / "rank0.json").write_text(json.dumps(values))
+    analysis = analyse_traces(read_traces([path]))
+    assert len(analysis.calls) == len(job.traces[0].calls)
+    assert any("have no size: profile with record_shapes=True" in n for n in analysis.notes)
+
+
 def test_a_trace_of_one_rank_says_what_it_cannot_know(job: Job) -> None:
     alone = analyse_traces(job.traces[:1])
     assert any("rank 0 of" in note for note in alone.notes)
