@@ -8,8 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from commbench.models.cost_models import LATENCY_UNITS, CostModel
-from commbench.models.machine import Point
-from commbench.models.robust_fit import MAD_TO_SD
+from commbench.models.machine import MAD_TO_SD, Point
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

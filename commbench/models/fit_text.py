@@ -48,7 +48,10 @@ _COLUMNS = (
 
 def machine_text(machine: Machine) -> str:
     """The models of a machine, a part for each, and what the measurements cannot say."""
-    head = f"Machine {machine.name}: {list_some(machine.source, 4)}"
+    names = list(dict.fromkeys(machine.source))
+    head = f"Machine {machine.name}: {list_some(names, 4)}"
+    if len(names) < len(machine.source):
+        head += f", {len(machine.source)} files"
     known = [machine.backend, machine.device]
     if any(known):
         head += f" ({', '.join(filter(None, known))})"
@@ -91,7 +94,8 @@ def _describe_points(points: Sequence[Point]) -> str:
 
 
 def _describe_error(fitted: FittedModel) -> str:
-    text = f"Measured times lie about {_percent(fitted.scatter)} from the fit"
+    about = "" if fitted.scatter < SMALLEST_PERCENT / 100 else "about "
+    text = f"Measured times lie {about}{_percent(fitted.scatter)} from the fit"
     if fitted.cv_error is None:
         return f"{text}. There are too few to test it on times that it was not fitted to."
     text += f", and {_percent(fitted.cv_error)} on average from fits that were made without them."

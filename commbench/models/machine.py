@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from math import ceil, log, log2
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.errors import RecordsError
@@ -30,6 +31,9 @@ DIGITS = 7
 MOST_CHANNELS = 1 << 10
 NEAREST = 12
 """Points nearest in size whose errors count in scatter_at."""
+DRIFT_LIMITS = (0.5, 4.0)
+MAD_TO_SD = 1.4826
+"""The standard deviation of normal errors over the median of their absolute values."""
 
 
 class Piece(NamedTuple):
@@ -190,6 +194,17 @@ def scatter_at(fitted: FittedModel, size_bytes: float) -> float:
     if not nearest:
         return fitted.scatter
     return max(fitted.scatter, nearest[ceil(0.68 * len(nearest)) - 1])
+
+
+def drift_at(fitted: FittedModel, size_bytes: float) -> float:
+    """How much the error grows with each doubling of the ranks at about this size: the drift, more
+    or less of it where the scatter is larger or smaller than at most sizes."""
+    known = [point.cv_error for point in fitted.fitted_points if point.cv_error is not None]
+    usual = MAD_TO_SD * median(map(abs, known)) if known else 0.0
+    if not usual:
+        return fitted.drift
+    low, high = DRIFT_LIMITS
+    return fitted.drift * min(high, max(low, scatter_at(fitted, size_bytes) / usual))
 
 
 def write_machine(machine: Machine, path: Path) -> None:

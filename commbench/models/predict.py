@@ -23,7 +23,14 @@ from commbench.models.cost_models import (
     WITHIN,
     kind_of,
 )
-from commbench.models.machine import FittedModel, Machine, factor_at, piece_at, scatter_at
+from commbench.models.machine import (
+    FittedModel,
+    Machine,
+    drift_at,
+    factor_at,
+    piece_at,
+    scatter_at,
+)
 from commbench.models.ordered_times import Curve, Order
 from commbench.output.paragraphs import list_some
 from commbench.spec.operations import OPERATIONS
@@ -281,7 +288,7 @@ class _Group(NamedTuple):
         base = scatter_at(fitted, size)
         if all(point.cv_error is None for point in fitted.points):
             base = max(base, MEAN_TO_SIGMA * (fitted.cv_error or 0.0))
-        for_ranks = max(fitted.drift * MEAN_TO_SIGMA, base / 2, ERROR_PER_DOUBLING)
+        for_ranks = max(drift_at(fitted, size) * MEAN_TO_SIGMA, base / 2, ERROR_PER_DOUBLING)
         for_sizes = max(base / 4, ERROR_PER_DOUBLING)
         grown = for_ranks * self._ranks_distance() + for_sizes * self._size_distance(size)
         return min(hypot(base, grown), LARGEST_ERROR)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from commbench.models.machine import MAD_TO_SD
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -25,7 +27,6 @@ HUBER, TUKEY = 1.345, 4.685
 least squares for normal errors (Huber, Ronchetti: Robust Statistics, 2009)."""
 SMALLEST_SCALE = 0.005
 """Residuals of half a percent are never outliers."""
-MAD_TO_SD = 1.4826
 _RIDGE = 1e-11
 _GAIN = 1e-7
 """A larger set of parameters must lower the sum of squares by this part of it."""

@@ -6,6 +6,7 @@ ranks there are two pictures: the medians of hosts, and the ranks around what is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import median
 
@@ -24,14 +25,9 @@ def heat_maps(
     matrix: RankMatrix,
     findings: Sequence[Finding] = (),
     notes: Sequence[str] = (),
-    rack_size: int | None = None,
 ) -> list[Picture]:
-    """The pictures of a matrix with at least one value.
-
-    `notes` are printed below the title. `rack_size` is the number of consecutive hosts in a rack,
-    for separators.
-    """
-    what = _What(matrix, tuple(findings), rack_size)
+    """The pictures of a matrix with at least one value; `notes` are printed below the title."""
+    what = _What(matrix, tuple(findings))
     name, title = matrix.quantity.name, f"{matrix.quantity.name.capitalize()} between"
     if matrix.ranks <= MOST_DRAWN:
         sheets = {name: what.cut(f"{title} ranks", range(matrix.ranks), notes)}
@@ -51,14 +47,11 @@ def heat_maps(
 class _What:
     """The matrix of the pictures, in the unit of the pictures."""
 
-    def __init__(
-        self, matrix: RankMatrix, findings: tuple[Finding, ...], rack_size: int | None
-    ) -> None:
+    def __init__(self, matrix: RankMatrix, findings: tuple[Finding, ...]) -> None:
         self._matrix, self._findings = matrix, findings
         self._unit, scale = _choose_unit(matrix)
         self._values = {p: value / scale for p, value in matrix.values.items() if p[0] != p[1]}
-        hosts = {name: number for number, name in enumerate(dict.fromkeys(matrix.hosts))}
-        self._racks = [hosts[name] // rack_size if rack_size else 0 for name in matrix.hosts]
+        self._racks = find_racks(matrix.hosts)
 
     def cut(self, title: str, ranks: Sequence[int], notes: Sequence[str]) -> Sheet:
         """Some ranks of the matrix."""
@@ -115,6 +108,15 @@ class _What:
             ),
             has_diagonal=True,
         )
+
+
+def find_racks(hosts: Sequence[str]) -> list[int]:
+    """The number of the rack of each host, by its name without its last number: of r12n03 and
+    r12n04 it is r12n. All are 0 where the names do not say which hosts belong together."""
+    stems = [re.sub(r"\d+\D*$", "", host.split(".")[0]) for host in hosts]
+    numbers = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
+    is_known = 1 < len(numbers) < len(set(hosts))
+    return [numbers[stem] if is_known else 0 for stem in stems]
 
 
 def choose_ranks(matrix: RankMatrix, findings: Sequence[Finding]) -> list[int]:

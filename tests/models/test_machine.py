@@ -15,6 +15,7 @@ from commbench.models.machine import (
     Piece,
     Point,
     Rival,
+    drift_at,
     factor_at,
     piece_at,
     read_machine,
@@ -121,5 +122,8 @@ def test_the_scatter_at_a_size_is_that_of_the_points_near_it() -> None:
     fitted = MACHINE.fitted[0]._replace(points=points, scatter=0.005)
     assert scatter_at(fitted, 1) == pytest.approx(0.2)
     assert scatter_at(fitted, 1 << 18) == pytest.approx(0.01)
+    drifting = fitted._replace(drift=0.1)
+    assert drift_at(drifting, 1) > drift_at(drifting, 1 << 18) > 0
     unknown = tuple(point._replace(cv_error=None) for point in points)
     assert scatter_at(fitted._replace(points=unknown), 1) == 0.005
+    assert drift_at(drifting._replace(points=unknown), 1) == 0.1

@@ -7,7 +7,7 @@ from synthetic_matrix import Defect, planted_matrix
 from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, Quantity, RankMatrix
 from commbench.analysis.slow_parts import BOTH, HOST, LINK, OUT, RANK, find_slow
 from commbench.output.plot_style import Picture, render
-from commbench.report.heatmap import MOST_DRAWN, choose_ranks, heat_maps
+from commbench.report.heatmap import MOST_DRAWN, choose_ranks, find_racks, heat_maps
 
 
 def cell_texts(picture: Picture) -> list[str]:
@@ -31,7 +31,7 @@ def scale_ends(picture: Picture) -> list[tuple[float, float]]:
 )
 def test_heat_maps_are_readable(ranks: int, per_host: int, quantity: Quantity) -> None:
     matrix = planted_matrix(ranks, per_host, Defect(HOST, BOTH, 1), quantity=quantity)
-    (picture,) = heat_maps(matrix, find_slow(matrix).findings, ["a run, 4 MiB"], rack_size=2)
+    (picture,) = heat_maps(matrix, find_slow(matrix).findings, ["a run, 4 MiB"])
     require_readable(picture.figure)
     assert len(render(picture.figure, ".png")) > 1000
     assert all(low == 0 < high for low, high in scale_ends(picture))
@@ -82,6 +82,15 @@ def test_what_is_slow_is_framed() -> None:
 
     assert [frames(HOST, OUT, 2), frames(HOST, BOTH, 2)] == [1, 2]
     assert [frames(LINK, OUT, 2, 3), frames(LINK, BOTH, 2, 3)] == [1, 2]
+
+
+def test_racks_are_known_from_the_names_of_hosts() -> None:
+    assert find_racks(["r1n1", "r1n2", "r2n1", "r2n2.site"]) == [0, 0, 1, 1]
+    for names in (["node1", "node2", "node3"], ["a1", "b1", "c1"], ["x", "x"]):
+        assert find_racks(names) == [0] * len(names)
+    matrix = planted_matrix(4)._replace(hosts=("r1n1", "r1n2", "r2n1", "r2n2"))
+    (picture,) = heat_maps(matrix)
+    assert [line.get_linewidth() for line in picture.figure.axes[0].lines] == [1.8, 1.8]
 
 
 def test_many_ranks_are_drawn_by_host_and_around_what_is_slow() -> None:
