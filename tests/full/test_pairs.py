@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import START_TIMEOUT_S
-from hosts import DEVICE, Cluster, hosts
+from hosts import DEVICE, Cluster, Host, hosts
 
 from commbench.analysis.pair_values import main_matrices, pair_matrices
 from commbench.analysis.slow_parts import BOTH, HOST, LINK, OUT, find_slow
@@ -26,13 +26,20 @@ FULL, HALF, BURST = "1gbit", "500mbit", "256k"
 FEW = ("--sizes", "2M", "--iters", "20", "--no-plots", "--cpu-mode", "plain")
 
 
+def limit(host: Host, rate: str) -> None:
+    """Let a host send at this rate: with htb on all hosts, which lets through less than tbf."""
+    for command in (
+        f"qdisc replace dev {DEVICE} root handle 1: htb default 10",
+        f"class add dev {DEVICE} parent 1: classid 1:1 htb rate {rate} burst {BURST}",
+        f"class add dev {DEVICE} parent 1:1 classid 1:10 htb rate {rate} burst {BURST}",
+    ):
+        host.run("tc", *command.split())
+
+
 def halve_link(cluster: Cluster, first: int, second: int) -> None:
     """Let the first host send to the second one at half the rate, and to the others as before."""
     to = cluster[second].address
     for command in (
-        f"qdisc replace dev {DEVICE} root handle 1: htb default 10",
-        f"class add dev {DEVICE} parent 1: classid 1:1 htb rate {FULL} burst {BURST}",
-        f"class add dev {DEVICE} parent 1:1 classid 1:10 htb rate {FULL} burst {BURST}",
         f"class add dev {DEVICE} parent 1:1 classid 1:20 htb rate {HALF} burst {BURST}",
         f"filter add dev {DEVICE} parent 1: protocol ip u32 match ip dst {to}/32 flowid 1:20",
     ):
@@ -52,13 +59,11 @@ def halve_reception(cluster: Cluster, host: int) -> None:
 def slow_down(cluster: Cluster, what: str) -> None:
     """Halve one link, one direction of a host, or a host."""
     for host in cluster:
-        host.limit(FULL, BURST)
+        limit(host, HALF if what in ("direction", "host") and host is cluster[2] else FULL)
     if what.startswith("link"):
         halve_link(cluster, 2, 5)
     if what == "link":
         halve_link(cluster, 5, 2)
-    if what in ("direction", "host"):
-        cluster[2].limit(HALF, BURST)
     if what == "host":
         halve_reception(cluster, 2)
 
