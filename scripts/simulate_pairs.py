@@ -22,7 +22,7 @@ from commbench.analysis.suspects import choose_rounds, find_suspects
 from commbench.api.measuring import PAIRS_DEFAULTS, QUICK_ITERATIONS
 from commbench.output.table import table
 from commbench.spec.pairs import FEW_RANKS, HALVES, count_rounds, find_peer
-from commbench.worker.quick_search import LOOK_ITERATIONS, MOST_ROUNDS, SAMPLED_ROUNDS
+from commbench.worker.quick_search import LOOK_ITERATIONS, SAMPLED_ROUNDS, most_rounds
 
 CASES = 3
 """Cases of a round: latency, and the bandwidth of each direction."""
@@ -129,7 +129,7 @@ def quick(cluster: Cluster, noise: float, ratio: float, seed: int) -> tuple[Find
         name: {s: p.rank for s in suspects.ranks if (p := find_peer(name, s, ranks))}
         for name in rounds
     }
-    chosen = choose_rounds(suspects, peers, MOST_ROUNDS, seed)
+    chosen = choose_rounds(suspects, peers, most_rounds(ranks), seed)
     again = cluster.measure(pairs_of(chosen, ranks), noise * _more(QUICK_ITERATIONS), ratio)
     iterations = dict.fromkeys(values, LOOK_ITERATIONS) | dict.fromkeys(again, QUICK_ITERATIONS)
     return find_slow(matrix._replace(values=values | again, iterations=iterations)).findings
@@ -182,7 +182,7 @@ def main() -> None:
         looks = count_rounds(ranks) if ranks <= FEW_RANKS else 1 + SAMPLED_ROUNDS
         cost = seconds(count_rounds(ranks), PAIRS_DEFAULTS["iters"], options)
         quick_cost = seconds(looks, LOOK_ITERATIONS, options)
-        quick_cost += seconds(MOST_ROUNDS, QUICK_ITERATIONS, options)
+        quick_cost += seconds(most_rounds(ranks), QUICK_ITERATIONS, options)
         for is_quick in (False, True):
             if not is_quick and ranks > options.most_full:
                 cells = [""] * (len(SLOW) + 1)
@@ -191,7 +191,7 @@ def main() -> None:
                     f"{count_named(ranks, per_host, slow, is_quick, options)}"
                     for slow in (None, *SLOW)
                 ]
-            rounds = f"{looks}+{MOST_ROUNDS}" if is_quick else f"{count_rounds(ranks)}"
+            rounds = f"{looks}+{most_rounds(ranks)}" if is_quick else f"{count_rounds(ranks)}"
             kind, cost_s = ("quick", quick_cost) if is_quick else ("all", cost)
             rows.append([str(ranks), kind, rounds, f"{cost_s:.1f}", *cells])
     headings = ["ranks", "pairs", "rounds", "time s", "nothing", *(slow.name for slow in SLOW)]

@@ -20,8 +20,12 @@ from commbench.spec.pairs import BACK, FEW_RANKS, HALVES, QUICK, is_round
 SAMPLED_ROUNDS = 5
 LOOK_ITERATIONS = 3
 """Iterations of a case in the first look."""
-MOST_ROUNDS = 4
-"""Rounds that are measured in full, for each kind of call."""
+
+
+def most_rounds(ranks: int) -> int:
+    """How many rounds are measured in full, for each kind of call. Of few ranks the first look has
+    every pair, and all rounds in full are not many."""
+    return 2 if ranks <= FEW_RANKS else 4
 
 
 class QuickSearch:
@@ -42,7 +46,8 @@ class QuickSearch:
         self.others = {case.index for case in self._cases} - self.looks
         """The indices of the cases that are measured only if they are chosen."""
         kinds_and_ways = {(_kind_of(c), c.pairs.endswith(BACK)) for c in self._cases}
-        self.most_chosen = MOST_ROUNDS * len(kinds_and_ways)
+        self._most_rounds = most_rounds(ranks)
+        self.most_chosen = self._most_rounds * len(kinds_and_ways)
         self._values: dict[str, PairValues] = {}
 
     def record(self, case: Case, *batches: Batch) -> None:
@@ -70,7 +75,7 @@ class QuickSearch:
             for case in cases
             if not case.pairs.endswith(BACK)
         }
-        best = choose_rounds(found, peers, MOST_ROUNDS, self._seed)
+        best = choose_rounds(found, peers, self._most_rounds, self._seed)
         return {case.index for case in cases if _round_of(case) in best}
 
 

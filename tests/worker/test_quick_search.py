@@ -15,9 +15,9 @@ from commbench.spec.pairs import BACK
 from commbench.spec.plan import Plan
 from commbench.worker.quick_search import (
     LOOK_ITERATIONS,
-    MOST_ROUNDS,
     SAMPLED_ROUNDS,
     make_quick_search,
+    most_rounds,
 )
 from commbench.worker.recorder import RunCollector
 from commbench.worker.scheduler import CHECK, LOOKED, MEASURE, CheckResult, Scheduler
@@ -108,7 +108,7 @@ def test_the_rounds_of_suspects_are_measured_in_full(speed: Speed) -> None:
     measured = search(asked, speed, sink)
     full = {index for index, iterations in measured.items() if iterations == 10}
     assert set(measured.values()) == {LOOK_ITERATIONS, 10}
-    assert 1 <= len(rounds_of(asked, full)) <= MOST_ROUNDS
+    assert 1 <= len(rounds_of(asked, full)) <= most_rounds(8) == 2
     assert {asked.cases()[index].operation for index in full} == {"stream"}
     if speed is slow_way:
         assert f"round:{(5 + 2) % 7}" in rounds_of(asked, full)
@@ -125,7 +125,8 @@ def test_of_many_ranks_the_halves_and_some_rounds_are_looked_at() -> None:
     assert "halves" in rounds_of(asked, measured)
     assert sink.ended().keys() == measured.keys()
     suspected = search(asked, slow_rank, Sink())
-    assert SAMPLED_ROUNDS + 1 < len(rounds_of(asked, suspected)) <= SAMPLED_ROUNDS + 1 + MOST_ROUNDS
+    added = len(rounds_of(asked, suspected)) - SAMPLED_ROUNDS - 1
+    assert 1 <= added <= most_rounds(40) == 4
     other = search(pairs_plan(pairs=("quick",), world_size=40, seed=1), sound, Sink())
     assert rounds_of(asked, other) != rounds_of(asked, measured)
 
