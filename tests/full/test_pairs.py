@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 from commands import START_TIMEOUT_S
@@ -123,4 +124,4 @@ def test_a_quick_search_names_the_same_in_a_third_of_the_time(tmp_path: Path, wh
     assert [findings(run) for run in (full, *quick)] == [SLOW[what]] * (1 + REPEATS)
     ends = [run.end for run in (full, *quick)]
     took_s = [end.elapsed_s for end in ends if end]
-    assert min(took_s[1:]) <= took_s[0] / 3
+    assert median(took_s[1:]) <= took_s[0] / 3
