@@ -52,6 +52,7 @@ def test_a_row_is_what_a_rank_sends() -> None:
     assert medians == sorted(["2.00", "3.50", "5.00", "3.00", "3.50", "4.00"])
 
 
+@pytest.mark.full
 def test_cells_have_values_up_to_32_ranks() -> None:
     (small,) = heat_maps(planted_matrix(32, share=0.2))
     (large,) = heat_maps(planted_matrix(33, share=0.2))

@@ -60,12 +60,9 @@ def generated(made: Workload) -> list[tuple[str, int]]:
     return [(c.operation, (c.size_bytes or 0) // DTYPES[c.dtype].size_bytes) for c in program.calls]
 
 
-@pytest.mark.parametrize(
-    "name", ["perceptron", *(pytest.param(n, marks=pytest.mark.full) for n in list(MODELS)[1:])]
-)
-@pytest.mark.parametrize(
-    "bucket", [pytest.param(None, marks=pytest.mark.full), "8K"], ids=["default", "8K"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("bucket", [None, "8K"])
 def test_the_workload_of_ddp_is_what_ddp_calls(
     tmp_path: Path, name: str, bucket: str | None
 ) -> None:
