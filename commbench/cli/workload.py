@@ -86,9 +86,14 @@ def import_(
     print_status(f"the workload is in {output}")
 
 
-MODEL = Option(None, "--model", metavar="NAME", help="A public model: llama-3-8b, resnet-50, ...")
+MODEL = Option(
+    None, "--model", metavar="NAME", help="A public model: llama-3-8b and others (docs/replay.md)."
+)
 PARAMS = Option(
-    None, "--params", metavar="N", help="Number of parameters: 7e9. It decides on the vocabulary."
+    None,
+    "--params",
+    metavar="N",
+    help="Number of parameters: 7e9. The embedding gets what the layers leave.",
 )
 LAYERS = Option(None, metavar="N", help="Layers of a transformer.")
 HIDDEN = Option(None, metavar="N", help="Its hidden size.")

@@ -105,6 +105,8 @@ def answer(
         parse_size(str(size)) if size is not None else None, algorithm or "", nccl or "",
     )  # fmt: skip
     below = BELOW if tolerance is None else parse_percentage(str(tolerance), "--tolerance")
+    if below >= 1:
+        raise UsageError(f"--tolerance {tolerance} is not below 100 %", "write --tolerance 20%")
     found = expect(call, below)
     value = _given_busbw(call, busbw, algbw, time)
     return Answer(found, None if value is None else judge(found, value))

@@ -194,7 +194,7 @@ def _describe_curve(curve: SizeCurve, size: int) -> str:
 
 def _half_sentence(half: float | None) -> Iterator[str]:
     if half:
-        yield f"n-half = {format_about(half)}: there half of a call's time is latency."
+        yield f"n-half = {format_about(half)}: there latency takes as long as the bytes."
 
 
 def _size_ratio(why: Why, curve: SizeCurve) -> float:

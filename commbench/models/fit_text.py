@@ -100,7 +100,7 @@ def _describe_error(fitted: FittedModel) -> str:
         return f"{text}. There are too few to test it on times that it was not fitted to."
     text += f", and {_percent(fitted.cv_error)} on average from fits that were made without them."
     if fitted.drift:
-        text += f" Each doubling of the ranks added {_percent(fitted.drift)}."
+        text += f" The error grows by {_percent(fitted.drift)} with each doubling of the ranks."
     return text
 
 

@@ -94,7 +94,10 @@ class Projection:
         yield _describe_model(fitted)
         if fitted.rivals:
             names = list_some([rival.model for rival in fitted.rivals], 4)
-            yield f"The measurements cannot tell this model from {names}: the intervals include it."
+            yield (
+                f"The measurements cannot tell this model from {names}: the intervals include "
+                "their times."
+            )
         yield from _describe_distance(fitted, found)
         adjusted = [p for p in found if p.is_adjusted]
         if adjusted:
@@ -106,7 +109,8 @@ class Projection:
             )
         if size := half_size(fitted, found[-1].world_size, each.ranks_per_node):
             ranks = format_count(found[-1].world_size, "rank")
-            yield f"n-half with {ranks}: at {format_about(size)} half of the time is latency."
+            about = format_about(size)
+            yield f"n-half with {ranks}: at {about} latency takes as long as the bytes."
 
 
 def project(machine: Machine, request: Request) -> Projection:

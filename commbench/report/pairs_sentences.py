@@ -44,8 +44,9 @@ def describe_diagnosis(matrix: RankMatrix, diagnosis: Diagnosis) -> list[str]:
     if not lines and diagnosis.link_limit is not None:
         lines = [
             f"No rank, host or link has a {_BAD[matrix.quantity.name]} {matrix.quantity.name}. "
-            f"A single link would be named below {diagnosis.link_limit:.2f} of the speed of its "
-            "peers."
+            f"A single link is named only if its speed is below {diagnosis.link_limit:.2f} of "
+            "that of its peers"
+            + (": the values scatter too much for more." if diagnosis.link_limit < 0.4 else ".")
         ]
     return [*lines, *_describe_unknown(matrix, diagnosis)]
 

@@ -116,7 +116,10 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
     ]
     others = len(analysis.waits) - len(shown)
     more = f", and {format_count(others, 'other rank')} less" if others else ""
-    return f"In each step {', '.join(parts)}{more}."
+    return (
+        f"In each step {', '.join(parts)}{more}. Waits of calls that overlap are added up, so the "
+        "step loses less."
+    )
 
 
 def workload_text(workload: Workload) -> str:
@@ -124,6 +127,9 @@ def workload_text(workload: Workload) -> str:
     lines = []
     for step in workload.steps:
         totals = workload_totals(workload, step)
+        if not totals:
+            lines += [style(clean(_step_title(workload, step)), BOLD), "  no collective calls"]
+            continue
         lines += [style(clean(_step_title(workload, step)), BOLD), *fitting_table(COLUMNS, totals)]
         timed = any(row.time_s is not None for row in totals)
         lines += [fill(WORKLOAD_MEANINGS if timed else SIZE_MEANING, "  ", "  ")]

@@ -122,6 +122,8 @@ def require_ready_case(plan: Plan) -> None:
         hint = "measure on GPUs with NCCL, or choose other operations and --memory default"
     elif all(map(_never_ends, cases)):
         is_wrong, hint = True, "leave out --p2p-call send, or write --p2p-call isend"
+    elif plan.world_size == 1 and all(case.pairs for case in cases):
+        is_wrong, hint = True, "start at least two ranks: --nproc-per-node 2"
     elif all(why_no_pairs(case.pairs, case.ranks) for case in cases):
         is_wrong, hint = True, "write --pairs halves, or start more ranks"
     elif all(case.reason == _ONE_RANK for case in cases):

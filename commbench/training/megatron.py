@@ -31,8 +31,11 @@ from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
 from commbench.training.ddp import cut_buckets
 from commbench.training.models import Tensor, Transformer
 from commbench.units import format_about, format_count
+from commbench.validation import require_within
 
 ORDER = "megatron"
+MOST_TOKENS = 1 << 30
+"""Also of a micro-batch, and of micro-batches."""
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40_000_000, 1_000_000
 """A bucket has max(40e6, 1e6 d) parameters (DistributedDataParallelConfig)."""
 
@@ -86,6 +89,8 @@ def megatron_workload(
     if found.pop("etp", 1) != 1:
         raise UsageError("tensor parallel experts are not generated", "leave out etp")
     sizes = _Sizes(**found)
+    for name in ("sequence", "micro_batch", "micro_batches"):
+        require_within(name, getattr(training, name), 1, MOST_TOKENS)
     if sizes.ep > 1 and not model.is_moe:
         raise UsageError(f"{model.name} has no experts", "leave out ep")
     if "ep" in found:
@@ -335,6 +340,11 @@ class _Calls:
         s, b, h = training.sequence, training.micro_batch, model.hidden
         over = f" / {sizes.cp}" if sizes.cp > 1 else ""
         letters = " / c" if over else ""
+        if self._groups:
+            yield (
+                "letters: s tokens of a sequence, b sequences of a micro-batch, h hidden size, B "
+                "bytes of a number, v size of the keys; t, c, d ranks of tp, cp, dp"
+            )
         if "tp" in self._groups:
             per = "2 all_gather and 2 reduce_scatter" if training.sequence_parallel else (
                 "2 all_reduce"

@@ -238,6 +238,13 @@ def make_transformer(
             f"a model cannot be made without {' and '.join(missing)}",
             "give --model, or --layers and --hidden: --params 7e9 --layers 32 --hidden 4096",
         )
+    if parameters is not None and not 1 <= parameters <= MOST_PARAMETERS:
+        raise UsageError(
+            f"--params {parameters:g} is not between 1 and {MOST_PARAMETERS:.0e}", "write 7e9"
+        )
+    numbers = (layers, hidden, ffn, heads, kv_heads, vocab, experts, top_k)
+    if min(n for n in numbers if n is not None) < 1:
+        raise UsageError("a number of the model is below 1", "write whole numbers from 1 on")
     heads = heads or max(1, hidden // 128)
     made = Transformer(
         "transformer", layers, hidden, heads, kv_heads or heads,

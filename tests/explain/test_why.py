@@ -71,7 +71,7 @@ def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None
     assert middle.startswith("Latency and bandwidth count alike: 43 % of t is latency")
     assert large.startswith("Bandwidth-bound: 0 % of t is latency (50 us,")
     assert "t = 50 us + S / 1 GB/s" in large
-    assert "n-half = 49 KiB: there half of a call's time is latency." in large
+    assert "n-half = 49 KiB: there latency takes as long as the bytes." in large
     assert "Twice the size takes 2.0 times as long (measured in this run)." in large
     assert "Twice the size takes 1.0 times as long (measured in this run)." in small
 

@@ -33,7 +33,7 @@ Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
 all_reduce across hosts: double binary tree, measured with 32 to 128 ranks, 8 on
 a host, 1 MiB to 16 GiB. Points left out of the fit differ by 3 % on average.
 512 ranks are 4 times the most that were measured (128): the interval is wider.
-n-half with 512 ranks: at 6.7 MiB half of the time is latency.
+n-half with 512 ranks: at 6.7 MiB latency takes as long as the bytes.
 """
 
 
@@ -85,7 +85,7 @@ def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
     rival = Rival("ring", 0.031, planted.inside().pieces)
     machine = planted.machine(planted.fitted(rivals=(rival,)))
     notes = " ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
-    assert "cannot tell this model from ring: the intervals include it." in notes
+    assert "cannot tell this model from ring: the intervals include their times." in notes
     assert "4096 ranks are 32 times the most that were measured (128)" in notes
     assert "1 KiB is 1/1024 of the smallest size that was measured (1 MiB)" in notes
     assert notes.count("Warning") == 2
