@@ -109,7 +109,7 @@ def shared_columns(
     return [[c for c in columns if c.heading not in too_many] for columns, _ in tables]
 
 
-_NARROWEST = 20
+_NARROWEST = 16
 """Columns of a terminal for text that is wrapped, at least."""
 
 
