@@ -107,9 +107,11 @@ def _block_wire(s: Shape) -> float:
     return s.share * s.size_bytes
 
 
-def _tree(wire: Callable[[Shape], float], hops: int) -> Callable[[Shape], tuple[float, ...]]:
+def _tree(wire: Callable[[Shape], float], passes: int) -> Callable[[Shape], tuple[float, ...]]:
+    """The terms of a pipelined tree through which the data pass so many times: up, down or both."""
+
     def terms(s: Shape) -> tuple[float, ...]:
-        return 1.0, hops * s.depth, wire(s), sqrt(wire(s) * s.depth)
+        return 1.0, passes * s.depth, wire(s), sqrt(wire(s) * s.depth)
 
     return terms
 

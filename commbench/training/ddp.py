@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import WORLD
 from commbench.spec.workload import Call, Program, Step, Workload
 from commbench.training.models import Model, Tensor
 from commbench.units import format_about, format_size
 
-MIB = 1 << 20
-FIRST_BUCKET_BYTES = MIB
-DEFAULT_BUCKET_BYTES = 25 * MIB
-BROADCAST_BYTES = 250 * MIB
+BROADCAST_BYTES = 250 << 20
 """Buffers are broadcast in pieces of so many bytes (broadcast_bucket_size)."""
 
 
@@ -61,14 +59,16 @@ def ddp_workload(
     `bucket_bytes` is `bucket_cap_mb` in bytes; None is torch's default of 25 MiB, with a first
     bucket of 1 MiB.
     """
-    limits = [FIRST_BUCKET_BYTES, DEFAULT_BUCKET_BYTES] if bucket_bytes is None else [bucket_bytes]
+    limits = [DDP_FIRST_BUCKET, DDP_BUCKET] if bucket_bytes is None else [bucket_bytes]
     calls = []
     if broadcast_buffers:
-        for buffers in cut_buckets(model.buffers, [BROADCAST_BYTES]):
+        for index, buffers in enumerate(cut_buckets(model.buffers, [BROADCAST_BYTES])):
             calls.append(
-                Call("broadcast", dtype=buffers[0].dtype, size_bytes=count_bytes(buffers), root=0)
-            )
-            calls[-1] = calls[-1]._replace(waited_after=len(calls) - 1, asynchronous=True)
+                Call(
+                    "broadcast", dtype=buffers[0].dtype, size_bytes=count_bytes(buffers), root=0,
+                    asynchronous=True, waited_after=index,
+                )
+            )  # fmt: skip
     buckets = cut_buckets(model.gradients(), limits)
     last = len(calls) + len(buckets) - 1
     for bucket in buckets:

@@ -68,9 +68,8 @@ def fsdp_workload(
     groups = {SHARD: shard_groups}
     if replicas > 1:
         groups[REPLICATE] = tuple(tuple(range(i, world, ranks)) for i in range(ranks))
-    block = model.unit(model.blocks[0]) if model.blocks else model.unit(ROOT)
-    elements = sum(t.elements for t in block)
-    first = model.blocks[0] if model.blocks else ROOT
+    first = next(iter(model.blocks), ROOT)
+    elements = sum(t.elements for t in model.unit(first))
     size, reduced = gathered[first].size_bytes or 0, scattered[first][0].size_bytes or 0
     what = "block" if model.blocks else "model"
     formulas = [

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.groups import Layout, group_sets
+from commbench.spec.groups import Layout, group_sets, parse_mesh
 from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
 from commbench.training.ddp import cut_buckets
 from commbench.training.models import Tensor, Transformer
@@ -79,9 +79,7 @@ def megatron_workload(
     layout = Layout(mesh=mesh, mesh_order=ORDER)
     if layout.needed_ranks() is None:
         raise UsageError(f"--mesh {mesh} leaves the number of ranks open", "give dp=2, not dp=-1")
-    found = {
-        name.strip(): int(size) for name, size in (part.split("=") for part in mesh.split(","))
-    }
+    found = parse_mesh(mesh)
     if unknown := set(found) - {*_Sizes._fields, "etp"}:
         raise UsageError(
             f"dimension {unknown.pop()!r} is none of Megatron-LM's", "write --mesh dp=8,tp=4"
@@ -382,11 +380,9 @@ class _Calls:
 
 def _cut(tensor: Tensor, parts: int) -> Tensor:
     """The part of a matrix that a tensor parallel rank has; vectors are not cut."""
-    if len(tensor.shape) < 2:
-        return tensor
-    return tensor._replace(shape=(-(-tensor.shape[0] // parts), *tensor.shape[1:]))
+    return _share(tensor, parts) if len(tensor.shape) > 1 else tensor
 
 
 def _share(tensor: Tensor, parts: int) -> Tensor:
-    """What a rank has of an expert on average: it has whole experts, 1/e of them."""
+    """One of so many equal parts. An expert parallel rank has whole experts: on average as much."""
     return tensor._replace(shape=(-(-tensor.shape[0] // parts), *tensor.shape[1:]))
