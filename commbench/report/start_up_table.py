@@ -55,7 +55,7 @@ def joining_row(header: RunHeader) -> tuple[str, ...]:
     """The cells under JOINING of a run."""
     found = header.start_up
     assert found is not None
-    groups = "" if header.plan.layout.is_empty else format_time(found.groups_s)
+    groups = "" if not header.plan.has_groups else format_time(found.groups_s)
     times = (format_time(s) for s in (found.init_s, found.init_fastest_s))
     return str(header.plan.world_size), *times, groups, format_time(found.connect_s)
 

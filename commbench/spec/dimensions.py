@@ -100,7 +100,8 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
 
 
-def _given_with_group(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+def _none(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+    """Of a dimension whose values come with another one, or from a workload (spec.replay)."""
     return ("",)
 
 
@@ -245,10 +246,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda name: f"over {name}" if name else "", is_qualifier=True,
     ),
     Dimension(
-        "concurrency", "concurrency", "--concurrency", values=_given_with_group,
+        "concurrency", "concurrency", "--concurrency", values=_none,
         choices=CONCURRENCY_CHOICES, is_qualifier=True,
     ),
-    Dimension("group_ranks", "groups", "--groups", values=_given_with_group, is_qualifier=True),
+    Dimension("group_ranks", "groups", "--groups", values=_none, is_qualifier=True),
     Dimension(
         "imbalance", "imbalance", "--imbalance",
         values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
@@ -261,6 +262,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "part", "overlap", "--overlap", values=_parts, is_qualifier=True,
         curve_names={COMMUNICATION: "alone", AT_ONCE: "at once"},
+    ),
+    Dimension("step", "workload", "--workload", values=_none),
+    Dimension(
+        "variant", "variants", "--variant", values=_none,
+        title=lambda variant: variant.replace(":", " "), is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
@@ -280,7 +286,7 @@ def used_plan_fields(plan: Plan) -> set[str]:
         dimension.plan_field
         for dimension in DIMENSIONS
         if Case._field_defaults.get(dimension.field, True)
-        or (dimension.is_of_group and not plan.layout.is_empty)
+        or (dimension.is_of_group and plan.has_groups)
         or any(
             any(dimension.values(plan, OPERATIONS[name]))
             for name in plan.operations

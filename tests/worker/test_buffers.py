@@ -14,7 +14,8 @@ from commands import Commbench
 from commbench.spec.case import MOST_PIECES, READY, ROTATED_BYTES, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import ALIGNMENT, Arena, Buffers, make_call
+from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
+from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 
