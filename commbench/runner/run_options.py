@@ -340,6 +340,7 @@ class RunOptions(ShapeOptions):
         return [
             write_argument(option, getattr(self, option.name))
             for option in _FIELDS.values()
+            if not (option.chooses_calls and self.workload_values)
             if option.passed_on == ALWAYS
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
         ]
