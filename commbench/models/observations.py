@@ -121,6 +121,8 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
 def _why_unused(row: Any) -> str:
     if row.status != OK or not row.time_us:
         return "without a valid time"
+    if row.step:
+        return "steps of a workload, which are no single calls"
     if row.overlap:
         return "with a computation beside the call"
     return "of ranks that share a GPU" if row.gpu_shared else ""
