@@ -148,7 +148,7 @@ def _table_text(
     title: str, lines: Sequence[summary.TableLine], has_names: bool, has_p_values: bool
 ) -> str:
     """A table; with names of its rows instead of sizes where there are names."""
-    first = "case" if has_names else summary.HEADINGS[0]
+    first = "" if has_names else summary.HEADINGS[0]
     headings = (first, *summary.HEADINGS[1:])
     columns = [*zip(headings, *(line.cells for line in lines), strict=True)]
     if has_p_values:

@@ -354,8 +354,10 @@ def _table(result: RuleResult, rows: Sequence[RowCheck]) -> list[str]:
         return [*_table(result, steps), "", *_table(result, calls)]
     headings = ("size", result.rule.limit.heading, "95 % interval", "outcome")
     if steps:
-        named = [(row.case.title, *row_cells(result, row)[1:]) for row in steps]
-        return labelled_table(("case", *headings[1:]), named, left="outcome")
+        names = [row.case.title_without("operation") for row in steps]
+        cells = [row_cells(result, row)[1:] for row in steps]
+        named = [(name, *rest) for name, rest in zip(names, cells, strict=True)]
+        return labelled_table((steps[0].case.operation, *headings[1:]), named, left="outcome")
     kinds = list(dict.fromkeys(row.case.title for row in rows))
     rows = sorted(rows, key=lambda row: kinds.index(row.case.title))
     lines = table(headings, [row_cells(result, row) for row in rows], left="outcome")

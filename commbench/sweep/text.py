@@ -159,9 +159,10 @@ def _join(result: SweepResult, *parts: Columns, left: Sequence[str] = ()) -> lis
 def _named_table(
     headings: Sequence[str], rows: Sequence[tuple[SweepPoint, list[str]]], left: Sequence[str]
 ) -> list[str]:
-    """A table of points with their cells after one of their kinds, without empty columns."""
-    names = [point.kind for point, _ in rows]
-    columns = [("case", *names), *zip(headings, *(cells for _, cells in rows), strict=True)]
+    """A table of steps with their cells after one of their names, without empty columns."""
+    operation = rows[0][0].case.operation
+    names = [point.kind.removeprefix(operation).strip() for point, _ in rows]
+    columns = [(operation, *names), *zip(headings, *(cells for _, cells in rows), strict=True)]
     head, *body = zip(*(column for column in columns if any(column[1:])), strict=True)
     return "\n".join(labelled_table(head, body, ",".join(left))).split("\n")
 
