@@ -19,7 +19,7 @@ from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 
 _DIGITS = 9
 """Decimals of seconds: torch.profiler's clock counts nanoseconds."""
-_TIMES = ("start_s", "gap_before_s", "time_s", "transfer_s")
+_TIMES = ("start_s", "ready_s", "gap_before_s", "time_s", "transfer_s")
 
 
 def trace_workload(analysis: TraceAnalysis, name: str) -> Workload:
@@ -78,14 +78,15 @@ def _calls_by_step(analysis: TraceAnalysis) -> dict[str, dict[int, tuple[Call, .
         for trace in analysis.traces
         for step in find_steps(trace)
     }
+    on_gpu = {trace.rank or 0 for trace in analysis.traces if trace.has_kernels}
     found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in analysis.steps}
     for (name, rank), own in placed.items():
-        found[name][rank] = _make_calls(analysis, own, begins[name, rank])
+        found[name][rank] = _make_calls(analysis, own, begins[name, rank], rank in on_gpu)
     return found
 
 
 def _make_calls(
-    analysis: TraceAnalysis, placed: Sequence[PlacedCall], begin_s: float
+    analysis: TraceAnalysis, placed: Sequence[PlacedCall], begin_s: float, has_kernels: bool
 ) -> tuple[Call, ...]:
     """The program of one rank in one step."""
     issued = [one.call.begin_s or 0.0 for one in placed]
@@ -96,6 +97,7 @@ def _make_calls(
         groups = analysis.sets.sets.get(name, ())
         group = next((g for g in groups if one.rank in g), ())
         start = call.start_s if call.start_s is not None else call.issued_s
+        is_on_host = call.issued_s is not None and not has_kernels
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
         busy_until = max(busy_until, call.end_s or busy_until)
         calls.append(Call(
@@ -113,6 +115,7 @@ def _make_calls(
             stream=streams.setdefault(call.stream, len(streams)),
             waited_after=_waited_after(call, index, issued),
             start_s=None if start is None else max(0.0, start - begin_s),
+            ready_s=max(0.0, issued[index] - begin_s) if is_on_host else None,
             gap_before_s=gap,
             time_s=call.time_s,
             transfer_s=one.transfer_s,
