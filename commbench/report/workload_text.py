@@ -9,7 +9,15 @@ from commbench.analysis.trace import TraceAnalysis, TraceOverlap
 from commbench.analysis.trace_steps import WHOLE_TRACE
 from commbench.analysis.workload import OperationTotals, workload_totals
 from commbench.output.paragraphs import fill, wrapped
-from commbench.output.table import BOLD, TableColumn, clean, fill_columns, fitting_table, shared_columns, style
+from commbench.output.table import (
+    BOLD,
+    TableColumn,
+    clean,
+    fill_columns,
+    fitting_table,
+    shared_columns,
+    style,
+)
 from commbench.spec.workload import Workload
 from commbench.units import GB, format_about, format_count, format_GBps, format_share, format_time
 
