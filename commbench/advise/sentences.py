@@ -14,6 +14,7 @@ from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.nccl_tuner import tuner_lines
 from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
+from commbench.output.paragraphs import join_words
 from commbench.sweep import nccl_tuning
 from commbench.sweep.settings import Setting, short_names
 from commbench.units import (
@@ -243,7 +244,7 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
     at = f"{sizes}: " if sizes else ""
     if each.verdict == CHANGE:
         also = [names[setting] for setting in each.candidates[1:]]
-        equal = f"; {_and(also)} may be as fast" if also else ""
+        equal = f"; {join_words(also)} may be as fast" if also else ""
         usual = f"; without a flat tensor {names[each.fallback]}" if each.fallback else ""
         return (
             f"{at}{names[each.best]} instead of {names[default]}, {gain_text(each.gain)}"
@@ -251,17 +252,12 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
         )
     others = [names[setting] for setting in each.candidates if setting != default]
     if each.verdict == KEEP:
-        tied = f"; no gain with {_and(others)}" if others else ""
+        tied = f"; no gain with {join_words(others)}" if others else ""
         return f"{at}keep {names[default]}{tied}."
     return (
-        f"{at}{_and([names[default], *others])} cannot be told apart: {others[0]} is "
+        f"{at}{join_words([names[default], *others])} cannot be told apart: {others[0]} is "
         f"{gain_text(each.gain)}."
     )
-
-
-def _and(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def size_range_text(low: int, high: int) -> str:
