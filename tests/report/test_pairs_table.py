@@ -120,7 +120,7 @@ def test_a_list_of_pairs_is_a_matrix_of_these_pairs() -> None:
     [(("5-2",), "one direction", 1), (("5-2", "2-5"), "each direction alone", 2)],
 )
 def test_one_pair_has_a_table_of_its_own(pairs: tuple[str, ...], ways: str, rows: int) -> None:
-    run = pairs_run(pairs_plan(world_size=6, pairs=pairs, sizes=(MIB,)), slow_way)
+    run = pairs_run(pairs_plan(world_size=6, pairs=pairs), slow_way)
     latency, bandwidth = pairs_text(run).split("\n\n")
     assert f"; 1 pair, {ways}; lower" in " ".join(bandwidth.split())
     assert "speed over" not in bandwidth
@@ -128,7 +128,7 @@ def test_one_pair_has_a_table_of_its_own(pairs: tuple[str, ...], ways: str, rows
         table = text.splitlines()[-number - 2 :]
         assert table[0].split() == ["from", "rank", "to", "rank", "value"]
     assert [*pairs_files(run)] == ["pairs.csv", "latency.csv", "bandwidth.csv"]
-    curve = pairs_plan(world_size=6, pairs=pairs, sizes=(MIB, 4 * MIB))
+    curve = pairs_plan(world_size=6, pairs=pairs, sizes=(1024, 4096))
     assert pairs_text(pairs_run(curve)) == ""
 
 
