@@ -33,10 +33,7 @@ FEW_RANKS = 16
 """Up to so many ranks a quick search looks at every round, and so at every pair."""
 _ROUND = re.compile(r"round:(\d{1,7})")
 _PAIR_LIST = re.compile(r"\d{1,7}-\d{1,7}(\+\d{1,7}-\d{1,7})*")
-_KNOWN = (
-    f"known: {HALVES}, {NEIGHBOURS}, {EVERY_PAIR}, {QUICK}, a round such as round:3, or pairs such "
-    "as 0-5 or 0-5+1-7"
-)
+_KNOWN = f"known: {HALVES}, {NEIGHBOURS}, {EVERY_PAIR}, {QUICK}, or like round:3, 0-5, 0-5+1-7"
 
 
 class Peer(NamedTuple):
