@@ -124,6 +124,11 @@ def is_round(pairs: str) -> bool:
     return bool(_ROUND.fullmatch(pairs.removesuffix(BACK)))
 
 
+def is_list(pairs: str) -> bool:
+    """Whether the pairs are listed, as in `0-5` and `0-5+1-7`."""
+    return bool(_PAIR_LIST.fullmatch(pairs))
+
+
 def expand_pairs(pairs: Sequence[str], ranks: int, *, is_one_way: bool) -> tuple[str, ...]:
     """The pairs with the rounds of so many ranks instead of `all` and `quick`: each in both
     directions for an operation that moves its data one way. A quick search of many ranks also has
