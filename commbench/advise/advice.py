@@ -226,6 +226,9 @@ def _moe_advice(measured: Measured, question: Question) -> Iterator[Advice | Mis
             continue
         verdict, said, paste = sentences.moe_sentences(found, question)
         measure = commands.surer(verdict, measured.header)
+        if question.routing.tokens not in (None, *(point.tokens for point in found.curve)):
+            needs, command = commands.moe_needs(measured.header, ranks, question.routing)
+            said, measure = (*said, f"{needs}."), (*measure, command)
         about = f"{gather.kind}, {scatter.kind} and {exchange.kind}, {measured.who}"
         yield Advice(MOE, about, verdict, said, paste, measure, found)
 

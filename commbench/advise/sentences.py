@@ -106,8 +106,8 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
     busy = found.table.busy
     if busy and busy.kind == ESTIMATED:
         said.append(
-            "The backend works on several calls at once; what a call then takes is estimated from "
-            "single calls."
+            "The backend works on several calls at once; the time of each is then estimated from "
+            "that of a single call."
         )
     return (*said, _slowdown_text(found.slowdown))
 
@@ -145,7 +145,7 @@ def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) 
         f"{format_memory(found.step.gathered_bytes)} of gathered parameters."
     )
     if decide_verdict(kept, question.tolerance) != SLOWER:
-        second = "reshard_after_forward=False gains nothing that is known."
+        second = "reshard_after_forward=False has no known gain."
     assumed = "" if question.backward_s else " (assumed: as long as the reduce_scatter of all)"
     third = (
         f"Simulated: a backward pass of {format_time(found.step.backward_s)} without "

@@ -31,7 +31,8 @@ def advice_text(report: AdviceReport) -> str:
         lines += [style(f"{each.subject}: {_VERDICTS[each.verdict]}", BOLD)]
         lines += [wrapped(text, margin=2) for text in (each.about, *each.sentences)]
         if found := _table(each):
-            lines += ["", *table.table(*found), ""]
+            lines += ["", *table.table(*found)]
+            lines += [""] if each.paste or each.measure else []
         lines += [f"      {table.clean(line)}" for line in each.paste]
         for command in each.measure:
             lines.append(_fill(f"To know more: {command}", "  ", "    "))
@@ -62,7 +63,7 @@ def advice_markdown(report: AdviceReport) -> str:
         lines += [f"* {markdown.escape(text)}" for text in each.sentences]
         lines += [f"* To know more: `{_code(command)}`" for command in each.measure]
         if each.paste:
-            lines += ["", *(f"    {_code(line)}" for line in each.paste)]
+            lines += ["", "```", *(_code(line) for line in each.paste), "```"]
         if found := _table(each):
             lines += ["", *markdown.table(*found)]
         lines.append("")

@@ -254,14 +254,15 @@ def _network_text(found: Expectation) -> str:
     call = found.call
     assert call.node_factor is not None
     share = call.node_factor * call.parts / call.ranks
+    part = "node" if call.parts == call.nodes else "rack"
     plausible = ""
     if found.low is not None and found.high is not None:
         low, high = (end * call.node_factor for end in (found.low, found.high))
         plausible = f" ({range_text(low, high)})"
     return (
-        f"In a hierarchical algorithm, data crosses the network once: each node sends busbw x "
+        f"In a hierarchical algorithm, data crosses the network once: each {part} sends busbw x "
         f"{call.node_factor:.4g}{plausible}, and each accelerator busbw x {share:.4g}. In a ring, "
-        "each node sends busbw."
+        f"each {part} sends busbw."
     )
 
 
@@ -300,7 +301,7 @@ def _threshold_lines(thresholds: list[Threshold], numbers: dict[str, int]) -> li
                 one.who,
                 gbps(one.low) if one.high is None else f"{gbps(one.low)}-{gbps(one.high)}",
                 f"{one.ranks} on {one.nodes}" if one.nodes > 1 else str(one.ranks),
-                (one.nic or "not known") if one.nodes > 1 else "",
+                (one.nic or "not known") if judgement.expectation.call.parts > 1 else "",
                 words,
                 str(numbers.setdefault(one.source, len(numbers) + 1)),
             )

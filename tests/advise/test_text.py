@@ -59,6 +59,8 @@ def test_markdown_escapes_what_files_say(report: AdviceReport) -> None:
     assert text.startswith("Advice from a &#124; b.\n")
     assert "### Bucket size of DDP: change it" in text
     assert "| bucket | number |" in text
+    # Four blanks after a list would continue it, and would make no code.
+    assert "\n\n```\nDistributedDataParallel(model, bucket_cap_mb=" in text
 
 
 def test_json_has_every_figure(report: AdviceReport) -> None:
@@ -145,6 +147,22 @@ def test_the_table_the_mark_and_the_sentence_agree_where_the_size_in_use_is_extr
     assert marked[-1][:2] == ["25", "MiB"]
     assert marked[-1][-4:] == ["1.000", "now", "(extrapolated),", "best"]
     require_readable(advice_figure(report).figure)
+
+
+def test_tokens_that_were_not_measured_are_named_with_the_command_that_measures_them() -> None:
+    run = run_of(seconds, operations=OPERATIONS, sizes=SIZES, world_size=8)
+    asked = Question(routing=Routing(2, 16, 1024, 2, tokens=100_000))
+    (advice,) = find_advice([run], asked).advice
+    assert advice.sentences[-1] == (
+        "100000 tokens are 1.5 GiB of all_gather and 378 MiB of all_to_all, which are not among "
+        "the measured sizes."
+    )
+    assert advice.measure == (
+        "commbench run --op all_gather,reduce_scatter,all_to_all --sizes 1K-2G --nproc-per-node 8",
+    )
+    known = find_advice([run], Question(routing=Routing(2, 16, 1024, 2, tokens=64)))
+    assert known.advice[0].measure == ()
+    assert "\n\n\n" not in known.text
 
 
 def test_a_question_without_an_answer_is_refused() -> None:
