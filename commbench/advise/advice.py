@@ -152,7 +152,7 @@ def _bucket_advice_of(table: TimeTable, measured: Measured, question: Question) 
     step = Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.rows, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
-    verdict = _verdict(found.gain, question.tolerance)
+    verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
     said = sentences.bucket_sentences(found, verdict, question)
     paste = (bucket_line(found.recommended.bucket_bytes),) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)
@@ -226,6 +226,9 @@ def _moe_advice(measured: Measured, question: Question) -> Iterator[Advice | Mis
             continue
         verdict, said, paste = sentences.moe_sentences(found, question)
         measure = commands.surer(verdict, measured.header)
+        if question.routing.tokens not in (None, *(point.tokens for point in found.curve)):
+            needs, command = commands.moe_needs(measured.header, ranks, question.routing)
+            said, measure = (*said, f"{needs}."), (*measure, command)
         about = f"{gather.kind}, {scatter.kind} and {exchange.kind}, {measured.who}"
         yield Advice(MOE, about, verdict, said, paste, measure, found)
 

@@ -27,15 +27,15 @@ WIDE_SIZES = "64K-256M"
 
 def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
     """Commands that make the advice about buckets surer."""
-    commands = list(surer(verdict, header))
+    commands = [] if found.is_guess else list(surer(verdict, header))
+    if found.beyond:
+        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
         options = f"--tensors {TOGETHER} --form async"
         commands.append(run_command(header, "all_reduce", options, _around(TOGETHER * power)))
     if not found.slowdown.source:
         commands.append(run_command(header, "all_reduce", "--overlap matmul", _around(power)))
-    if found.beyond:
-        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
     return tuple(commands)
 
 
@@ -132,10 +132,13 @@ def grouping_needs(header: RunHeader, step: Blocks) -> tuple[str, str]:
 def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> tuple[str, str]:
     """What experts need where their sizes were not measured."""
     tokens = routing.tokens or 1
-    gathered = format_about(routing.gathered_bytes(ranks, tokens))
-    exchanged = format_about(routing.exchanged_bytes(ranks, tokens))
+    gathered = routing.gathered_bytes(ranks, tokens)
+    exchanged = routing.exchanged_bytes(ranks, tokens)
+    most = max(1 << 30, 1 << (int(max(gathered, exchanged)) - 1).bit_length())
     return (
-        f"{tokens} tokens are {gathered} of all_gather and {exchanged} of all_to_all, which are "
-        "not among the measured sizes",
-        run_command(header, "all_gather,reduce_scatter,all_to_all", "", "1K-1G"),
-    )
+        f"{tokens} tokens are {format_about(gathered)} of all_gather and "
+        f"{format_about(exchanged)} of all_to_all, which are not among the measured sizes",
+        run_command(
+            header, "all_gather,reduce_scatter,all_to_all", "", f"1K-{format_size(most)}"
+        ),
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.nccl_tuner import tuner_lines
 from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
+from commbench.output.paragraphs import join_words
 from commbench.sweep import nccl_tuning
 from commbench.sweep.settings import Setting, short_names
 from commbench.units import (
@@ -58,6 +59,11 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
             f"Buckets of {format_bytes(chosen.bucket_bytes)} instead of {used}: a backward pass of "
             f"{time_text(chosen.time)} instead of {time_text(now.time)}, "
             f"{gain_text(found.gain)}."
+        )
+    elif found.is_guess:
+        said.append(
+            f"The rows do not decide it: {used} would be within {within} of the best, but is far "
+            "beyond the measured sizes."
         )
     elif chosen == now:
         said.append(f"Keep {used}: no simulated size is more than {within} faster.")
@@ -105,8 +111,8 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
     busy = found.table.busy
     if busy and busy.kind == ESTIMATED:
         said.append(
-            "The backend works on several calls at once; what a call then takes is estimated from "
-            "single calls."
+            "The backend works on several calls at once; the time of each is then estimated from "
+            "that of a single call."
         )
     return (*said, _slowdown_text(found.slowdown))
 
@@ -144,7 +150,7 @@ def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) 
         f"{format_memory(found.step.gathered_bytes)} of gathered parameters."
     )
     if decide_verdict(kept, question.tolerance) != SLOWER:
-        second = "reshard_after_forward=False gains nothing that is known."
+        second = "reshard_after_forward=False has no known gain."
     assumed = "" if question.backward_s else " (assumed: as long as the reduce_scatter of all)"
     third = (
         f"Simulated: a backward pass of {format_time(found.step.backward_s)} without "
@@ -243,7 +249,7 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
     at = f"{sizes}: " if sizes else ""
     if each.verdict == CHANGE:
         also = [names[setting] for setting in each.candidates[1:]]
-        equal = f"; {_and(also)} may be as fast" if also else ""
+        equal = f"; {join_words(also)} may be as fast" if also else ""
         usual = f"; without a flat tensor {names[each.fallback]}" if each.fallback else ""
         return (
             f"{at}{names[each.best]} instead of {names[default]}, {gain_text(each.gain)}"
@@ -251,17 +257,12 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
         )
     others = [names[setting] for setting in each.candidates if setting != default]
     if each.verdict == KEEP:
-        tied = f"; no gain with {_and(others)}" if others else ""
+        tied = f"; no gain with {join_words(others)}" if others else ""
         return f"{at}keep {names[default]}{tied}."
     return (
-        f"{at}{_and([names[default], *others])} cannot be told apart: {others[0]} is "
+        f"{at}{join_words([names[default], *others])} cannot be told apart: {others[0]} is "
         f"{gain_text(each.gain)}."
     )
-
-
-def _and(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def size_range_text(low: int, high: int) -> str:

@@ -31,7 +31,8 @@ def advice_text(report: AdviceReport) -> str:
         lines += [style(f"{each.subject}: {_VERDICTS[each.verdict]}", BOLD)]
         lines += [wrapped(text, margin=2) for text in (each.about, *each.sentences)]
         if found := _table(each):
-            lines += ["", *table.table(*found), ""]
+            lines += ["", *table.table(*found)]
+            lines += [""] if each.paste or each.measure else []
         lines += [f"      {table.clean(line)}" for line in each.paste]
         for command in each.measure:
             lines.append(_fill(f"To know more: {command}", "  ", "    "))
@@ -62,7 +63,7 @@ def advice_markdown(report: AdviceReport) -> str:
         lines += [f"* {markdown.escape(text)}" for text in each.sentences]
         lines += [f"* To know more: `{_code(command)}`" for command in each.measure]
         if each.paste:
-            lines += ["", *(f"    {_code(line)}" for line in each.paste)]
+            lines += ["", "```", *(_code(line) for line in each.paste), "```"]
         if found := _table(each):
             lines += ["", *markdown.table(*found)]
         lines.append("")
@@ -229,18 +230,18 @@ _CHOSEN = {"change": "recommended", "undecided": "not decided"}
 def _bucket_table(found: BucketAdvice, verdict: str) -> Table:
     """The sizes, or powers of two and those that are marked; the size in use is the last line."""
     best = found.best.time.median or 1.0
-    is_beyond = found.now.bucket_bytes > found.table.largest
-    now = "now (extrapolated)" if is_beyond else "now"
+    chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
+    marks = ((found.now, "now"), (found.best, "best"), (found.recommended, chosen))
 
     def mark(point: BucketTime) -> str:
-        chosen = _CHOSEN.get(verdict, "") if point == found.recommended else ""
-        words = (now if point == found.now else "", "best" if point == found.best else "", chosen)
-        return ", ".join(filter(None, words))
+        return ", ".join(word for marked, word in marks if word and point == marked)
 
     def cells(point: BucketTime) -> tuple[str, ...]:
         over = f"{(point.time.median or 0.0) / best:.3f}"
         texts = time_text(point.time), _interval(point.time)
-        return format_bytes(point.bucket_bytes), str(point.buckets), *texts, over, mark(point)
+        unsure = "extrapolated" if point.largest > found.table.largest else ""
+        words = ", ".join(filter(None, (mark(point), unsure)))
+        return format_bytes(point.bucket_bytes), str(point.buckets), *texts, over, words
 
     others = [point for point in found.curve if point != found.now]
     shown = [

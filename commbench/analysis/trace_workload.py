@@ -147,8 +147,8 @@ def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int 
 def _work(calls: Sequence[Call]) -> tuple[Any, ...]:
     """What a program does; the threads of a host and the moment of a wait differ by chance, and the
     reduction is not known of a call without a kernel."""
-    same = {"stream": 0, "waited_after": None, "reduce_op": ""}
-    return tuple(call._replace(**same).same_work() for call in calls)  # type: ignore[arg-type]
+    alike = (call._replace(stream=0, waited_after=None, reduce_op="") for call in calls)
+    return tuple(call.same_work() for call in alike)
 
 
 def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:

@@ -71,8 +71,8 @@ def _fitted_lines(fitted: FittedModel) -> Iterator[str]:
     yield wrapped(f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}")
     yield wrapped(fitted.cost_model.formula, margin=2)
     yield wrapped(f"Fitted to {_describe_points(fitted.fitted_points)}.", margin=2)
-    yield wrapped(_describe_error(fitted), margin=2)
     for sentence in (
+        *_describe_error(fitted),
         *warnings(fitted),
         *_describe_factors(fitted),
         *_describe_rivals(fitted),
@@ -99,15 +99,17 @@ def _describe_points(points: Sequence[Point]) -> str:
     return words
 
 
-def _describe_error(fitted: FittedModel) -> str:
+def _describe_error(fitted: FittedModel) -> Iterator[str]:
     about = "" if fitted.scatter < SMALLEST_PERCENT / 100 else "about "
     text = f"Measured times differ from the fit by {about}{percent(fitted.scatter)}"
     if fitted.cv_error is None:
-        return f"{text}."
+        if about:
+            yield f"{text}."
+        return
     text += f", and from fits that were made without them by {percent(fitted.cv_error)} on average."
     if fitted.drift:
         text += f" The error grows by {percent(fitted.drift)} with each doubling of the ranks."
-    return text
+    yield text
 
 
 def warnings(fitted: FittedModel) -> Iterator[str]:

@@ -164,7 +164,7 @@ def find_fitted(
     if not found:
         raise UnavailableError(
             f"{operation} was measured {own[0].kind} only, not {kind}",
-            f"{_measured(own[0])}; --ranks-per-node says how many ranks are on a host",
+            f"{_measured(own[0])}: choose --ranks-per-node to fit",
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]

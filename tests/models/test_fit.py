@@ -197,6 +197,11 @@ def test_a_fit_to_disturbed_times_is_called_poor(noise: float) -> None:
     assert ("measured times scatter" in found) == (noise > 0.5)
 
 
+def test_one_call_has_one_model() -> None:
+    one = fit_points("all_reduce", WITHIN, [Point(4, 4, 1024, 1e-5), Point(4, 4, 1024, 2e-5)])
+    assert (one.model, one.rivals) == ("alpha-beta", ())
+
+
 def test_a_few_points_are_fitted_and_not_tested() -> None:
     fitted = fit_points("barrier", ACROSS, [Point(2, 1, 0, 1e-5), Point(4, 1, 0, 2e-5)])
     assert fitted.cv_error is None
