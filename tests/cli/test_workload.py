@@ -35,6 +35,10 @@ def test_traces_become_a_workload_that_is_shown(folder: Path, tmp_path: Path) ->
     assert isinstance(workload, Workload)
     assert workload == commbench.workload.load(folder)
     assert [call.size_bytes for call in workload.steps[0].programs[0].calls][2:] == real_trace.SIZES
+    stored = folder / "step.json"
+    stored.write_bytes((tmp_path / "step.json").read_bytes())
+    assert commbench.workload.load(folder) == workload  # it is no trace of the folder
+    stored.unlink()
     again = run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
     assert (again.code, again.out) == (6, "")
 
