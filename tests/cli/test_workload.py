@@ -53,6 +53,9 @@ def test_a_folder_is_shown_as_a_table_and_as_json(folder: Path, tmp_path: Path) 
     assert values["operations"][0]["operation"] == "all_reduce"
     assert values["operations"][0]["waiting_s"] == 0
     assert values["groups"] == {"world": [[0, 1]]}
+    run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
+    stored = run_commbench(tmp_path, "workload", "show", "step.json", "--format", "json")
+    assert json.loads(stored.out)["operations"] == values["operations"]
 
 
 def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None:
