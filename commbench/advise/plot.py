@@ -3,11 +3,13 @@ of ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from commbench.advise.advice import Advice, AdviceReport
+from commbench.advise.advice import DDP, Advice, AdviceReport
 from commbench.advise.buckets import BucketAdvice
+from commbench.advise.commands import WIDE_SIZES
 from commbench.compare.ratio import MedianCI
 from commbench.errors import UnavailableError
 from commbench.output import plot_axes, plot_style
@@ -31,10 +33,7 @@ def advice_figure(report: AdviceReport) -> Picture:
     chosen = [a for a in report.advice if isinstance(a.details, BucketAdvice)][:MOST_PANELS]
     drawable = [a for a in chosen if isinstance(a.details, BucketAdvice) and a.details.curve[1:]]
     if not drawable:
-        raise UnavailableError(
-            "no plot: there is no time over several bucket sizes",
-            "measure all_reduce at several sizes, and give --params and --backward",
-        )
+        raise _undrawable(report, chosen)
     title = f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}"
     description = " ".join(text for each in drawable for text in each.sentences[:2])
     curve = plot_style.nth_style(0)
@@ -60,6 +59,21 @@ def advice_figure(report: AdviceReport) -> Picture:
     return Picture("buckets", title, description, figure)
 
 
+def _undrawable(report: AdviceReport, chosen: Sequence[Advice]) -> UnavailableError:
+    """Why there is nothing to draw, and the options or the command that help."""
+    why = "no plot of bucket sizes: "
+    if chosen:
+        hint = "all gradients are in one bucket; give more --params or --tensors"
+        found = chosen[0].details
+        if isinstance(found, BucketAdvice) and found.curve[0].buckets > 1:
+            hint = next((c for c in chosen[0].measure if WIDE_SIZES in c), "measure larger sizes")
+        return UnavailableError(f"{why}there is only one size to draw", hint)
+    lacking = next(each for each in report.missing if each.subject == DDP)
+    if lacking.command:
+        return UnavailableError(f"{why}{lacking.needs}", lacking.command)
+    return UnavailableError(f"{why}the model is not given", "add --params 350M --backward 120ms")
+
+
 def _paint(axes: Axes, advice: Advice) -> None:
     found = advice.details
     assert isinstance(found, BucketAdvice)
@@ -79,7 +93,7 @@ def _paint(axes: Axes, advice: Advice) -> None:
     heading = f"Backward pass and all_reduce: {plain(advice.about, 90)}"
     plot_axes.set_heading(axes, heading, plot_style.MARGIN)
     width = plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT
-    plot_axes.set_size_axis(axes, sizes, width)
+    plot_axes.set_size_axis(axes, {*sizes, chosen.bucket_bytes}, width)
 
 
 def _known(time: MedianCI) -> tuple[float, float, float]:

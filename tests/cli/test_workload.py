@@ -60,3 +60,24 @@ def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None
         ended = run_commbench(tmp_path, "workload", *words)
         assert ended.code == code, words
         assert ended.err.startswith("error: ") and "\nhint: " in ended.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["ddp", "--mesh", "dp=2"], ["fsdp", "--mesh", "dp_shard=2"], ["megatron", "--mesh", "tp=1"]],
+)
+def test_each_generator_takes_the_same_options_of_a_model(words: list[str], tmp_path: Path) -> None:
+    model = ["--layers", "2", "--hidden", "64", "--heads", "2", "--kv-heads", "1"]
+    shown = [
+        run_commbench(tmp_path, "workload", *words, *model, "--params", params, COLUMNS="80")
+        for params in ("1_000_000", "1e6", "1M")
+    ]
+    assert [each.code for each in shown] == [0, 0, 0], [each.err for each in shown]
+    assert len({each.out for each in shown}) == 1
+    assert max(map(len, shown[0].out.splitlines())) <= 80
+    named = run_commbench(
+        tmp_path, "workload", *words, "--model", "gpt-2-xl", "--heads", "20", "-o", "step.json"
+    )
+    assert (named.code, (tmp_path / "step.json").exists()) == (0, True), named.err
+    both = run_commbench(tmp_path, "workload", *words, "--model", "gpt-2-xl", "--params", "7B")
+    assert (both.code, both.err.splitlines()[1]) == (2, "hint: give one of them")
