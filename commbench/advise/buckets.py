@@ -37,6 +37,8 @@ MIB = 1 << 20
 MOST_BUCKETS = 1024
 """Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
 time that is not hidden is at most a thousandth of the computation."""
+FAR = 2
+"""A bucket that is more than so many times as large as any measured size is only guessed."""
 MOST_BUCKETS_NOW = 1 << 16
 """The most buckets that the size in use may make: they take two seconds to simulate."""
 STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
@@ -72,6 +74,8 @@ class BucketTime(NamedTuple):
     """Seconds from its beginning to the end of the last bucket."""
     buckets: int
     """How many there are."""
+    largest: int
+    """Bytes of the largest of them."""
 
 
 class BucketAdvice(NamedTuple):
@@ -99,8 +103,17 @@ class BucketAdvice(NamedTuple):
     """Seconds of all buckets of the recommended size, one after another, alone."""
     beyond: bool
     """Whether the largest measured size, or a larger one, is good: larger ones may be better."""
-    largest_sent: int
-    """Bytes of the largest bucket, of the recommended ones and of those in use."""
+
+    @property
+    def largest_sent(self) -> int:
+        """Bytes of the largest bucket, of the recommended ones and of those in use."""
+        return max(self.recommended.largest, self.now.largest)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the size in use is good, but so large that no measured size supports it."""
+        most = FAR * self.table.largest
+        return self.recommended == self.now and self.now.largest > most
 
 
 def find_buckets(
@@ -117,7 +130,7 @@ def find_buckets(
     def simulate(cap: int, first: int) -> tuple[BucketTime, ndarray, list[int]]:
         sizes = cut(step, cap, first)
         times = pass_times(draw, sizes, step, slowdown)
-        return BucketTime(cap, interval(times), len(sizes)), times, sizes
+        return BucketTime(cap, interval(times), len(sizes), max(sizes)), times, sizes
 
     cap = DDP_BUCKET if now_bytes is None else now_bytes
     _require_few(step, cap)
@@ -139,7 +152,6 @@ def find_buckets(
         (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(used[1] / times),
         alone > step.backward_s, alone,
         curve[-1].bucket_bytes <= good[-1].bucket_bytes and table.largest < step.gradient_bytes,
-        max(*sent, *used[2]),
     )  # fmt: skip
 
 

@@ -27,15 +27,15 @@ WIDE_SIZES = "64K-256M"
 
 def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
     """Commands that make the advice about buckets surer."""
-    commands = list(surer(verdict, header))
+    commands = [] if found.is_guess else list(surer(verdict, header))
+    if found.beyond:
+        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
         options = f"--tensors {TOGETHER} --form async"
         commands.append(run_command(header, "all_reduce", options, _around(TOGETHER * power)))
     if not found.slowdown.source:
         commands.append(run_command(header, "all_reduce", "--overlap matmul", _around(power)))
-    if found.beyond:
-        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
     return tuple(commands)
 
 

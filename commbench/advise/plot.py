@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.advise.advice import DDP, Advice, AdviceReport
 from commbench.advise.buckets import BucketAdvice
+from commbench.advise.choices import UNDECIDED
 from commbench.advise.commands import WIDE_SIZES
 from commbench.compare.ratio import MedianCI
 from commbench.errors import UnavailableError
@@ -37,9 +38,10 @@ def advice_figure(report: AdviceReport) -> Picture:
     title = f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}"
     description = " ".join(text for each in drawable for text in each.sentences[:2])
     curve = plot_style.nth_style(0)
+    is_decided = any(each.verdict != UNDECIDED for each in drawable)
     legend = [
         ("simulated from measured times", curve.line),
-        ("recommended", CHOSEN),
+        *([("recommended", CHOSEN)] if is_decided else []),
         (f"within {100 * report.question.tolerance:g} % of the best", GOOD),
         ("buckets in use", NOW),
         ("computation alone", ALONE),
@@ -87,7 +89,8 @@ def _paint(axes: Axes, advice: Advice) -> None:
     axes.axhline(_known(found.now.time)[0], gid="now", zorder=1.2, **NOW)
     axes.axhline(found.step.backward_s, gid="alone", zorder=1.1, **ALONE)
     chosen = found.recommended
-    axes.plot([chosen.bucket_bytes], [_known(chosen.time)[0]], gid="recommended", **CHOSEN)
+    if advice.verdict != UNDECIDED:
+        axes.plot([chosen.bucket_bytes], [_known(chosen.time)[0]], gid="recommended", **CHOSEN)
     values = (*middles, *lows, *highs, _known(found.now.time)[0], found.step.backward_s)
     plot_axes.set_log_times(axes, min(values) / 1.1, max(values) * 1.1)
     heading = f"Backward pass and all_reduce: {plain(advice.about, 90)}"

@@ -60,6 +60,11 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
             f"{time_text(chosen.time)} instead of {time_text(now.time)}, "
             f"{gain_text(found.gain)}."
         )
+    elif found.is_guess:
+        said.append(
+            f"The rows do not decide it: {used} would be within {within} of the best, but is far "
+            "beyond the measured sizes."
+        )
     elif chosen == now:
         said.append(f"Keep {used}: no simulated size is more than {within} faster.")
     elif verdict == KEEP:

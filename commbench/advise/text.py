@@ -230,18 +230,18 @@ _CHOSEN = {"change": "recommended", "undecided": "not decided"}
 def _bucket_table(found: BucketAdvice, verdict: str) -> Table:
     """The sizes, or powers of two and those that are marked; the size in use is the last line."""
     best = found.best.time.median or 1.0
-    is_beyond = found.now.bucket_bytes > found.table.largest
-    now = "now (extrapolated)" if is_beyond else "now"
+    chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
+    marks = ((found.now, "now"), (found.best, "best"), (found.recommended, chosen))
 
     def mark(point: BucketTime) -> str:
-        chosen = _CHOSEN.get(verdict, "") if point == found.recommended else ""
-        words = (now if point == found.now else "", "best" if point == found.best else "", chosen)
-        return ", ".join(filter(None, words))
+        return ", ".join(word for marked, word in marks if word and point == marked)
 
     def cells(point: BucketTime) -> tuple[str, ...]:
         over = f"{(point.time.median or 0.0) / best:.3f}"
         texts = time_text(point.time), _interval(point.time)
-        return format_bytes(point.bucket_bytes), str(point.buckets), *texts, over, mark(point)
+        unsure = "extrapolated" if point.largest > found.table.largest else ""
+        words = ", ".join(filter(None, (mark(point), unsure)))
+        return format_bytes(point.bucket_bytes), str(point.buckets), *texts, over, words
 
     others = [point for point in found.curve if point != found.now]
     shown = [

@@ -119,11 +119,12 @@ def megatron(
     """The calls of a step with Megatron-LM's parallel dimensions.
 
     `mesh` has the sizes of tp, cp, dp, pp and ep: `tp=4,pp=2,dp=8`. `training` has fields of
-    training.megatron.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
+    training.megatron_calls.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
     sequence_parallel, distributed_optimizer, bucket_bytes. Raises UsageError for sizes that do not
     divide the model.
     """
-    from commbench.training.megatron import Training, megatron_workload
+    from commbench.training.megatron import megatron_workload
+    from commbench.training.megatron_calls import Training
     from commbench.training.models import find_transformer
 
     shape = find_transformer(model) if isinstance(model, str) else model

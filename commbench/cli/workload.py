@@ -232,7 +232,7 @@ def megatron(
     """Generate the calls of a step with Megatron-LM's parallel dimensions.
 
     Groups of the table: `world` has all ranks, `edp` the ranks with the same experts, `embd` the
-    first and the last stage of a pipeline, `tp+pp` the ranks of one copy of the model.
+    first and the last stage of a pipeline, `pp+tp` the ranks of one copy of the model.
 
     \b
     commbench workload megatron --model llama-3-70b --mesh tp=8,pp=4,dp=2 \\

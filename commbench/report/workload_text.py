@@ -87,7 +87,8 @@ def trace_text(analysis: TraceAnalysis) -> str:
     """The tables of the steps, the overlap, who waits for whom, and what is not known."""
     trace, ranks = analysis.traces[0], len(analysis.traces)
     backend = f", {trace.backend}" if trace.backend else ""
-    lines = _steps(f"{trace.format}{backend}", ranks, analysis.workload)
+    of = f"{ranks} of {format_count(analysis.world_size, 'rank')}"
+    lines = _steps(f"{trace.format}{backend}: {of}", analysis.workload)
     paragraphs = []
     if analysis.overlap:
         paragraphs.append(overlap_sentence(analysis, analysis.overlap))
@@ -97,12 +98,11 @@ def trace_text(analysis: TraceAnalysis) -> str:
     return "\n".join([*lines, *(wrapped(text, margin=2) for text in paragraphs)])
 
 
-def _steps(name: str, ranks: int, workload: Workload) -> list[str]:
+def _steps(title: str, workload: Workload) -> list[str]:
     """A title and a table for each step."""
-    of = f"{name}: {ranks} of {format_count(workload.world_size, 'rank')}"
-    lines = [] if workload.steps else [style(clean(of), BOLD)]
+    lines = [] if workload.steps else [style(clean(title), BOLD)]
     for step in workload.steps:
-        parts = [of]
+        parts = [title]
         if len(step.programs) > 1:
             parts.append(format_count(len(step.programs), "program"))
         if len(workload.steps) > 1:
@@ -116,6 +116,8 @@ def _steps(name: str, ranks: int, workload: Workload) -> list[str]:
         lines.append(style(clean("; ".join(parts)), BOLD))
         totals = workload_totals(workload, step)
         what = "one rank" if step.name == WHOLE_TRACE else "one step of one rank"
+        if len(step.programs) > 1:
+            what += ", means over the ranks"
         lines += _table(totals, what) if totals else ["  no collective calls"]
     return lines
 
@@ -153,7 +155,9 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
 def workload_text(workload: Workload) -> str:
     """A table for each step, the formulas, and what is not known."""
     ranks = max((sum(len(p.ranks) for p in step.programs) for step in workload.steps), default=0)
-    lines = _steps(workload.name, ranks, workload)
+    of = f"{ranks} of " if ranks < workload.world_size else ""
+    title = f"{workload.name}: {of}{format_count(workload.world_size, 'rank')}"
+    lines = _steps(title, workload)
     notes = (wrapped(f"note: {note}.", margin=2) for note in workload.notes)
     formulas = (fill(f"{t}.", "  ", "    ", break_on_hyphens=False) for t in workload.formulas)
     return "\n".join([*lines, *formulas, *notes])

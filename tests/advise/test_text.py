@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -128,25 +129,43 @@ def test_what_cannot_be_drawn_is_refused_with_what_helps(
     assert raised.value.hint == hint
 
 
-@pytest.mark.parametrize("params", [5e6, 1e8])
+@pytest.mark.parametrize(
+    ("largest", "params", "verdict", "first"),
+    [
+        (20, 5e6, "undecided", "The rows do not decide it: torch's default of 25 MiB would be"),
+        (20, 1e8, "undecided", "The rows do not decide it: torch's default of 25 MiB would be"),
+        (24, 1e8, "keep", "Keep torch's default of 25 MiB: no simulated size is more than 2 %"),
+    ],
+)  # fmt: skip
 def test_the_table_the_mark_and_the_sentence_agree_where_the_size_in_use_is_extrapolated(
-    params: float,
+    largest: int, params: float, verdict: str, first: str
 ) -> None:
     # Latency dominates, so torch's default of 25 MiB is faster than all measured sizes.
-    run = run_of(lambda case: 5e-3 + case.size_bytes * 1e-10, sizes=SIZES[:7], **NCCL)
+    sizes = tuple(1 << k for k in range(14, largest + 1))
+    run = run_of(lambda case: 5e-3 + case.size_bytes * 1e-10, sizes=sizes, **NCCL)
     report = find_advice([run], Question(params=params, backward_s=0.02))
     (advice,) = report.advice
     found = advice.details
     assert isinstance(found, BucketAdvice)
-    assert (advice.verdict, advice.paste) == ("keep", ())
+    assert (advice.verdict, advice.paste) == (verdict, ())
     assert found.best == found.recommended == found.now
-    assert advice.sentences[0].startswith("Keep torch's default of 25 MiB: no simulated size is")
+    assert advice.sentences[0].startswith(first)
     assert advice.sentences[1] == "No other size is within 2 % of the best, 25 MiB."
-    marked = [line.split() for line in report.text.splitlines() if line.endswith("best")]
-    assert marked[1:] == [marked[-1]]
-    assert marked[-1][:2] == ["25", "MiB"]
-    assert marked[-1][-4:] == ["1.000", "now", "(extrapolated),", "best"]
-    require_readable(advice_figure(report).figure)
+    rows = re.findall(r"^.*[0-9]  [a-z, ]+$", report.text, re.M)
+    (row,) = [row.split() for row in rows]
+    assert (row[:2], row[-4:]) == (["25", "MiB"], ["1.000", "now,", "best,", "extrapolated"])
+    assert advice.measure[0] == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"
+    figure = advice_figure(report).figure
+    require_readable(figure)
+    gids = {line.get_gid() for panel in panels_of(figure) for line in panel.lines}
+    assert ("recommended" in gids) == (verdict == "keep")
+
+
+def test_a_size_in_use_that_is_not_cut_into_unmeasured_buckets_is_not_extrapolated() -> None:
+    run = run_of(seconds, operations=("all_reduce",), sizes=SIZES)
+    report = find_advice([run], Question(params=1e6, bucket_bytes=1 << 30))
+    assert report.text.count("  now") == 1
+    assert "extrapolated" not in report.text
 
 
 def test_tokens_that_were_not_measured_are_named_with_the_command_that_measures_them() -> None:
