@@ -62,9 +62,10 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
             f"{gain_text(found.gain)}."
         )
     elif found.is_guess:
+        rank = "the best" if found.best == now else f"within {within} of the best"
         said.append(
-            f"The rows do not decide it: {used} would be within {within} of the best, but is far "
-            "beyond the measured sizes."
+            f"The rows do not decide it: {used} would be {rank}, but is far beyond the measured "
+            "sizes."
         )
     elif chosen == now:
         said.append(f"Keep {used}: no simulated size is more than {within} faster.")
