@@ -146,8 +146,10 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
     ]
     others = len(analysis.waits) - len(shown)
     more = f", and {format_count(others, 'other rank')} less" if others else ""
+    begin = "" if analysis.steps == (WHOLE_TRACE,) else "In a step "
+    sentence = f"{begin}{', '.join(parts)}{more}."
     return (
-        f"In a step {', '.join(parts)}{more}. Waits of calls that overlap are added up, so the "
+        f"{sentence[0].upper()}{sentence[1:]} Waits of calls that overlap are added up, so the "
         "step loses less."
     )
 
@@ -166,17 +168,9 @@ def workload_text(workload: Workload) -> str:
 def trace_json(analysis: TraceAnalysis) -> dict[str, Any]:
     """The analysis as plain JSON values; the names of numbers end with their unit."""
     overlap = analysis.overlap
-    return {
+    return workload_json(analysis.workload) | {
         "format": analysis.traces[0].format,
-        "backend": analysis.traces[0].backend,
         "ranks": [trace.rank for trace in analysis.traces],
-        "world_size": analysis.world_size,
-        "groups": {name: _lists(groups) for name, groups in analysis.sets.sets.items()},
-        "steps": [
-            {"name": step.name, "count": step.count, "time_s": step.time_s}
-            for step in analysis.workload.steps
-        ],
-        "operations": [_operation_values(row) for row in analysis.totals],
         "waiting": [
             {
                 "rank": each.rank, "waiting_s": _rounded(each.waiting_s),
@@ -192,6 +186,28 @@ def trace_json(analysis: TraceAnalysis) -> dict[str, Any]:
         },
         "notes": list(analysis.notes),
     }  # fmt: skip
+
+
+def workload_json(workload: Workload) -> dict[str, Any]:
+    """The totals of a workload as plain JSON values; the names of numbers end with their unit."""
+    return {
+        "name": workload.name,
+        "source": workload.source,
+        "backend": workload.backend,
+        "world_size": workload.world_size,
+        "groups": {name: _lists(groups) for name, groups in workload.groups.items()},
+        "steps": [
+            {"name": step.name, "count": step.count, "time_s": step.time_s}
+            for step in workload.steps
+        ],
+        "operations": [
+            _operation_values(row)
+            for step in workload.steps
+            for row in workload_totals(workload, step)
+        ],
+        "formulas": list(workload.formulas),
+        "notes": list(workload.notes),
+    }
 
 
 def _operation_values(row: OperationTotals) -> dict[str, Any]:

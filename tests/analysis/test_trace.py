@@ -11,7 +11,7 @@ from commbench.analysis.trace_groups import find_group_sets
 from commbench.analysis.trace_steps import find_steps
 from commbench.analysis.workload import workload_totals
 from commbench.importers.traces.base import RankTrace, TracedCall, TracedGroup, TracedStep
-from commbench.report.workload_text import trace_json, trace_text, workload_text
+from commbench.report.workload_text import trace_json, trace_text, workload_json, workload_text
 from commbench.spec.workload import (
     RECV,
     SEND,
@@ -176,6 +176,7 @@ def test_a_workload_has_the_figures_of_the_traces_that_it_was_made_of() -> None:
     analysis = analyse_traces(late_rank_2())
     read = make_workload(workload_values(analysis.workload))
     assert workload_totals(read, read.steps[0]) == analysis.totals
+    assert workload_json(read).items() <= trace_json(analysis).items()
     shown = trace_text(analysis).splitlines()[1:]
     table = workload_text(read._replace(name="late")).splitlines()[1:]
     assert shown[: len(table)] == table

@@ -213,6 +213,8 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
     steps = sorted(
         (step for step in found.steps if step.name != cut_step), key=lambda step: step.start_s
     )
+    if not found.steps and not source.is_cut:
+        notes.append("the trace marks no steps: call prof.step() after each step of the training")
     backends = {event.name.partition(":")[0] for event in found.events if event.kind == ANNOTATION}
     return RankTrace(
         path=str(path),
