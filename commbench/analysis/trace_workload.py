@@ -8,55 +8,62 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from commbench.analysis.trace import PlacedCall, TraceAnalysis, find_steps
-from commbench.importers.traces.base import TracedCall
+from commbench.analysis.trace_groups import GroupSets
+from commbench.analysis.trace_steps import PlacedCall
+from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 
 _DIGITS = 9
 """Decimals of seconds: torch.profiler's clock counts nanoseconds."""
-_TIMES = ("start_s", "gap_before_s", "time_s", "transfer_s")
+_TIMES = ("start_s", "ready_s", "gap_before_s", "time_s", "transfer_s")
 
 
-def trace_workload(analysis: TraceAnalysis, name: str) -> Workload:
-    """The workload of the traces that were analysed."""
-    by_step = _calls_by_step(analysis)
+def trace_workload(
+    traces: Sequence[RankTrace],
+    rank_steps: Mapping[int, Sequence[TracedStep]],
+    world_size: int,
+    names: Sequence[str],
+    sets: GroupSets,
+    calls: Sequence[PlacedCall],
+    notes: Sequence[str],
+) -> Workload:
+    """The workload, without a name, of traces whose calls are in the steps of these names."""
+    on_host = {trace.rank or 0 for trace in traces if not trace.has_kernels}
+    by_step = _calls_by_step(calls, rank_steps, names, sets, on_host)
     durations: dict[str, list[float]] = defaultdict(list)
-    for trace in analysis.traces:
-        for step in find_steps(trace):
+    for steps in rank_steps.values():
+        for step in steps:
             durations[step.name].append(step.end_s - step.start_s)
     alike: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for step_name in analysis.steps:
-        key = tuple((r, _work(calls)) for r, calls in sorted(by_step[step_name].items()))
-        alike[key].append(step_name)
-    ranks = [trace.rank or 0 for trace in analysis.traces]
-    notes = list(analysis.notes)
-    steps = []
-    for names in alike.values():
-        own = {r: _median_calls([by_step[n].get(r, ()) for n in names]) for r in ranks}
-        times = [time for n in names for time in durations[n] if time > 0]
+    for name in names:
+        key = tuple((r, _work(calls)) for r, calls in sorted(by_step[name].items()))
+        alike[key].append(name)
+    ranks = [trace.rank or 0 for trace in traces]
+    notes, found = list(notes), []
+    for same in alike.values():
+        own = {r: _median_calls([by_step[name].get(r, ()) for name in same]) for r in ranks}
+        times = [time for name in same for time in durations[name] if time > 0]
         programs = _merge_ranks(own)
-        if len(ranks) < analysis.world_size and _is_alike_everywhere(analysis, programs):
-            programs = (programs[0]._replace(ranks=tuple(range(analysis.world_size))),)
+        if len(ranks) < world_size and _is_alike_everywhere(world_size, sets, programs):
+            programs = (programs[0]._replace(ranks=tuple(range(world_size))),)
             note = "ranks without a trace are taken to make the same calls"
             notes += [note] if note not in notes else []
-        steps.append(
-            Step(names[0], programs, len(names), round(median(times), _DIGITS) if times else None)
-        )
-    backends = dict.fromkeys(trace.backend for trace in analysis.traces if trace.backend)
-    trace = analysis.traces[0]
-    hosts = [trace.host for trace in analysis.traces]
+        time_s = round(median(times), _DIGITS) if times else None
+        found.append(Step(same[0], programs, len(same), time_s))
+    backends = dict.fromkeys(trace.backend for trace in traces if trace.backend)
+    hosts = [trace.host for trace in traces]
     return Workload(
-        name=name,
-        source=f"{trace.format} of {len(ranks)} of {analysis.world_size} ranks",
-        world_size=analysis.world_size,
-        groups=dict(analysis.sets.sets),
-        steps=tuple(steps),
-        ranks_per_node=_ranks_per_node(hosts, analysis.world_size),
+        name="",
+        source=f"{traces[0].format} of {len(ranks)} of {world_size} ranks",
+        world_size=world_size,
+        groups=dict(sets.sets),
+        steps=tuple(found),
+        ranks_per_node=_ranks_per_node(hosts, world_size),
         backend=", ".join(backends),
         notes=tuple(notes),
     )
@@ -69,33 +76,38 @@ def _ranks_per_node(hosts: Sequence[str], world_size: int) -> int | None:
     return counts.pop() if is_known else None
 
 
-def _calls_by_step(analysis: TraceAnalysis) -> dict[str, dict[int, tuple[Call, ...]]]:
+def _calls_by_step(
+    calls: Sequence[PlacedCall],
+    rank_steps: Mapping[int, Sequence[TracedStep]],
+    names: Sequence[str],
+    sets: GroupSets,
+    on_host: Collection[int],
+) -> dict[str, dict[int, tuple[Call, ...]]]:
     placed: dict[tuple[str, int], list[PlacedCall]] = defaultdict(list)
-    for one in analysis.calls:
+    for one in calls:
         placed[one.step, one.rank].append(one)
     begins = {
-        (step.name, trace.rank or 0): step.start_s
-        for trace in analysis.traces
-        for step in find_steps(trace)
+        (step.name, rank): step.start_s for rank, steps in rank_steps.items() for step in steps
     }
-    found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in analysis.steps}
+    found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in names}
     for (name, rank), own in placed.items():
-        found[name][rank] = _make_calls(analysis, own, begins[name, rank])
+        found[name][rank] = _make_calls(sets, own, begins[name, rank], rank in on_host)
     return found
 
 
 def _make_calls(
-    analysis: TraceAnalysis, placed: Sequence[PlacedCall], begin_s: float
+    sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float, is_on_host: bool
 ) -> tuple[Call, ...]:
-    """The program of one rank in one step."""
+    """The program of one rank in one step; `is_on_host`: no GPU ran it."""
     issued = [one.call.begin_s or 0.0 for one in placed]
     streams: dict[str, int] = {}
     calls, busy_until = [], begin_s
     for index, one in enumerate(placed):
         call, name = one.call, one.group_set
-        groups = analysis.sets.sets.get(name, ())
+        groups = sets.sets.get(name, ())
         group = next((g for g in groups if one.rank in g), ())
         start = call.start_s if call.start_s is not None else call.issued_s
+        is_ready = is_on_host and call.issued_s is not None
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
         busy_until = max(busy_until, call.end_s or busy_until)
         calls.append(Call(
@@ -113,6 +125,7 @@ def _make_calls(
             stream=streams.setdefault(call.stream, len(streams)),
             waited_after=_waited_after(call, index, issued),
             start_s=None if start is None else max(0.0, start - begin_s),
+            ready_s=max(0.0, issued[index] - begin_s) if is_ready else None,
             gap_before_s=gap,
             time_s=call.time_s,
             transfer_s=one.transfer_s,
@@ -138,19 +151,23 @@ def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int 
 
 
 def _work(calls: Sequence[Call]) -> tuple[Any, ...]:
-    """What a program does; the threads of a host and the moment of a wait differ by chance."""
-    return tuple(call._replace(stream=0, waited_after=None).same_work() for call in calls)
+    """What a program does; the threads of a host and the moment of a wait differ by chance, and the
+    reduction is not known of a call without a kernel."""
+    alike = (call._replace(stream=0, waited_after=None, reduce_op="") for call in calls)
+    return tuple(call.same_work() for call in alike)
 
 
 def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:
     """The same program several times, as one with the medians of its times."""
     merged = []
     for calls in zip(*programs, strict=True):
-        medians = {}
+        known: dict[str, Any] = {
+            "reduce_op": next((call.reduce_op for call in calls if call.reduce_op), "")
+        }
         for name in _TIMES:
             times = [time for call in calls if (time := getattr(call, name)) is not None]
-            medians[name] = round(median(times), _DIGITS) if times else None
-        merged.append(calls[0]._replace(**medians))
+            known[name] = round(median(times), _DIGITS) if times else None
+        merged.append(calls[0]._replace(**known))
     return tuple(merged)
 
 
@@ -164,14 +181,14 @@ def _merge_ranks(programs: dict[int, tuple[Call, ...]]) -> tuple[Program, ...]:
     )
 
 
-def _is_alike_everywhere(analysis: TraceAnalysis, programs: Sequence[Program]) -> bool:
+def _is_alike_everywhere(world_size: int, sets: GroupSets, programs: Sequence[Program]) -> bool:
     """Whether the ranks without a trace must make the same calls: all ranks with one do, all are in
     the groups, and no call depends on the rank."""
     if len(programs) != 1:
         return False
-    everyone = set(range(analysis.world_size))
+    everyone = set(range(world_size))
     return all(
-        {rank for group in analysis.sets.sets.get(call.group, ()) for rank in group} == everyone
+        {rank for group in sets.sets.get(call.group, ()) for rank in group} == everyone
         and call.peer is None
         and not call.send_splits
         for call in programs[0].calls

@@ -11,7 +11,6 @@ import pytest
 from commands import start_command
 
 from commbench.analysis.trace import TraceAnalysis, analyse_traces
-from commbench.analysis.trace_workload import trace_workload
 from commbench.importers.traces.base import RankTrace, TracedCall
 from commbench.importers.traces.registry import read_traces
 from commbench.results.workload_file import read_workload, write_workload
@@ -128,7 +127,7 @@ def test_transfer_and_waiting_make_up_the_time_and_one_rank_waits_for_nobody(job
 
 
 def test_the_workload_has_one_step_and_the_programs_of_the_job(job: Job, tmp_path: Path) -> None:
-    workload = trace_workload(job.analysis, job.kind)
+    workload = job.analysis.workload
     (step,) = workload.steps
     assert step.count == 2
     assert workload.ranks_per_node == job.ranks
@@ -159,12 +158,28 @@ def test_without_shapes_all_calls_are_found_but_no_sizes(job: Job, tmp_path: Pat
     assert any("have no size: profile with record_shapes=True" in n for n in analysis.notes)
 
 
+@pytest.mark.parametrize("part", [0.5, 0.7, 0.9, 0.99])
+def test_a_cut_trace_says_nothing_else_of_a_call_than_the_whole_one(
+    job: Job, tmp_path: Path, part: float
+) -> None:
+    text = (job.folder / "trace" / "rank0.json").read_text()
+    (path := tmp_path / "rank0.json").write_text(text[: int(len(text) * part)])
+    whole = {call.issued_s: call for call in job.traces[0].calls}
+    (cut,) = read_traces([path])
+    assert cut.is_cut
+    assert len(cut.steps) < 2
+    for call in cut.calls:
+        known = whole[call.issued_s]
+        for name in ("operation", "size_bytes", "start_s", "time_s"):
+            assert getattr(call, name) in (None, getattr(known, name))
+
+
 def test_a_trace_of_one_rank_says_what_it_cannot_know(job: Job) -> None:
     alone = analyse_traces(job.traces[:1])
     assert any("rank 0 of" in note for note in alone.notes)
     assert all(row.waiting_s is None for row in alone.totals if row.group != "unknown")
     assert alone.waits == ()
-    workload = trace_workload(alone, job.kind)
+    workload = alone.workload
     everyone = tuple(range(job.ranks))
     is_alike = job.kind in ("ddp", "fsdp")
     assert workload.steps[0].programs[0].ranks == (everyone if is_alike else (0,))
