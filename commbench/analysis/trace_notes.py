@@ -71,7 +71,4 @@ def trace_notes(
         )
     if outside:
         notes.append(f"{outside} calls are left out: no whole step of all ranks has them")
-    is_marked = any(trace.steps or trace.is_cut for trace in traces)
-    if not is_marked and step_s is not None:
-        notes.append("the trace marks no steps: call prof.step() after each step of the training")
     return notes + list(dict.fromkeys(note for trace in traces for note in trace.notes))

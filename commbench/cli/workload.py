@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 workload = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Read the collective calls of a training step from its traces, and store them.",
+    help="Read the collective calls of a training step from its traces, or generate them.",
 )
 TRACES = Argument(
     metavar="TRACE...",
@@ -32,7 +32,7 @@ def show(
     traces: list[Path] = TRACES,
     format_: str = Option("table", "--format", metavar="FORMAT", help="table or json."),
 ) -> None:
-    """Print what the calls of a step took and waited.
+    """Print how long the calls of a step take and wait.
 
     For each group and operation: calls, bytes, time without and with waiting. Then which rank
     waited for whom, and how much communication was not hidden behind computation.
@@ -44,19 +44,19 @@ def show(
     """
     from commbench.api import workload as api
     from commbench.output.console import print_result
-    from commbench.report.workload_text import trace_json, trace_text, workload_text
+    from commbench.report import workload_text as text
     from commbench.results.workload_file import is_workload
-    from commbench.spec.workload import workload_values
     from commbench.validation import choose
 
     as_json = choose("format", format_, {"table": False, "json": True})
     if len(traces) == 1 and is_workload(traces[0]):
         found = api.load(traces[0])
-        print_result(json.dumps(workload_values(found)) if as_json else workload_text(found))
-        return
-    with _progress() as report:
-        analysis = api.analyse(*traces, report=report)
-    print_result(json.dumps(trace_json(analysis), indent=1) if as_json else trace_text(analysis))
+        shown = text.workload_json(found) if as_json else text.workload_text(found)
+    else:
+        with _progress() as report:
+            analysis = api.analyse(*traces, report=report)
+        shown = text.trace_json(analysis) if as_json else text.trace_text(analysis)
+    print_result(json.dumps(shown, indent=1) if as_json else shown)
 
 
 @workload.command("import")
@@ -69,7 +69,7 @@ def import_(
 ) -> None:
     """Write the calls of a step into a JSON file.
 
-    It has their groups, sizes, order and gaps.
+    The file has their groups, sizes, order and gaps.
 
     \b
     commbench workload import traces/ -o step.json
@@ -229,7 +229,7 @@ def megatron(
     ),
     ranks_per_node: int | None = RANKS_PER_NODE,
 ) -> Any:
-    """Generate the calls of a step with Megatron-LM's parallel dimensions.
+    """Generate the calls of a step with Megatron-LM.
 
     Groups of the table: `world` has all ranks, `edp` the ranks with the same experts, `embd` the
     first and the last stage of a pipeline, `pp+tp` the ranks of one copy of the model.

@@ -23,6 +23,8 @@ from commbench.units import GB, format_about, format_count, format_GBps, format_
 
 SLOW = 1e7
 """Bytes/s: a smaller bandwidth is that of a message so small that it says nothing."""
+MOST_STEPS = 4
+"""Different steps that are printed, the first ones."""
 MOST_WAITING = 4
 """Ranks whose waiting is printed, those that wait longest."""
 
@@ -101,7 +103,7 @@ def trace_text(analysis: TraceAnalysis) -> str:
 def _steps(title: str, workload: Workload) -> list[str]:
     """A title and a table for each step."""
     lines = [] if workload.steps else [style(clean(title), BOLD)]
-    for step in workload.steps:
+    for step in workload.steps[:MOST_STEPS]:
         parts = [title]
         if len(step.programs) > 1:
             parts.append(format_count(len(step.programs), "program"))
@@ -113,12 +115,15 @@ def _steps(title: str, workload: Workload) -> list[str]:
         elif step.count > 1 or len(workload.steps) > 1 or time:
             count = format_count(step.count, "step")
             parts.append(f"{count} of {time}" if time else count)
-        lines.append(style(clean("; ".join(parts)), BOLD))
+        lines += [style(line, BOLD) for line in fill("; ".join(parts), rest="  ").split("\n")]
         totals = workload_totals(workload, step)
         what = "one rank" if step.name == WHOLE_TRACE else "one step of one rank"
         if len(step.programs) > 1:
             what += ", means over the ranks"
         lines += _table(totals, what) if totals else ["  no collective calls"]
+    if others := workload.steps[MOST_STEPS:]:
+        count = format_count(sum(step.count for step in others), "step")
+        lines.append(wrapped(f"{count} more with other calls: --format json prints all.", margin=2))
     return lines
 
 
@@ -146,8 +151,10 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
     ]
     others = len(analysis.waits) - len(shown)
     more = f", and {format_count(others, 'other rank')} less" if others else ""
+    begin = "" if analysis.steps == (WHOLE_TRACE,) else "In a step "
+    sentence = f"{begin}{', '.join(parts)}{more}."
     return (
-        f"In a step {', '.join(parts)}{more}. Waits of calls that overlap are added up, so the "
+        f"{sentence[0].upper()}{sentence[1:]} Waits of calls that overlap are added up, so the "
         "step loses less."
     )
 
@@ -166,17 +173,9 @@ def workload_text(workload: Workload) -> str:
 def trace_json(analysis: TraceAnalysis) -> dict[str, Any]:
     """The analysis as plain JSON values; the names of numbers end with their unit."""
     overlap = analysis.overlap
-    return {
+    return workload_json(analysis.workload) | {
         "format": analysis.traces[0].format,
-        "backend": analysis.traces[0].backend,
         "ranks": [trace.rank for trace in analysis.traces],
-        "world_size": analysis.world_size,
-        "groups": {name: _lists(groups) for name, groups in analysis.sets.sets.items()},
-        "steps": [
-            {"name": step.name, "count": step.count, "time_s": step.time_s}
-            for step in analysis.workload.steps
-        ],
-        "operations": [_operation_values(row) for row in analysis.totals],
         "waiting": [
             {
                 "rank": each.rank, "waiting_s": _rounded(each.waiting_s),
@@ -192,6 +191,28 @@ def trace_json(analysis: TraceAnalysis) -> dict[str, Any]:
         },
         "notes": list(analysis.notes),
     }  # fmt: skip
+
+
+def workload_json(workload: Workload) -> dict[str, Any]:
+    """The totals of a workload as plain JSON values; the names of numbers end with their unit."""
+    return {
+        "name": workload.name,
+        "source": workload.source,
+        "backend": workload.backend,
+        "world_size": workload.world_size,
+        "groups": {name: _lists(groups) for name, groups in workload.groups.items()},
+        "steps": [
+            {"name": step.name, "count": step.count, "time_s": step.time_s}
+            for step in workload.steps
+        ],
+        "operations": [
+            _operation_values(row)
+            for step in workload.steps
+            for row in workload_totals(workload, step)
+        ],
+        "formulas": list(workload.formulas),
+        "notes": list(workload.notes),
+    }
 
 
 def _operation_values(row: OperationTotals) -> dict[str, Any]:

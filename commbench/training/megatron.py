@@ -48,16 +48,17 @@ def megatron_workload(
 
     Raises UsageError for sizes that do not divide the model.
     """
+    found = parse_mesh(mesh)
+    if found.pop("etp", 1) != 1:
+        raise UsageError("tensor parallel experts are not generated", "leave out etp")
+    if unknown := [name for name in found if name not in Sizes._fields]:
+        raise UsageError(
+            f"--mesh {mesh}: {unknown[0]} is none of tp, cp, dp, pp and ep",
+            "write for example --mesh tp=4,dp=8; other groups follow from these sizes",
+        )
     layout = Layout(mesh=mesh, mesh_order=ORDER)
     if layout.needed_ranks() is None:
         raise UsageError(f"--mesh {mesh} leaves the number of ranks open", "give dp=2, not dp=-1")
-    found = parse_mesh(mesh)
-    if unknown := set(found) - {*Sizes._fields, "etp"}:
-        raise UsageError(
-            f"dimension {unknown.pop()!r} is none of Megatron-LM's", "write --mesh dp=8,tp=4"
-        )
-    if found.pop("etp", 1) != 1:
-        raise UsageError("tensor parallel experts are not generated", "leave out etp")
     sizes = Sizes(**found)
     for name in ("sequence", "micro_batch", "micro_batches"):
         require_within(name, getattr(training, name), 1, MOST_TOKENS)
@@ -96,14 +97,17 @@ def megatron_workload(
 
 def _require_possible(model: Transformer, training: Training, sizes: Sizes) -> None:
     parts = sizes.cp * (sizes.tp if training.sequence_parallel else 1)
-    for whole, part, hint in (
-        (model.layers, sizes.pp, "layers must be a multiple of pp"),
-        (model.heads, sizes.tp, "heads must be a multiple of tp"),
-        (training.sequence, parts, "the tokens of a sequence must be a multiple of tp x cp"),
-        (max(1, model.experts), sizes.ep, "experts must be a multiple of ep"),
+    for whole, noun, name, part in (
+        (model.layers, "layers", "pp", sizes.pp),
+        (model.heads, "heads", "tp", sizes.tp),
+        (training.sequence, "tokens of a sequence", "tp x cp", parts),
+        (max(1, model.experts), "experts", "ep", sizes.ep),
     ):
         if whole % part:
-            raise UsageError(f"{whole} cannot be divided by {part}", hint)
+            raise UsageError(
+                f"{whole} {noun} cannot be divided by {name} = {part}",
+                f"the {noun} must be a multiple of {name}",
+            )
     if model.is_moe and sizes.tp > 1 and not training.sequence_parallel:
         raise UsageError(
             "Megatron-LM trains experts with tp only with sequence parallelism",

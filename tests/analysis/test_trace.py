@@ -11,7 +11,7 @@ from commbench.analysis.trace_groups import find_group_sets
 from commbench.analysis.trace_steps import find_steps
 from commbench.analysis.workload import workload_totals
 from commbench.importers.traces.base import RankTrace, TracedCall, TracedGroup, TracedStep
-from commbench.report.workload_text import trace_json, trace_text, workload_text
+from commbench.report.workload_text import trace_json, trace_text, workload_json, workload_text
 from commbench.spec.workload import (
     RECV,
     SEND,
@@ -176,6 +176,7 @@ def test_a_workload_has_the_figures_of_the_traces_that_it_was_made_of() -> None:
     analysis = analyse_traces(late_rank_2())
     read = make_workload(workload_values(analysis.workload))
     assert workload_totals(read, read.steps[0]) == analysis.totals
+    assert workload_json(read).items() <= trace_json(analysis).items()
     shown = trace_text(analysis).splitlines()[1:]
     table = workload_text(read._replace(name="late")).splitlines()[1:]
     assert shown[: len(table)] == table
@@ -203,6 +204,18 @@ def test_steps_with_other_calls_stay_apart() -> None:
     assert [step.name for step in workload.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
     assert workload.steps[1].programs[0].calls[0].root == 2
     assert "from ProfilerStep#2; 1 step of 1.00 s" in workload_text(workload)
+
+
+def test_many_different_steps_are_not_all_printed() -> None:
+    steps = tuple(TracedStep(f"ProfilerStep#{n}", 100.0 + n, 101.0 + n) for n in range(7))
+    calls = [
+        call("all_reduce", s.start_s + 0.1, 0.1, size_bytes=8 * n) for n, s in enumerate(steps)
+    ]
+    analysis = analyse_traces([trace(0, *calls, steps=steps)])
+    text = trace_text(analysis)
+    assert [n for n in range(7) if f"from ProfilerStep#{n};" in text] == [0, 1, 2, 3]
+    assert "3 steps more with other calls: --format json prints all." in text
+    assert len(trace_json(analysis)["operations"]) == 7
 
 
 def test_waits_and_streams_are_positions_in_the_program() -> None:

@@ -35,6 +35,10 @@ def test_traces_become_a_workload_that_is_shown(folder: Path, tmp_path: Path) ->
     assert isinstance(workload, Workload)
     assert workload == commbench.workload.load(folder)
     assert [call.size_bytes for call in workload.steps[0].programs[0].calls][2:] == real_trace.SIZES
+    stored = folder / "step.json"
+    stored.write_bytes((tmp_path / "step.json").read_bytes())
+    assert commbench.workload.load(folder) == workload  # it is no trace of the folder
+    stored.unlink()
     again = run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
     assert (again.code, again.out) == (6, "")
 
@@ -49,6 +53,21 @@ def test_a_folder_is_shown_as_a_table_and_as_json(folder: Path, tmp_path: Path) 
     assert values["operations"][0]["operation"] == "all_reduce"
     assert values["operations"][0]["waiting_s"] == 0
     assert values["groups"] == {"world": [[0, 1]]}
+    run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
+    stored = run_commbench(tmp_path, "workload", "show", "step.json", "--format", "json")
+    assert json.loads(stored.out)["operations"] == values["operations"]
+
+
+def test_ranks_without_a_common_step_make_no_workload(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "rank1.json").read_text()
+    (tmp_path / "rank1.json").write_text(text.replace("ProfilerStep#", "ProfilerStep#1"))
+    both = [str(folder / "rank0.json"), "rank1.json"]
+    shown = run_commbench(tmp_path, "workload", "show", *both)
+    assert shown.code == 0
+    assert "no step is whole in the traces of all ranks" in " ".join(shown.out.split())
+    ended = run_commbench(tmp_path, "workload", "import", *both, "-o", "step.json")
+    assert (ended.code, (tmp_path / "step.json").exists()) == (6, False)
+    assert ended.err.startswith("error: no whole step is in the traces of all ranks\nhint: ")
 
 
 def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None:

@@ -270,13 +270,13 @@ def test_gradients_are_reduced_in_buckets_over_data_and_context_parallel_ranks(
 @pytest.mark.parametrize(
     ("mesh", "options", "message"),
     [
-        ("pp=5", {}, "32 cannot be divided by 5"),
-        ("tp=3", {}, "32 cannot be divided by 3"),
-        ("tp=2", {"sequence": 33}, "33 cannot be divided by 2"),
+        ("pp=5", {}, "32 layers cannot be divided by pp = 5"),
+        ("tp=3", {}, "32 heads cannot be divided by tp = 3"),
+        ("tp=2", {"sequence": 33}, "33 tokens of a sequence cannot be divided by tp x cp = 2"),
         ("dp=-1", {}, "leaves the number of ranks open"),
         ("tp=2,ep=2,dp=2", {}, "has no experts"),
         ("tp=2,etp=2", {}, "not generated"),
-        ("nothing=2", {}, "nothing"),
+        ("edp=2", {}, "edp is none of tp, cp, dp, pp and ep"),
     ],
 )
 def test_a_layout_that_does_not_fit_the_model_is_refused(

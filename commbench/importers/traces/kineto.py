@@ -202,7 +202,12 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
     groups = _read_groups(info.get("pg_config"))
     rank = as_rank(info.get("rank"))
     rank = rank_in_name(path.name) if rank is None else rank
-    calls, notes = kineto_calls.make_calls(found.events, groups, rank)
+    # A file has the events of one thread after those of another, so one that ends early may lack
+    # the transfers of some threads of gloo. Those of the others cannot be told apart then.
+    events = [e for e in found.events if not (source.is_cut and _is_transfer(e))]
+    calls, notes = kineto_calls.make_calls(events, groups, rank)
+    if len(events) < len(found.events):
+        notes.append("not all transfers of gloo are known, so it is left open which call has which")
     if source.damaged:
         notes.append(f"{source.damaged} events are damaged and were left out")
     has_kernels = found.seen[1] > 0
@@ -213,6 +218,8 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
     steps = sorted(
         (step for step in found.steps if step.name != cut_step), key=lambda step: step.start_s
     )
+    if not found.steps and not source.is_cut:
+        notes.append("the trace marks no steps: call prof.step() after each step of the training")
     backends = {event.name.partition(":")[0] for event in found.events if event.kind == ANNOTATION}
     return RankTrace(
         path=str(path),
@@ -230,6 +237,11 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
         cut_step=cut_step,
         notes=tuple(notes),
     )
+
+
+def _is_transfer(event: Event) -> bool:
+    """Whether it is a transfer of gloo."""
+    return event.kind == ANNOTATION and event.name.startswith(kineto_calls.GLOO)
 
 
 def _read_groups(config: Any) -> dict[str, TracedGroup]:
