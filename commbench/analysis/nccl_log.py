@@ -170,7 +170,7 @@ def describe_start_up(header: RunHeader) -> str:
     found = header.start_up
     if found is None:
         return ""
-    groups = "" if header.plan.layout.is_empty else f", groups {format_time(found.groups_s)}"
+    groups = "" if not header.plan.has_groups else f", groups {format_time(found.groups_s)}"
     return (
         f"init_process_group {format_time(found.init_s)} on the slowest rank and "
         f"{format_time(found.init_fastest_s)} on the fastest{groups}, first operation "

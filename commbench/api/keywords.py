@@ -57,6 +57,10 @@ class RunKeywords(MeasureKeywords, total=False):
     group_stride: int | None
     concurrency: str
     open_groups: int
+    workload: Path | None
+    step: str | Sequence[str]
+    variant: str | Sequence[str]
+    fit: str
     launches: int
     backend: str | None
     nccl_option: str | Sequence[str]
@@ -101,6 +105,10 @@ class SweepKeywords(TypedDict, total=False):
     latency_size: int | None
     window: int
     imbalance: str | Sequence[str]
+    workload: Path | None
+    step: str | Sequence[str]
+    variant: str | Sequence[str]
+    fit: str
     iters: int | None
     warmup: int | None
     precision: float | str

@@ -57,7 +57,7 @@ def joining_row(header: RunHeader, has_open: bool) -> tuple[str, ...]:
     """The cells under JOINING of a run; `has_open` says whether a run had open groups."""
     found = header.start_up
     assert found is not None
-    groups = "" if header.plan.layout.is_empty else format_time(found.groups_s)
+    groups = "" if not header.plan.has_groups else format_time(found.groups_s)
     times = (format_time(s) for s in (found.init_s, found.init_fastest_s))
     already = str(header.plan.open_groups) if has_open else ""
     return str(header.plan.world_size), already, *times, groups, format_time(found.connect_s)

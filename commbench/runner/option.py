@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, get_args, get_origin
 
-from commbench.errors import UsageError, name_error
+from commbench.errors import UsageError, name_error, value_error
 from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.call_forms import parse_tensors
 from commbench.spec.computations import parse_overlap
@@ -17,6 +17,8 @@ from commbench.spec.pairs import parse_pairs
 from commbench.spec.plan import Plan
 from commbench.spec.reduce_ops import REDUCE_OPS, find_reduce_op
 from commbench.spec.splits import parse_imbalance
+from commbench.spec.workload_fit import FIT_CHOICES
+from commbench.spec.workload_variants import parse_variant
 from commbench.units import format_sizes, parse_percentage, parse_sizes
 from commbench.validation import brief
 
@@ -81,6 +83,8 @@ class RunOption(NamedTuple):
     """Whether `commbench sweep --vary` takes it."""
     refused_by: Mapping[str, str] = {}
     """The users that refuse a value other than the default, each with what to do instead."""
+    chooses_calls: bool = False
+    """Whether it says what is called, so that a workload does instead."""
     sets: str = ""
     """Another option whose value it gives, in the notation of nccl-tests."""
     name: str = ""
@@ -159,9 +163,19 @@ def parse_names(given: str | Sequence[str], flag: str) -> tuple[str, ...]:
 
 
 def parse_texts(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The items of texts that may hold commas; in order, once each."""
+    """The items of texts that may hold commas, in lower case; in order, once each."""
+    return tuple(dict.fromkeys(item.lower() for item in parse_step_names(given)))
+
+
+def parse_step_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names from texts that may hold commas; in order, once each."""
     text = given if isinstance(given, str) else ",".join(given)
-    return tuple(dict.fromkeys(item.strip().lower() for item in text.split(",")))
+    return tuple(dict.fromkeys(item.strip() for item in text.split(",")))
+
+
+def parse_variant_list(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Variants of a step, from texts that may hold commas; in order, once each."""
+    return tuple(dict.fromkeys(map(parse_variant, parse_texts(given))))
 
 
 def parse_imbalance_list(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -233,6 +247,12 @@ def require_launcher(name: str) -> None:
         raise UsageError(f"unknown launcher {name!r}", f"known: {', '.join(LAUNCHERS)}")
 
 
+def require_fit(name: str) -> None:
+    """Raise UsageError for an unknown way to fit a workload to other ranks."""
+    if name not in FIT_CHOICES:
+        raise value_error("--fit", f"{name!r:.60} is unknown", f"known: {', '.join(FIT_CHOICES)}")
+
+
 def require_peak(text: str) -> None:
     """Raise UsageError for a text that describes no peak."""
     from commbench.spec.links import parse_peak
@@ -290,6 +310,16 @@ def require_effect(changed: Collection[str], op: Collection[str], iters: int | N
     for name, (is_idle, where, hint) in rules.items():
         if is_idle and name in changed:
             raise UsageError(f"--{name.replace('_', '-')} has no effect {where}", hint)
+
+
+def require_replayable(given: Iterable[RunOption]) -> None:
+    """Raise UsageError for an option that chooses calls, where a workload has them."""
+    for option in given:
+        if option.chooses_calls or option.sets:
+            raise UsageError(
+                f"{option.flag} has no effect with --workload",
+                "leave it out: the workload has the calls that are made",
+            )
 
 
 def parse_value(option: RunOption, given: Any) -> Any:

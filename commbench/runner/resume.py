@@ -14,6 +14,7 @@ from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader
 from commbench.runner.option import RunOption
 from commbench.runner.planning import find_rank_context
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
+from commbench.spec.workload_fit import EVERY_STEP
 from commbench.units import format_sizes
 from commbench.worker.context import LaunchTask
 
@@ -72,7 +73,13 @@ def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
         for option in RUN_OPTIONS.values()
         if option.is_fixed
     }
-    return replace(options, **recorded, matrix=header.plan.matrix)
+    return replace(
+        options,
+        **recorded,
+        matrix=header.plan.matrix,
+        workload_values=header.plan.workload,
+        step=(EVERY_STEP,),
+    )
 
 
 def complete(progress: RunProgress) -> Run:

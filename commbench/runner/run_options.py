@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from commbench.errors import UsageError, name_error
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
+from commbench.results.workload_file import read_workload
 from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_flags
 from commbench.runner.option import (
     ALWAYS,
@@ -33,6 +34,7 @@ from commbench.runner.option import (
     require_peak,
     require_port,
     require_positive,
+    require_replayable,
     write_argument,
 )
 from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
@@ -41,9 +43,10 @@ from commbench.spec.computations import NO_OVERLAP
 from commbench.spec.dimensions import HOT, ROTATING
 from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options
 from commbench.spec.operations import DEFAULT_OPERATION, OPERATION_SETS
-from commbench.spec.plan import CPU_MODES, OPTIONS, Plan
+from commbench.spec.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.spec.splits import read_matrices
 from commbench.spec.timing_modes import TIMING_HELP
+from commbench.spec.workload import workload_values
 from commbench.units import parse_sizes
 
 DEFAULT_SIZES = "1K-64M"
@@ -53,7 +56,7 @@ GROUPS = (
     "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
 )  # fmt: skip
 """The headings of the help, in its order."""
-_what = partial(declare_option, "What to measure")
+_what = partial(declare_option, "What to measure", chooses_calls=True)
 _how_long = partial(declare_option, "How long, and in which order")
 _where = partial(declare_option, "Where")
 _output = partial(declare_option, "Output")
@@ -120,7 +123,7 @@ class RunOptions(ShapeOptions):
     )  # fmt: skip
     check: bool = _what(
         "", "Check every result on every rank.", flags=("--check/--no-check",), plan="check",
-        passed_on=ALWAYS,
+        passed_on=ALWAYS, chooses_calls=False,
     )  # fmt: skip
     iters: int | None = _how_long(
         "N", "Timed iterations of each case.", flags=("--iters", "-n"), plan="iterations",
@@ -286,7 +289,8 @@ class RunOptions(ShapeOptions):
             )
         # The plan checks its own fields; what depends on the host is checked later.
         ranks = max(self.root + 1, 2) if self.layout.is_empty else self.layout.possible_ranks()
-        self.plan("gloo", "cpu", world_size=ranks)
+        if not self.workload_values:
+            self.plan("gloo", "cpu", world_size=ranks)
 
     def plan(self, backend: str, device: str, world_size: int) -> Plan:
         """The plan of these options on a given target; UsageError names an option that is wrong."""
@@ -295,10 +299,12 @@ class RunOptions(ShapeOptions):
         values["matrix"] = self.matrix
         is_cpu = device == "cpu"
         # Threads of the backend must find a core while the rank computes, as in a user's program.
-        is_quiet = is_cpu and self.overlap == (NO_OVERLAP,)
+        is_quiet = is_cpu and self.overlap == (NO_OVERLAP,) and not self.workload_values
         values["cpu_mode"] = self.cpu_mode or (CPU_MODES[0] if is_quiet else "plain")
         values["buffers"] = self.buffers or (HOT if is_cpu else ROTATING)
         try:
+            if self.workload_values:
+                return make_replay_plan(self.fitted_workload(world_size), values)
             return Plan(**{name: value for name, value in values.items() if value is not None})
         except UsageError as error:
             raise error.with_option_names(OPTIONS) from None
@@ -307,12 +313,12 @@ class RunOptions(ShapeOptions):
     def ranks_per_node(self) -> int | None:
         """The ranks on each node: as many as requested, or as the mesh or the groups need; None
         where they fit several numbers. UsageError where the nodes do not divide them."""
-        needed = self.nproc_per_node or self.layout.needed_ranks()
+        needed = self.nproc_per_node or self.needed_ranks
         if self.nproc_per_node or not needed:
             return needed
         if needed % self.nnodes:
             raise UsageError(
-                f"{self.nnodes} nodes do not divide the {needed} ranks of the groups",
+                f"{self.nnodes} nodes do not divide {needed} ranks",
                 "give --nproc-per-node, or other groups",
             )
         return needed // self.nnodes
@@ -322,6 +328,8 @@ class RunOptions(ShapeOptions):
         """The label, or one made of the name of the folder, or of the operations or their set."""
         if self.label or self.output:
             return self.label or as_label(Path(self.output or "").resolve().name)
+        if self.workload_values:
+            return as_label(self.workload_values["name"])
         sets = {own: name for name, own in OPERATION_SETS.items() if name != "all"}
         return sets.get(self.op) or ("-".join(self.op) if len(self.op) <= 3 else "collectives")
 
@@ -331,19 +339,24 @@ class RunOptions(ShapeOptions):
         changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
         return [
             write_argument(option, getattr(self, option.name))
-            for option in _FIELDS.values()
+            for option in self._effective()
             if option.passed_on == ALWAYS
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
         ]
 
     def command(self) -> list[str]:
         """The `commbench run` command of these options, without those that have their default."""
-        told = ("op", "sizes")
         return ["commbench", "run"] + [
             write_argument(option, value)
-            for option in _FIELDS.values()
-            if (value := getattr(self, option.name)) != option.default or option.name in told
+            for option in self._effective()
+            if (value := getattr(self, option.name)) != option.default
+            or option.name in ("op", "sizes")
         ]
+
+    def _effective(self) -> list[RunOption]:
+        """The options that have an effect: a workload chooses the calls instead of some."""
+        has_workload = bool(self.workload_values)
+        return [o for o in _FIELDS.values() if not (has_workload and o.chooses_calls)]
 
 
 def _declared_options() -> dict[str, RunOption]:
@@ -393,8 +406,13 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     values = apply_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
+    if "workload" in values:
+        require_replayable(RUN_OPTIONS[name] for name in names)
+        values["workload_values"] = workload_values(read_workload(values["workload"]))
     options = RunOptions(**values, given=names)
-    if options.resume is None:  # a resumed run may be of a version that allowed it
+    if (
+        options.resume is None and options.workload is None
+    ):  # a resumed run may be of a version that allowed it
         changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}
         require_effect(changed, options.op, options.iters)
     return options

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from commbench.errors import UsageError
 from commbench.runner.option import (
+    IF_CHANGED,
     declare_option,
     parse_imbalance_list,
     parse_one_size,
     parse_overlap_list,
     parse_pair_list,
+    parse_step_names,
     parse_tensor_list,
     parse_texts,
+    parse_variant_list,
+    require_fit,
 )
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.groups import ALONE, BOTH, MESH_HINT, Layout
 from commbench.spec.splits import KINDS_HELP
+from commbench.spec.workload import Workload, make_workload
+from commbench.spec.workload_fit import REFUSE, prepare_replay
+from commbench.spec.workload_variants import VARIANTS_HELP
 
-SHAPE_GROUPS = ("Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks")
+SHAPE_GROUPS = (
+    "Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks", "Replay",
+)  # fmt: skip
 """The headings of these options in the help."""
 _groups, _forms, _overlap, _point_to_point, _uneven = (
-    partial(declare_option, group) for group in SHAPE_GROUPS
+    partial(declare_option, group, chooses_calls=True) for group in SHAPE_GROUPS[:-1]
 )
+_replay = partial(declare_option, SHAPE_GROUPS[-1])
 
+_STEP = {"measure": "leave it out: a workload is replayed by ranks that commbench starts"}
 _OWN_GROUP = {"measure": "leave it out: call measure(group=...) on the ranks of each group"}
 
 
@@ -69,7 +82,7 @@ class ShapeOptions:
 
     open_groups: int = _groups(
         "N", "Make N process groups of all ranks before anything is measured. They stay unused; a "
-        "job with many groups has them, too.", plan="open_groups",
+        "job with many groups has them, too.", plan="open_groups", chooses_calls=False,
         refused_by={"measure": "leave it out: make the groups with torch.distributed.new_group"},
     )  # fmt: skip
 
@@ -122,6 +135,46 @@ class ShapeOptions:
         "follow: zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
         parse=parse_imbalance_list, cli_type=list[str] | None, is_varied=True,
     )  # fmt: skip
+
+    workload: Path | None = _replay(  # noqa: RUF009 - it gives a field
+        "FILE", "Replay the step of a training program instead of --op: the file of `commbench "
+        "workload`. `commbench replay FILE` has the other options that go with it.",
+        default=None, parse=Path, default_text="none", passed_on=IF_CHANGED, is_fixed=False,
+        refused_by=_STEP | {"resume": "leave it out: the run has its workload"},
+    )  # fmt: skip
+    step: tuple[str, ...] = _replay(
+        "NAME", "Which steps of the workload, with commas; all.", default=(),
+        parse=parse_step_names, cli_type=list[str] | None, passed_on=IF_CHANGED, is_fixed=False,
+        default_text="the one that was made most often", refused_by=_STEP,
+    )  # fmt: skip
+    variant: tuple[str, ...] = _replay(
+        "HOW", f"How a step is replayed. {VARIANTS_HELP}; bucket:50M: with neighbouring "
+        "all_reduces cut into others of 50 MiB; all: each that applies. Several with commas.",
+        plan="variants", parse=parse_variant_list, cli_type=list[str] | None, refused_by=_STEP,
+    )  # fmt: skip
+    fit: str = _replay(
+        "HOW", "Where there are fewer ranks than in the workload. refuse: stop; shrink: keep the "
+        "first ranks, and of each group those that are left.", default=REFUSE,
+        require=require_fit, passed_on=IF_CHANGED, is_fixed=False, refused_by=_STEP,
+    )  # fmt: skip
+
+    workload_values: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The content of the file of the workload."""
+
+    def fitted_workload(self, world_size: int | None) -> Workload:
+        """The workload as so many ranks replay it (None: as many as it has), with a note for each
+        change. UsageError where that is not possible."""
+        workload = make_workload(self.workload_values)
+        fitted, changes = prepare_replay(workload, world_size, self.fit, self.step)
+        return fitted._replace(notes=(*workload.notes, *changes))
+
+    @property
+    def needed_ranks(self) -> int | None:
+        """The ranks that the mesh, the groups or the workload have; None where they fit several
+        numbers."""
+        if self.workload_values and self.fit == REFUSE:
+            return int(self.workload_values["world_size"])
+        return self.layout.needed_ranks()
 
     @property
     def layout(self) -> Layout:

@@ -112,6 +112,11 @@ class Case(NamedTuple):
     ranks as one group."""
     group_ranks: str = ""
     """The group that calls alone, as `--groups` takes it: `4-7`; otherwise empty."""
+    step: str = ""
+    """The step of the workload that it replays; empty for a single call. Its size is what a rank
+    moves in the step."""
+    variant: str = ""
+    """How it replays the step (spec.workload_variants); empty for a single call."""
 
     @property
     def has_bandwidth(self) -> bool:

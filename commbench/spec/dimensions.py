@@ -74,6 +74,8 @@ class Dimension(NamedTuple):
     """What a curve of a value is called, where that is not the title's word."""
     is_qualifier: bool = False
     """Whether it is at the end of the title, after the names."""
+    is_name: bool = False
+    """Whether a short title has it, too, although it may be the same in all rows."""
     is_integer: bool = False
     """Whether its values are whole numbers; otherwise they are text."""
 
@@ -100,7 +102,8 @@ def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
 
 
-def _given_with_group(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+def _none(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+    """Of a dimension whose values come with another one, or from a workload (spec.replay)."""
     return ("",)
 
 
@@ -170,7 +173,7 @@ def _parts(plan: Plan, operation: Operation) -> tuple[str, ...]:
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
-        values=lambda _, operation: (operation.name,), choices=tuple(OPERATIONS),
+        values=lambda _, operation: (operation.name,), choices=tuple(OPERATIONS), is_name=True,
     ),
     Dimension(
         "dtype", "dtypes", "--dtype",
@@ -245,10 +248,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda name: f"over {name}" if name else "", is_qualifier=True,
     ),
     Dimension(
-        "concurrency", "concurrency", "--concurrency", values=_given_with_group,
+        "concurrency", "concurrency", "--concurrency", values=_none,
         choices=CONCURRENCY_CHOICES, is_qualifier=True,
     ),
-    Dimension("group_ranks", "groups", "--groups", values=_given_with_group, is_qualifier=True),
+    Dimension("group_ranks", "groups", "--groups", values=_none, is_qualifier=True),
     Dimension(
         "imbalance", "imbalance", "--imbalance",
         values=lambda plan, operation: plan.imbalance if operation.block_counts else ("",),
@@ -261,6 +264,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "part", "overlap", "--overlap", values=_parts, is_qualifier=True,
         curve_names={COMMUNICATION: "alone", AT_ONCE: "at once"},
+    ),
+    Dimension("step", "workload", "--workload", values=_none, is_name=True),
+    Dimension(
+        "variant", "variants", "--variant", values=_none,
+        title=lambda variant: variant.replace(":", " "), is_qualifier=True,
     ),
     Dimension(
         "size_bytes", "sizes", "--sizes",
@@ -280,7 +288,7 @@ def used_plan_fields(plan: Plan) -> set[str]:
         dimension.plan_field
         for dimension in DIMENSIONS
         if Case._field_defaults.get(dimension.field, True)
-        or (dimension.is_of_group and not plan.layout.is_empty)
+        or (dimension.is_of_group and plan.has_groups)
         or any(
             any(dimension.values(plan, OPERATIONS[name]))
             for name in plan.operations

@@ -158,9 +158,20 @@ COLLECTIVES: dict[str, Operation] = {
 }  # fmt: skip
 
 
-OPERATIONS: dict[str, Operation] = (
+REPLAY = "replay"
+REPLAYS: dict[str, Operation] = {
+    REPLAY: Operation(
+        name=REPLAY, summary="the calls of a training step (`commbench replay`)",
+        torch_call="the calls of the step", send=Extent.NOTHING, receive=Extent.NOTHING,
+        call=lambda _, b: b.run_step(), expected=lambda _: None,
+        busbw_formula="", placements=("",), is_on_host=True,
+    ),
+}  # fmt: skip
+
+SINGLE_CALLS: dict[str, Operation] = (
     COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
 )
+OPERATIONS: dict[str, Operation] = SINGLE_CALLS | REPLAYS
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {
@@ -175,6 +186,8 @@ OPERATION_SETS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Names for several operations. `all` has no operation with options or memory of its own."""
 
+LATENCY = next(o.name for o in POINT_TO_POINT.values() if o.is_latency)
+"""The operation whose time is that of one message."""
 PAIR_OPERATIONS = tuple(o.name for o in POINT_TO_POINT.values() if o.is_latency or o.is_one_way)
 """What says how two ranks reach each other: one operation for latency, one for bandwidth."""
 

@@ -6,46 +6,52 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import product
-from math import inf, prod
+from math import inf
 from typing import Any
 
 from commbench.errors import UsageError, value_error
-from commbench.spec.allocators import DEFAULT_MEMORY, REGISTERED
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import (
     ALL_FORMS,
     CALL_FORMS,
     ONE_TENSOR,
-    choose_forms,
     parse_tensors,
 )
-from commbench.spec.case import READY, UNSUPPORTED, Case
+from commbench.spec.case import Case
 from commbench.spec.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.spec.dimensions import DIMENSIONS, HOT
 from commbench.spec.groups import (
     TOGETHER,
     GroupSet,
     Layout,
-    common_blocks,
     group_choices,
     group_sets,
     groups_by_key,
 )
-from commbench.spec.operations import NATURAL, OPERATIONS, Operation
+from commbench.spec.operations import NATURAL, OPERATIONS, REPLAY
 from commbench.spec.pairs import (
     DEFAULT_P2P_CALL,
     DEFAULT_PAIRS,
     DEFAULT_WINDOW,
     parse_pairs,
 )
-from commbench.spec.refusals import mark_impossible
-from commbench.spec.rounding import EXACT, ROUNDING_CHOICES, round_size
-from commbench.spec.splits import FILE, UNIFORM, parse_imbalance
+from commbench.spec.product import count_product, product_cases
+from commbench.spec.replay import (
+    replay_cases,
+    replay_fields,
+    replay_group_sets,
+    replay_groups_by_key,
+    replayed_bytes,
+)
+from commbench.spec.rounding import EXACT, ROUNDING_CHOICES
+from commbench.spec.splits import UNIFORM, parse_imbalance
 from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER
+from commbench.spec.workload import Workload, workload_values
+from commbench.spec.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.units import LARGEST_SIZE
 from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
 
@@ -68,9 +74,6 @@ MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
 MOST_WINDOW = 1 << 16
-_ALL_MAKE_GROUPS = (
-    "all ranks take part in making a group: measure groups together, with each rank in one"
-)
 _LIMITS = {
     "world_size": (1, MOST_RANKS),
     "launches": (1, MOST_RANKS),
@@ -176,6 +179,10 @@ class Plan:
     """How the blocks of operations with unequal blocks differ (spec.splits)."""
     matrix: tuple[int, ...] = ()
     """The matrix of the imbalance `file`, row by row."""
+    workload: dict[str, Any] = field(default_factory=dict, hash=False)
+    """The workload that is replayed, as JSON values (spec.workload); empty for none."""
+    variants: tuple[str, ...] = (EVERY_VARIANT,)
+    """In which variants the steps of the workload are replayed (spec.workload_variants)."""
 
     def __post_init__(self) -> None:
         for dimension in (d for d in DIMENSIONS if d.choices):
@@ -196,6 +203,7 @@ class Plan:
         self._require_numbers_in_range()
         self._require_possible_times()
         self._require_place()
+        self._require_workload()
         self._require_few_cases()
         if self.peak:
             from commbench.spec.links import parse_peak
@@ -228,6 +236,17 @@ class Plan:
                 "overlap_ratio",
                 f"{self.overlap_ratio:.6g} is not between 0.01 and 100",
                 "write --overlap-ratio 1",
+            )
+
+    def _require_workload(self) -> None:
+        if any(parse_variant(text) != text for text in self.variants):
+            raise UsageError(
+                f"variants {','.join(self.variants)!r:.60} are not in their normal form"
+            )
+        if REPLAY in self.operations and not self.workload:
+            raise UsageError(
+                f"the operation {REPLAY} needs a workload",
+                "write `commbench replay step.json`; `commbench workload` writes such files",
             )
 
     def _require_numbers_in_range(self) -> None:
@@ -278,10 +297,7 @@ class Plan:
             )
 
     def _require_few_cases(self) -> None:
-        number = sum(
-            prod(len(dimension.values(self, OPERATIONS[name])) for dimension in DIMENSIONS)
-            for name in self.operations
-        )
+        number = len(self.cases()) if self.workload else count_product(self)
         if number > MOST_CASES:
             raise UsageError(
                 f"these options make {number} cases, more than {MOST_CASES}",
@@ -290,32 +306,9 @@ class Plan:
 
     @lru_cache(maxsize=2)  # noqa: B019 - of the process's plan, and of a temporary one
     def cases(self) -> tuple[Case, ...]:
-        """Every case: for each operation the product of its values in all DIMENSIONS, in their
-        order. Sizes that round down to the same bytes become one case."""
-        cases: dict[tuple[Any, ...], Case] = {}
-        fields = [dimension.field for dimension in DIMENSIONS]
-        joint = [dimension.joint for dimension in DIMENSIONS if dimension.joint]
-        for operation, plan in self._parts():
-            blocks = common_blocks(plan.layout, self.world_size)
-            wanted = {*self.tensors, ONE_TENSOR}
-            forms = {text: choose_forms(self.forms, operation, text) for text in wanted}
-            for values in product(*(d.values(plan, operation) for d in DIMENSIONS)):
-                dimensions = dict(zip(fields, values, strict=True))
-                for names in joint:
-                    dimensions |= zip(names, dimensions[names[0]], strict=True)
-                case = Case(index=len(cases), **dimensions, count=0)
-                if case.imbalance.startswith(FILE):
-                    case = case._replace(matrix=self.matrix)
-                if case.form not in forms[case.tensors] or bool(case.overlap) != bool(case.part):
-                    continue
-                group_sizes = {len(group) for group in self.groups_of(case)}
-                case = case._replace(ranks=max(group_sizes))
-                case = round_size(case, self.rounding, forms[case.tensors], blocks[case.group])
-                case = mark_impossible(case, self.backend, self.device, group_sizes)
-                if case.status == READY and case.uses_new_group and not self._has_all_ranks(case):
-                    case = case._replace(status=UNSUPPORTED, reason=_ALL_MAKE_GROUPS)
-                cases.setdefault(case.key(), case)
-        return tuple(cases.values())
+        """Every case: those of the workload, or else for each operation the product of its values
+        in all DIMENSIONS, in their order."""
+        return replay_cases(self) if self.workload else product_cases(self)
 
     @property
     def layout(self) -> Layout:
@@ -327,7 +320,14 @@ class Plan:
     @property
     def group_sets(self) -> tuple[GroupSet, ...]:
         """The groups that are measured, by dimension."""
+        if self.workload:
+            return replay_group_sets(self)
         return group_sets(self.layout, self.world_size)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether groups other than all ranks are measured."""
+        return bool(self.workload) or not self.layout.is_empty
 
     def group_choices(self) -> tuple[tuple[str, str, str], ...]:
         """Dimension, concurrency and ranks of the groups of each case."""
@@ -335,16 +335,13 @@ class Plan:
 
     def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
-        found = groups_by_key(self.layout, self.world_size)
+        found = (
+            replay_groups_by_key(self)
+            if self.workload
+            else groups_by_key(self.layout, self.world_size)
+        )
         # A case of another tool's run, or of an older plan, has groups that the plan does not name.
         return found.get((case.group, case.group_ranks)) or (tuple(range(self.world_size)),)
-
-    def _has_all_ranks(self, case: Case) -> bool:
-        """Whether each rank is in one of the groups that call at once, together with others."""
-        groups = self.groups_of(case)
-        members = [rank for group in groups for rank in group]
-        alone = self.world_size > 1 and min(map(len, groups)) == 1
-        return sorted(members) == list(range(self.world_size)) and not alone
 
     def ranks_of(self, case: Case) -> tuple[int, ...]:
         """The ranks that take part in a case, in ascending order."""
@@ -355,25 +352,14 @@ class Plan:
         """Bytes of buffers that these ranks need together for a case, and of the tensors of all
         computations, which stay."""
         wanted = frozenset(ranks)
+        if case.step:
+            return replayed_bytes(self, case, wanted)
         computations = overlap_bytes(*expand_overlap(self.overlap, self.device))
         needed = len(wanted) * (computations - overlap_bytes(case.overlap))
         for group in self.groups_of(case):
             own = case.in_group(len(group))
             needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)
         return needed
-
-    def _parts(self) -> Iterator[tuple[Operation, Plan]]:
-        """Each operation, and the plan that has its values."""
-        for name in self.operations:
-            yield OPERATIONS[name], self
-        if any(name in REGISTERED for name in self.memory):
-            largest = replace(
-                self, sizes=tuple(sorted(self.sizes)[-1:]), mesh="", mesh_order="", over=(),
-                groups="", group_size=None, group_stride=None, concurrency=TOGETHER,
-            )  # fmt: skip
-            for operation in OPERATIONS.values():
-                if operation.registers and operation.name not in self.operations:
-                    yield operation, largest
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
@@ -398,3 +384,12 @@ class Plan:
 
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def make_replay_plan(workload: Workload, values: dict[str, Any]) -> Plan:
+    """The plan that replays a workload; `values` are the other fields of Plan. Operations, element
+    types and sizes are those of its calls."""
+    own = {name: value for name, value in values.items() if value is not None}
+    of_steps = {"operations": (REPLAY,), "sizes": (), "buffers": HOT}
+    plan = Plan(**own | of_steps | {"workload": workload_values(workload)})
+    return replace(plan, **replay_fields(plan))

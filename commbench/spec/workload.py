@@ -66,6 +66,9 @@ class Call(NamedTuple):
     index where it waits at once."""
     start_s: float | None = None
     """When it began, from the begin of its step."""
+    ready_s: float | None = None
+    """When the rank called it, from the begin of its step, where the host ran it; on a GPU it may
+    be called long before the GPU comes to it."""
     gap_before_s: float | None = None
     """How long no earlier call of the program was under way before this one began."""
     time_s: float | None = None

@@ -23,12 +23,14 @@ from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
 from commbench.spec.operations import IN_PLACE, OPERATIONS
 from commbench.spec.pairs import Peer, find_peer
 from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.spec.replay import ReplayedStep, replayed_step
 from commbench.worker.call_forms import make_copies, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
 from commbench.worker.memory import Memory
 from commbench.worker.new_groups import NewGroups
 from commbench.worker.objects import Objects
+from commbench.worker.replay import make_step
 
 ALIGNMENT = PAGE
 
@@ -81,6 +83,10 @@ class Buffers:
     """Copies the flat receive buffer, where its content is defined, into those of all tensors."""
     steps: tuple[tuple[Callable[..., Any], Buffers], ...] = ()
     """The calls of a form that consists of other operations, with the buffers of each."""
+    run_step: Callable[[], object] = lambda: None
+    """Makes the calls of the step that a case replays."""
+    replayed: tuple[tuple[Case, Buffers], ...] = ()
+    """Those calls, each with its own buffers."""
 
     @property
     def tensors(self) -> tuple[Buffers, ...]:
@@ -173,11 +179,11 @@ class Arena:
     def is_stale(self, case: Case) -> bool:
         """Whether the memory holds data of another dtype: read as this case's, they could be
         denormal numbers, which are slow to add."""
-        return case.dtype != self._dtypes.get(case.memory, "")
+        return _contents(case) != self._dtypes.get(case.memory, "")
 
     def mark_used(self, case: Case) -> None:
         """Note that the memory now holds data of a case."""
-        self._dtypes[case.memory] = case.dtype or self._dtypes.get(case.memory, "")
+        self._dtypes[case.memory] = _contents(case) or self._dtypes.get(case.memory, "")
 
     def pieces(self, case: Case) -> list[GroupBuffers]:
         """The buffers of a case in each of its pieces of memory, which share no byte."""
@@ -204,10 +210,14 @@ class Arena:
 
     def _group_bytes(self, case: Case) -> list[int]:
         """For each of this rank's groups, the bytes of one piece of a case."""
+        if case.step:
+            return [self._replayed(case).size_bytes]
         views = self._comm.views(case)
         return [self._piece_bytes(self._in_group(case, view), view.rank) for view in views]
 
     def _of_group(self, case: Case, view: GroupView, begin: int) -> Buffers:
+        if case.step:
+            return self._of_step(case, view, begin)
         form = case.call_form
         if _has_several(case):
             return self._several(case, view, begin)
@@ -254,6 +264,20 @@ class Arena:
             window=case.window or 1,
         )
 
+    def _replayed(self, case: Case) -> ReplayedStep:
+        assert self._comm.plan is not None
+        return replayed_step(self._comm.plan, case, self._comm.rank, self._is_trial)
+
+    def _of_step(self, case: Case, view: GroupView, begin: int) -> Buffers:
+        """What replays a step, with the buffers of each of its calls on this rank."""
+        step = self._replayed(case)
+        parts = tuple(
+            (one.case, self._of_group(one.case, self._comm.views(one.case)[0], begin + one.begin))
+            for one in step.calls
+        )
+        run_step = make_step(step, parts, self._comm.device)
+        return replace(self._buffers(case, view, begin), run_step=run_step, replayed=parts)
+
     def _several(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """The buffers of several tensors, one after another, and behind them those of the flat one
         if the form has one."""
@@ -297,29 +321,9 @@ class Arena:
         return memory[start : start + size].view(getattr(torch, case.dtype or "uint8"))
 
 
-def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
-    """The function that runs the operation of a case once, in the case's form."""
-    operation, form = OPERATIONS[case.operation], case.call_form
-    if form.is_reference and operation.prepare:
-        prepared: Callable[[], object] = operation.prepare(dist, buffers)
-        return prepared
-    if form.is_reference:
-        return partial(operation.call, dist, buffers)
-    return partial(form.run, operation.call, dist, buffers)
-
-
-def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
-    """The function that starts the operation of a case once, in the case's form, and returns what
-    `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
-    another, and for a call that torch cannot start by itself."""
-    call, form = OPERATIONS[case.operation].call, case.call_form
-    if OPERATIONS[case.operation].is_on_host:
-        raise RuntimeError(f"torch has no async_op for {case.operation}")
-    if form.start is None:
-        raise RuntimeError(f"the calls of form {form.name} follow one another")
-    if form.is_reference:
-        return partial(call, dist, buffers, async_op=True)
-    return partial(form.start, call, dist, buffers)
+def _contents(case: Case) -> str:
+    """What its data are: their element type, or the step whose calls have them."""
+    return case.dtype or (case.title if case.step else "")
 
 
 def _layout_rank(case: Case, rank: int) -> int:

@@ -1,4 +1,5 @@
-"""What a form of a call needs besides the buffers of its tensors: copies, and steps."""
+"""Makes the call of a case in its form, and what forms need besides the buffers of their tensors:
+copies, and steps."""
 
 from __future__ import annotations
 
@@ -8,12 +9,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS, BlockPosition, Extent
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
+
+
+def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
+    """The function that runs the operation of a case once, in the case's form."""
+    operation, form = OPERATIONS[case.operation], case.call_form
+    if form.is_reference and operation.prepare:
+        prepared: Callable[[], object] = operation.prepare(dist, buffers)
+        return prepared
+    if form.is_reference:
+        return partial(operation.call, dist, buffers)
+    return partial(form.run, operation.call, dist, buffers)
+
+
+def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
+    """The function that starts the operation of a case once, in the case's form, and returns what
+    `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
+    another, and for a call that torch cannot start by itself."""
+    call, form = OPERATIONS[case.operation].call, case.call_form
+    if OPERATIONS[case.operation].is_on_host:
+        raise RuntimeError(f"torch has no async_op for {case.operation}")
+    if form.start is None:
+        raise RuntimeError(f"the calls of form {form.name} follow one another")
+    if form.is_reference:
+        return partial(call, dist, buffers, async_op=True)
+    return partial(form.start, call, dist, buffers)
 
 
 def make_steps(

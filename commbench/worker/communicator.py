@@ -77,6 +77,8 @@ class Communicator:
         """Where NCCL logs how it makes the communicator, on rank 0."""
         self.control = control
         self._parent, self._children = _binomial_tree(rank, ranks)
+        self.plan: Plan | None = None
+        """What is measured; None where that has no groups."""
         self.group_sets: dict[str, Sequence[Sequence[int]]] = {}
         """Of each dimension of groups, the ranks of all its groups."""
         self.group_views: GroupViews = {}
@@ -233,7 +235,7 @@ def communicator(
     began = time.perf_counter()
     try:
         # Where groups or few of all pairs are measured, ranks connect when they first talk.
-        is_lazy = QUICK in plan.pairs or not plan.layout.is_empty
+        is_lazy = QUICK in plan.pairs or plan.has_groups
         with lazy_gloo() if is_lazy else nullcontext():
             dist.init_process_group(
                 plan.backend,
@@ -259,6 +261,7 @@ def communicator(
         comm.nccl_log = log
         began = time.perf_counter()
         with lazy_gloo():
+            comm.plan = plan
             comm.group_sets = {name: groups for name, groups in plan.group_sets if name}
             comm.group_views = make_groups(plan, comm.rank, comm.group, timeout)
         open_idle_groups(plan, comm.device, timeout)

@@ -13,7 +13,8 @@ from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import GRAPH
-from commbench.worker.buffers import Arena, GroupBuffers, make_call
+from commbench.worker.buffers import Arena, GroupBuffers
+from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import (

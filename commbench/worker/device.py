@@ -76,6 +76,10 @@ class Device(Protocol):
         """Keep the stream busy for about that long; returns at once. Without effect where torch
         has no such kernel for this device."""
 
+    def compute(self, seconds: float) -> None:
+        """Be busy for that long, as with the computation of a program: a CPU before this returns,
+        an accelerator in the order of its stream."""
+
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         """A function that runs `call` in the order of the stream."""
 
@@ -128,6 +132,11 @@ class Cpu:
 
     def spin(self, seconds: float) -> None:
         pass
+
+    def compute(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call
@@ -196,6 +205,9 @@ class Accelerator:
         if not self._cycles_per_s:
             self._cycles_per_s = self._measure_clock(sleep)
         sleep(round(seconds * self._cycles_per_s))
+
+    def compute(self, seconds: float) -> None:
+        self.spin(seconds)
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return call  # torch queues it in the current stream

@@ -15,7 +15,8 @@ from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.groups import TOGETHER
 from commbench.spec.memory_needs import find_oversized
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, make_call
+from commbench.worker.buffers import Arena
+from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer

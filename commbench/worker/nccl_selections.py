@@ -22,7 +22,8 @@ from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, Case
 from commbench.spec.computations import AT_ONCE, COMPUTATION
 from commbench.spec.operations import OPERATIONS
-from commbench.worker.buffers import Arena, make_call
+from commbench.worker.buffers import Arena
+from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.context import LaunchTask
 from commbench.worker.nccl_log import FILE, MOST_BYTES, VARIABLES, may_log

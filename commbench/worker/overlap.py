@@ -28,7 +28,8 @@ from commbench.spec.computations import (
     find_computation,
 )
 from commbench.spec.operation import Works
-from commbench.worker.buffers import GroupBuffers, make_async_call
+from commbench.worker.buffers import GroupBuffers
+from commbench.worker.call_forms import make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
 from commbench.worker.measure import Call, timed_loop

@@ -68,7 +68,9 @@ def combine(results: Sequence[VerifyResult]) -> VerifyResult:
 
 
 def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
-    """Fill the send buffers with the case's data."""
+    """Fill the send buffers with the case's data, or those of all calls of a step."""
+    for own in buffers.replayed:
+        fill_inputs(*own, seed_offset)
     if case.dtype:
         _fill_all(_make_data(case, buffers, seed_offset))
 

@@ -19,9 +19,10 @@ import torch.distributed as dist
 
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS, SINGLE_CALLS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, Buffers, make_async_call, make_call
+from commbench.worker.buffers import Arena, Buffers
+from commbench.worker.call_forms import make_async_call, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.verify import verify
@@ -32,7 +33,7 @@ store = dist.FileStore(str(folder / f"store-{ranks}"), ranks)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
 comm = Communicator(rank, ranks, Cpu(), dist.group.WORLD)
 plan = Plan(
-    operations=tuple(OPERATIONS), sizes=(100, 4001), placement="both", root=ranks - 1,
+    operations=tuple(SINGLE_CALLS), sizes=(100, 4001), placement="both", root=ranks - 1,
     tensors=("1", "3", "ddp:512"), forms=("all", "first", "second"), dtypes=("int32",),
     backend="gloo", device="cpu", world_size=ranks,
 )  # fmt: skip

@@ -13,7 +13,8 @@ from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
-from commbench.worker.buffers import Arena, Buffers, make_async_call, make_call
+from commbench.worker.buffers import Arena, Buffers
+from commbench.worker.call_forms import make_async_call, make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.verify import verify

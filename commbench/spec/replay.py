@@ -1,0 +1,301 @@
+"""The replay of a workload: each different call is a case, and each step is one in each variant.
+
+A step is run as its ranks made it: in order, each call in its group, with the waits of the trace.
+A call has memory of its own as long as it is under way, and not after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from math import lcm
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, why_form_unsupported
+from commbench.spec.case import PAGE, READY, UNSUPPORTED, Case
+from commbench.spec.groups import TOGETHER, WORLD, GroupSet
+from commbench.spec.operations import LATENCY, OPERATIONS, REPLAY
+from commbench.spec.refusals import mark_impossible
+from commbench.spec.rounding import EXACT, round_size
+from commbench.spec.splits import FILE, UNIFORM
+from commbench.spec.timing_modes import ISOLATED
+from commbench.spec.workload import RECV, SEND, Call, Step, Workload, make_workload
+from commbench.spec.workload_order import match_calls, waits_after
+from commbench.spec.workload_variants import (
+    COMPOSED,
+    expand_variants,
+    is_composed,
+    variant_calls,
+    why_no_variant,
+)
+
+if TYPE_CHECKING:
+    from commbench.spec.plan import Plan
+
+MESSAGES = (SEND, RECV)
+_COALESCED = next(form for form in CALL_FORMS.values() if form.is_coalesced)
+_ONE_BY_ONE = next(form for form in CALL_FORMS.values() if form.one and form.several)
+
+
+class ReplayedCall(NamedTuple):
+    """A call as a rank makes it in the replay of a step."""
+
+    call: Call
+    case: Case
+    """What it does, as a group of `case.ranks` ranks does it."""
+    compute_s: float
+    """For how long the rank computes before it."""
+    begin: int
+    """Where its buffers begin, in bytes."""
+    waits: tuple[int, ...]
+    """The indices of the calls that the rank waits for when it has begun this one."""
+    together: int
+    """How many messages, from this one on, begin as one batch; 0 within a batch."""
+
+
+class ReplayedStep(NamedTuple):
+    """What a rank does in a variant of a step."""
+
+    calls: tuple[ReplayedCall, ...]
+    compute_s: float
+    """For how long it computes behind the last call."""
+    size_bytes: int
+    """The memory of the buffers of all its calls."""
+
+
+@lru_cache(maxsize=4)
+def replayed_workload(plan: Plan) -> Workload:
+    """The workload of a plan; UsageError if it has none that can be read."""
+    from commbench.errors import UsageError
+
+    try:
+        workload = make_workload(plan.workload)
+    except ValueError as error:
+        raise UsageError(f"the workload of this plan is damaged: {error}") from None
+    if workload.world_size != plan.world_size:
+        raise UsageError(
+            f"the workload has {workload.world_size} ranks, and there are {plan.world_size}"
+        )
+    return workload
+
+
+@lru_cache(maxsize=4)
+def replay_group_sets(plan: Plan) -> tuple[GroupSet, ...]:
+    """All ranks as one group, and each set of groups in which calls are made."""
+    everyone = (tuple(range(plan.world_size)),)
+    sets = (GroupSet(n, g) for n, g in replayed_workload(plan).groups.items() if n != WORLD)
+    return (GroupSet("", everyone), *sets)
+
+
+@lru_cache(maxsize=4)
+def replay_groups_by_key(plan: Plan) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
+    """As spec.groups.groups_by_key."""
+    return {(name, ""): groups for name, groups in replay_group_sets(plan)}
+
+
+def replay_cases(plan: Plan) -> tuple[Case, ...]:
+    """The different calls of all steps, and then each step in its variants."""
+    workload = replayed_workload(plan)
+    found: dict[tuple[Any, ...], Case] = {}
+    used: dict[str, dict[tuple[Any, ...], None]] = {}
+    for step in workload.steps:
+        matrices = _matrices(plan, step.name)
+        keys = used.setdefault(step.name, {})
+        for program in step.programs:
+            ranks = program.ranks if any(c.operation in MESSAGES for c in program.calls) else (
+                program.ranks[:1]
+            )  # fmt: skip
+            for rank in ranks:
+                for index, call in enumerate(program.calls):
+                    if call.operation == RECV:
+                        continue
+                    case = _call_case(plan, call, rank, matrices.get((rank, index), ()))
+                    found.setdefault(case.key(), case)
+                    keys[case.key()] = None
+    for step in workload.steps:
+        reasons = [
+            f"{found[key].title}: {found[key].reason}"
+            for key in used[step.name]
+            if found[key].status != READY
+        ]
+        size = max((_moved_bytes(p.calls) for p in step.programs), default=0)
+        for variant in expand_variants(plan.variants, step):
+            case = _step_case(plan, step, variant, size)
+            if why := (reasons[:1] or [why_no_variant(variant, step)])[0]:
+                case = case._replace(status=UNSUPPORTED, reason=why)
+            found[case.key()] = case
+    return tuple(case._replace(index=index) for index, case in enumerate(found.values()))
+
+
+def _moved_bytes(calls: Sequence[Call]) -> int:
+    return sum(call.size_bytes or 0 for call in calls)
+
+
+def _step_case(plan: Plan, step: Step, variant: str, size_bytes: int) -> Case:
+    return Case(
+        index=0, operation=REPLAY, dtype="", reduce_op="", root=None, placement="",
+        timing=ISOLATED, size_bytes=size_bytes, count=0, ranks=plan.world_size, step=step.name,
+        variant=variant,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _matrices(plan: Plan, step_name: str) -> dict[tuple[int, int], tuple[int, ...]]:
+    """By rank and index of a call with unequal blocks, what each rank (row) of its group sends to
+    each other, in elements, row by row."""
+    workload = replayed_workload(plan)
+    step = next(step for step in workload.steps if step.name == step_name)
+    if not any(call.send_splits for program in step.programs for call in program.calls):
+        return {}
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    for match in match_calls(workload, step):
+        rows = [one.call.send_splits for one in match]
+        if all(rows):
+            matrix = tuple(number for row in rows for number in row)
+            found |= {(one.rank, one.number): matrix for one in match}
+    return found
+
+
+def _call_case(
+    plan: Plan, call: Call, rank: int, matrix: tuple[int, ...], form: str = DIRECT
+) -> Case:
+    """The case of a call that a rank makes."""
+    workload = replayed_workload(plan)
+    group = workload.group_of(call, rank)
+    sizes = {len(group) for group in workload.groups[call.group]}
+    is_message = call.operation in MESSAGES
+    operation = OPERATIONS[LATENCY if is_message else call.operation]
+    imbalance = UNIFORM if operation.block_counts else ""
+    if operation.block_counts and matrix:
+        imbalance = f"{FILE}:{workload.name}#{sha256(repr(matrix).encode()).hexdigest()[:8]}"
+    tensors = ONE_TENSOR
+    if call.tensors > 1 and _COALESCED.suits(operation):
+        why = why_form_unsupported(_COALESCED.name, operation, plan.backend, plan.device)
+        form = _ONE_BY_ONE.name if why else _COALESCED.name
+        tensors = str(call.tensors)
+    pairs = f"{group.index(rank)}-{call.peer}" if is_message and call.operation == SEND else ""
+    if call.operation == RECV:
+        pairs = f"{call.peer}-{group.index(rank)}"
+    case = Case(
+        index=0, operation=operation.name, dtype=call.dtype if operation.has_data else "",
+        reduce_op=call.reduce_op if operation.reduces else "",
+        root=call.root if operation.rooted else None, placement=operation.placements[0],
+        timing=ISOLATED, size_bytes=call.size_bytes or 0 if operation.has_data else 0, count=0,
+        ranks=max(sizes), imbalance=imbalance, matrix=matrix if imbalance != UNIFORM else (),
+        tensors=tensors, form=form, pairs=pairs,
+        p2p_call=operation.p2p_calls[0] if operation.p2p_calls else "",
+        group="" if call.group == WORLD else call.group,
+        concurrency="" if call.group == WORLD else TOGETHER,
+    )  # fmt: skip
+    case = round_size(case, EXACT, (form,), lcm(*sizes))
+    return mark_impossible(case, plan.backend, plan.device, sizes)
+
+
+@lru_cache(maxsize=256)
+def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> ReplayedStep:
+    """What a rank does in the step and the variant of a case; `is_trial`: with the smallest buffers
+    of each call, and without computing."""
+    workload = replayed_workload(plan)
+    step = next(step for step in workload.steps if step.name == case.step)
+    calls = next((p.calls for p in step.programs if rank in p.ranks), ())
+    timed, compute_s = variant_calls(step, calls, case.variant)
+    matrices = _matrices(plan, step.name)
+    waits = waits_after([one.call for one in timed])
+    until = {index: at for at, waited in enumerate(waits) for index in waited}
+    batches = list(_batches([one.call for one in timed], until))
+    memory = _Memory()
+    made = []
+    for index, (call, before_s) in enumerate(timed):
+        # The unequal calls of a variant are those of the step: only reductions are cut.
+        matrix = matrices.get((rank, index), ()) if call.send_splits else ()
+        form = COMPOSED.name if is_composed(call, case.variant) else DIRECT
+        own = _call_case(plan, call, rank, matrix, form)
+        place = workload.group_of(call, rank)
+        own = own.in_group(len(place))
+        own = own.smallest if is_trial else own
+        size = own.piece_bytes(place.index(rank)) + 2 * PAGE
+        made.append(
+            ReplayedCall(
+                call, own, 0.0 if is_trial else before_s,
+                memory.take(own.dtype, size, index, until[index]), tuple(waits[index]),
+                batches[index],
+            )
+        )  # fmt: skip
+    regions = memory.regions()
+    placed = (one._replace(begin=one.begin + regions[one.case.dtype]) for one in made)
+    return ReplayedStep(tuple(placed), 0.0 if is_trial else compute_s, memory.size_bytes)
+
+
+def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
+    """For each call how many messages begin together with it: those that follow one another in a
+    group, all waited for after the last of them, as torch's batch_isend_irecv begins them."""
+    index = 0
+    while index < len(calls):
+        end = index
+        while end < len(calls) and _is_next(calls, index, end):
+            end += 1
+        while end > index + 1 and min(until[i] for i in range(index, end)) < end - 1:
+            end -= 1
+        number = max(1, end - index)
+        yield from (number, *[0] * (number - 1))
+        index += number
+
+
+def _is_next(calls: Sequence[Call], first: int, index: int) -> bool:
+    is_message = calls[index].operation in MESSAGES
+    return is_message and calls[index].group == calls[first].group
+
+
+class _Memory:
+    """Places the buffers of calls so that those under way at once do not share a byte, and those of
+    different element types never do: read as another type, data could be denormal numbers, which
+    are slow to add."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, list[tuple[int, int, int]]] = {}
+        """By element type: begin, end, and the last call during which it is in use."""
+        self._ends: dict[str, int] = {}
+
+    def take(self, dtype: str, size: int, index: int, until: int) -> int:
+        """The first place of a region with so many free bytes while the calls from `index` to
+        `until` are begun."""
+        size = -(-size // PAGE) * PAGE
+        taken = sorted(each for each in self._taken.get(dtype, ()) if each[2] >= index)
+        begin = 0
+        for first, end, _ in taken:
+            if first - begin >= size:
+                break
+            begin = max(begin, end)
+        self._taken[dtype] = [*taken, (begin, begin + size, until)]
+        self._ends[dtype] = max(self._ends.get(dtype, 0), begin + size)
+        return begin
+
+    def regions(self) -> dict[str, int]:
+        """Where the region of each element type begins."""
+        begins, begin = {}, 0
+        for dtype, size in self._ends.items():
+            begins[dtype], begin = begin, begin + size
+        return begins
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self._ends.values())
+
+
+def replay_fields(plan: Plan) -> dict[str, Any]:
+    """The fields of a plan that follow from its workload: operations, element types, reduce
+    operations and sizes; without those that have no value."""
+    cases = replay_cases(plan)
+    found = {
+        "operations": tuple(dict.fromkeys(case.operation for case in cases)),
+        "dtypes": tuple(dict.fromkeys(case.dtype for case in cases if case.dtype)),
+        "reduce_ops": tuple(dict.fromkeys(case.reduce_op for case in cases if case.reduce_op)),
+        "sizes": tuple(sorted({case.size_bytes for case in cases if case.dtype})),
+    }
+    return {name: values for name, values in found.items() if values}
+
+
+def replayed_bytes(plan: Plan, case: Case, ranks: frozenset[int]) -> int:
+    """The memory that these ranks need together for the calls of a step."""
+    return sum(replayed_step(plan, case, rank).size_bytes for rank in ranks)

@@ -1,0 +1,260 @@
+"""Makes a workload such that it can be replayed: what the source does not say is filled in, or left
+out, and the workload is mapped to fewer ranks (`--fit shrink`). Each change is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from commbench.errors import UsageError, name_error
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.groups import WORLD
+from commbench.spec.operations import OPERATIONS
+from commbench.spec.workload import (
+    RECV,
+    SEND,
+    UNKNOWN_GROUP,
+    Call,
+    Program,
+    Step,
+    Workload,
+)
+from commbench.spec.workload_order import match_calls
+from commbench.units import format_count
+
+REFUSE, SHRINK = "refuse", "shrink"
+FIT_CHOICES = (REFUSE, SHRINK)
+EVERY_STEP = "all"
+
+
+class Fitted(NamedTuple):
+    """A workload for another number of ranks."""
+
+    workload: Workload
+    changes: tuple[str, ...]
+    """What was changed, in sentences; empty where nothing was."""
+
+
+def fit_workload(workload: Workload, ranks: int, fit: str = REFUSE) -> Fitted:
+    """The workload for so many ranks.
+
+    SHRINK keeps the first ranks, and of each group those of its ranks that are left; a call keeps
+    its size S. Calls that are then made by one rank, and messages to ranks that are not left, are
+    left out. Raises UsageError where the workload has more ranks and `fit` is REFUSE, where it has
+    fewer ranks, and where no call is left.
+    """
+    if workload.world_size == ranks:
+        return Fitted(workload, ())
+    named = f"{workload.name} has {format_count(workload.world_size, 'rank')}"
+    if workload.world_size < ranks:
+        raise UsageError(
+            f"{named}, and not {ranks}", f"start {format_count(workload.world_size, 'rank')}"
+        )
+    if fit == REFUSE:
+        raise UsageError(
+            f"{named}, and not {ranks}",
+            f"start {workload.world_size} ranks, or write --fit shrink to keep the first {ranks}",
+        )
+    return _shrink(workload, ranks)
+
+
+def prepare_replay(
+    workload: Workload, ranks: int | None, fit: str = REFUSE, steps: Sequence[str] = ()
+) -> Fitted:
+    """The workload as so many ranks replay it (None: as many as it has): the `steps` of these names
+    (none: the one that was made most often; EVERY_STEP: all), with everything that a call needs.
+    Raises UsageError where that is not possible."""
+    chosen = workload._replace(steps=_choose_steps(workload, steps))
+    complete, completions = _complete(chosen)
+    fitted, changes = fit_workload(complete, ranks or workload.world_size, fit)
+    if not any(program.calls for step in fitted.steps for program in step.programs):
+        why = f": {'; '.join(completions)}" if completions else ""
+        raise UsageError(
+            f"{workload.name} has no call that can be replayed{why}",
+            "`commbench workload show` prints what is known of its calls",
+        )
+    used = {call.group for _, _, call in fitted.calls()}
+    groups = {name: groups for name, groups in fitted.groups.items() if name in used}
+    for name, found in groups.items():
+        if any(tuple(sorted(group)) != group for group in found):
+            raise UsageError(
+                f"a group of {name} has its ranks in another order than ascending",
+                "torch.distributed numbers the ranks of a group in ascending order",
+            )
+    for step in fitted.steps:
+        match_calls(fitted, step)
+    return Fitted(fitted._replace(groups=groups), (*completions, *changes))
+
+
+def _choose_steps(workload: Workload, names: Sequence[str]) -> tuple[Step, ...]:
+    if EVERY_STEP in names:
+        return workload.steps
+    known = [step.name for step in workload.steps]
+    for name in names:
+        if name not in known:
+            raise name_error("step", name, [*known[:20], EVERY_STEP])
+    if names:
+        return tuple(step for step in workload.steps if step.name in names)
+    return (max(workload.steps, key=lambda step: step.count),) if workload.steps else ()
+
+
+def _complete(workload: Workload) -> Fitted:
+    """The workload with everything that a call needs."""
+    everyone = tuple(range(workload.world_size))
+    known = workload._replace(groups={WORLD: (everyone,)} | workload.groups)
+    changes: Counter[str] = Counter()
+    steps = []
+    for step in known.steps:
+        members = {rank for program in step.programs for rank in program.ranks}
+        programs = []
+        for program in step.programs:
+            rank = min(program.ranks, default=0)
+            calls = [_complete_call(known, call, rank, members, changes) for call in program.calls]
+            programs.append(program._replace(calls=_keep(program.calls, calls)))
+        steps.append(step._replace(programs=tuple(programs)))
+    told = [text.format(format_count(number, "call")) for text, number in changes.items()]
+    return Fitted(known._replace(steps=tuple(steps)), tuple(told))
+
+
+def _complete_call(
+    workload: Workload, call: Call, rank: int, members: set[int], changes: Counter[str]
+) -> Call | None:
+    """A call with its group, element type and root; None for one that cannot be replayed."""
+    name, is_message = call.operation, call.operation in (SEND, RECV)
+    operation = OPERATIONS.get(name)
+    has_data = is_message or bool(operation and operation.has_data)
+    why = ""
+    if operation and (operation.is_on_host or operation.memory or operation.is_timed_by_host):
+        why = "it is no collective that can be replayed"
+    elif is_message and (call.peer is None or call.group == UNKNOWN_GROUP):
+        why = "the other rank is not known"
+    elif has_data and not call.size_bytes:
+        why = "the size is not known" if call.size_bytes is None else "no bytes are moved"
+    elif call.group == UNKNOWN_GROUP:
+        changes[f"{{}} of {name}: all ranks take part, since the group is not known"] += 1
+        call = call._replace(group=WORLD)
+    if not why and len(workload.group_of(call, rank)) < 2:
+        why = "its group has one rank"
+    if not why and not members.issuperset(workload.group_of(call, rank)):
+        why = f"the calls of some ranks of {call.group} are not known"
+    if why:
+        changes[f"{{}} of {name} left out: {why}"] += 1
+        return None
+    if has_data and not call.dtype:
+        changes[f"{{}} of {name}: float32 is used, since the element type is not known"] += 1
+        call = call._replace(dtype="float32")
+    if operation and operation.reduces and not call.reduce_op:
+        call = call._replace(reduce_op="sum")
+    if operation and operation.rooted and call.root is None:
+        call = call._replace(root=0)
+    return call
+
+
+def _keep(calls: Sequence[Call], changed: Sequence[Call | None]) -> tuple[Call, ...]:
+    """The calls that are left of `calls` after a change of each. Each is waited for after the last
+    one that is left of those that were begun before its wait."""
+    places = [0]
+    """How many of the first calls are left."""
+    for one in changed:
+        places.append(places[-1] + (one is not None))
+    return tuple(
+        call
+        if call.waited_after is None
+        else call._replace(
+            waited_after=max(index, places[min(call.waited_after + 1, len(calls))] - 1)
+        )
+        for index, call in enumerate(filter(None, changed))
+    )
+
+
+def _shrink(workload: Workload, ranks: int) -> Fitted:
+    kept = {
+        name: tuple(filter(None, (tuple(r for r in group if r < ranks) for group in groups)))
+        for name, groups in workload.groups.items()
+    }
+    left_out: Counter[tuple[str, str]] = Counter()
+    steps = []
+    for step in workload.steps:
+        programs = []
+        for program in step.programs:
+            members = tuple(rank for rank in program.ranks if rank < ranks)
+            if members:
+                programs += _shrink_program(workload, kept, program, members, left_out)
+        steps.append(step._replace(programs=tuple(programs)))
+    if not any(program.calls for step in steps for program in step.programs):
+        raise UsageError(
+            f"no call of {workload.name} is left on {format_count(ranks, 'rank')}",
+            "start more ranks",
+        )
+    changes = [f"ranks 0 to {ranks - 1} of {workload.world_size} are kept"]
+    for name, groups in workload.groups.items():
+        before, after = _sizes(groups), _sizes(kept[name])
+        if before != after:
+            changes.append(f"groups of {name} have {after} ranks instead of {before}; S is kept")
+    for (operation, group), number in sorted(left_out.items()):
+        calls = format_count(number, "call")
+        changes.append(f"{calls} of {operation} over {group} left out: no other rank is left")
+    shrunk = workload._replace(world_size=ranks, groups=kept, steps=tuple(steps))
+    return Fitted(shrunk, tuple(changes))
+
+
+def _sizes(groups: tuple[tuple[int, ...], ...]) -> str:
+    sizes = sorted({len(group) for group in groups})
+    return " or ".join(map(str, sizes))
+
+
+def _shrink_program(
+    workload: Workload,
+    kept: dict[str, tuple[tuple[int, ...], ...]],
+    program: Program,
+    members: tuple[int, ...],
+    left_out: Counter[tuple[str, str]],
+) -> list[Program]:
+    """The programs of the ranks that are left: ranks whose groups lost different numbers of ranks
+    no longer make the same calls."""
+    smaller = workload._replace(groups=kept)
+    made: dict[tuple[Call, ...], list[int]] = {}
+    for rank in members:
+        calls = _shrink_calls(workload, smaller, program.calls, rank)
+        if rank == members[0]:
+            missing = Counter((c.operation, c.group) for c in program.calls)
+            missing.subtract((c.operation, c.group) for c in calls)
+            left_out.update(+missing)
+        made.setdefault(calls, []).append(rank)
+    return [Program(tuple(own), calls) for calls, own in made.items()]
+
+
+def _shrink_calls(
+    workload: Workload, smaller: Workload, calls: tuple[Call, ...], rank: int
+) -> tuple[Call, ...]:
+    """The calls of a rank that are left."""
+    return _keep(calls, [_shrink_call(workload, smaller, call, rank) for call in calls])
+
+
+def _shrink_call(workload: Workload, smaller: Workload, call: Call, rank: int) -> Call | None:
+    """A call of a rank within the group that is left of its own; None where that is not possible,
+    or would be a call of one rank."""
+    if call.group == UNKNOWN_GROUP:
+        return None
+    before, after = workload.group_of(call, rank), smaller.group_of(call, rank)
+    if len(after) < 2:
+        return None
+    changed = call
+    if call.peer is not None:
+        if before[call.peer] not in after:
+            return None
+        changed = changed._replace(peer=after.index(before[call.peer]))
+    if call.root is not None:
+        root = before[call.root]
+        changed = changed._replace(root=after.index(root) if root in after else 0)
+    places = [before.index(other) for other in after]
+    for name in ("send_splits", "receive_splits"):
+        if splits := getattr(call, name):
+            left: dict[str, Any] = {name: tuple(splits[place] for place in places)}
+            changed = changed._replace(**left)
+    if changed.send_splits != call.send_splits or changed.receive_splits != call.receive_splits:
+        elements = max(sum(changed.send_splits), sum(changed.receive_splits))
+        width = DTYPES[call.dtype].size_bytes if call.dtype else 0
+        changed = changed._replace(size_bytes=elements * width if width else None)
+    return changed

@@ -1,0 +1,190 @@
+"""The variants of a step that a replay measures: its calls alone, with the gaps between them, and
+with other calls that have the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from commbench.errors import UsageError
+from commbench.spec.call_forms import CALL_FORMS
+from commbench.spec.workload import Call, Step
+from commbench.spec.workload_order import waits_after
+from commbench.units import format_size, parse_size
+
+CALLS, GAPS, BUCKET = "calls", "gaps", "bucket"
+COMPOSED = next(form for form in CALL_FORMS.values() if form.steps and form.is_divided)
+"""The form of a reduction that a step may use instead: a reduce_scatter and an all_gather."""
+AS_TRACED = (GAPS, CALLS)
+"""The variants with the calls that the step has, the most faithful first: what others are compared
+with is the first of them that was measured."""
+EVERY_VARIANT = "all"
+VARIANTS = {
+    CALLS: "its calls one after another, without the gaps",
+    GAPS: "with the gaps of the trace: a CPU computes, a GPU spins",
+    BUCKET: "bucket:SIZE: its neighbouring all_reduces cut into others of SIZE bytes",
+    COMPOSED.name: "each all_reduce as these two",
+}
+VARIANTS_HELP = "; ".join(f"{name}: {what}" for name, what in VARIANTS.items() if name != BUCKET)
+
+
+MEBIBYTE = 1 << 20
+
+
+class TimedCall(NamedTuple):
+    """A call, and for how long its rank computes before it."""
+
+    call: Call
+    compute_s: float = 0.0
+
+
+def parse_variant(text: str) -> str:
+    """The normal form of the name of a variant; UsageError for any other text."""
+    name, _, size = text.strip().lower().partition(":")
+    if name == BUCKET and size:
+        return f"{BUCKET}:{format_size(parse_size(size))}"
+    if size or name not in (CALLS, GAPS, COMPOSED.name, EVERY_VARIANT):
+        known = (CALLS, GAPS, f"{BUCKET}:50M", COMPOSED.name, EVERY_VARIANT)
+        raise UsageError(f"unknown variant {text!r:.60}", f"known: {', '.join(known)}")
+    return name
+
+
+def expand_variants(names: Iterable[str], step: Step) -> tuple[str, ...]:
+    """The variants of a step, EVERY_VARIANT replaced by those that differ: its gaps where they are
+    known, and for reductions of 1 MiB or more buckets of half and twice the largest, and COMPOSED.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(_every_variant(step) if name == EVERY_VARIANT else (name,))
+    return tuple(found)
+
+
+def why_no_variant(variant: str, step: Step) -> str:
+    """Why a step has no such variant; empty where it has."""
+    if variant == GAPS and not has_gaps(step):
+        return "its source says nothing about gaps"
+    if variant not in (CALLS, GAPS) and not _reductions(step):
+        return f"it has no {' or '.join(COMPOSED.operations)}"
+    return ""
+
+
+def has_gaps(step: Step) -> bool:
+    """Whether it is known when its calls began."""
+    return any(call.start_s is not None for program in step.programs for call in program.calls)
+
+
+def variant_calls(step: Step, calls: Sequence[Call], variant: str) -> tuple[list[TimedCall], float]:
+    """The calls of a program of a step in a variant, and the seconds of computation behind the last
+    one. The calls of other variants than CALLS have gaps where they are known."""
+    gaps = [0.0] * (len(calls) + 1) if variant == CALLS else _gaps(step, calls)
+    timed = [TimedCall(call, gap) for call, gap in zip(calls, gaps, strict=False)]
+    if variant.startswith(BUCKET):
+        timed = _cut(timed, parse_size(variant.partition(":")[2]))
+    return timed, gaps[-1]
+
+
+def _every_variant(step: Step) -> list[str]:
+    found = [CALLS, *([GAPS] if has_gaps(step) else [])]
+    sizes = [call.size_bytes or 0 for call in _reductions(step)]
+    if max(sizes, default=0) < MEBIBYTE:
+        return found
+    largest = -(-max(sizes) // MEBIBYTE)
+    buckets = [max(1, largest // 2), 2 * largest] if len(sizes) > 1 else []
+    return [*found, *(f"{BUCKET}:{size}M" for size in buckets), COMPOSED.name]
+
+
+def is_composed(call: Call, variant: str) -> bool:
+    """Whether a call has the form COMPOSED in a variant."""
+    return variant == COMPOSED.name and _is_reduction(call)
+
+
+def _is_reduction(call: Call) -> bool:
+    return call.operation in COMPOSED.operations and call.tensors == 1
+
+
+def _reductions(step: Step) -> list[Call]:
+    return [call for program in step.programs for call in program.calls if _is_reduction(call)]
+
+
+def _gaps(step: Step, calls: Sequence[Call]) -> list[float]:
+    """For how long the rank computes before each call, and behind the last: from the moment when it
+    has made the call before and waited for the calls that it waits for there."""
+    waits, free_s, gaps = waits_after(calls), 0.0, []
+    for index, call in enumerate(calls):
+        ready_s = call.start_s if call.ready_s is None else call.ready_s
+        if ready_s is None:
+            ready_s = free_s
+        gaps.append(max(0.0, ready_s - free_s))
+        ends = [_end_s(calls[i]) for i in waits[index]]
+        free_s = max(free_s, ready_s, *ends)
+    return [*gaps, max(0.0, (step.time_s or 0.0) - free_s)]
+
+
+def _end_s(call: Call) -> float:
+    return (call.start_s or 0.0) + (call.time_s or 0.0)
+
+
+def _cut(timed: Sequence[TimedCall], bucket_bytes: int) -> list[TimedCall]:
+    """The calls with neighbouring reductions cut into others of so many bytes."""
+    found: list[TimedCall] = []
+    spans: list[tuple[int, int]] = []
+    """Of each old call, the first and the last new call that has bytes of it."""
+    while len(spans) < len(timed):
+        first, run = len(found), _run(timed, len(spans))
+        if not run:
+            found.append(timed[len(spans)])
+            spans.append((first, first))
+            continue
+        found += _cut_run(run, bucket_bytes)
+        begin = 0
+        for one in run:
+            end = begin + (one.call.size_bytes or 0)
+            spans.append((first + begin // bucket_bytes, first + (end - 1) // bucket_bytes))
+            begin = end
+    return _with_waits(timed, found, spans)
+
+
+def _run(timed: Sequence[TimedCall], begin: int) -> list[TimedCall]:
+    """The reductions from one on that follow one another and could be one call."""
+    run: list[TimedCall] = []
+    for one in timed[begin:]:
+        if not _is_reduction(one.call) or (run and _kind(one.call) != _kind(run[0].call)):
+            break
+        run.append(one)
+    return run
+
+
+def _kind(call: Call) -> tuple[object, ...]:
+    is_at_once = call.asynchronous is False
+    return call.operation, call.group, call.dtype, call.reduce_op, is_at_once
+
+
+def _cut_run(run: Sequence[TimedCall], bucket_bytes: int) -> list[TimedCall]:
+    """The same bytes in calls of so many bytes; a call begins when its last byte is ready."""
+    total = sum(one.call.size_bytes or 0 for one in run)
+    pieces, ready, begin, taken = [], iter(run), 0, 0
+    while begin < total:
+        size, compute_s = min(bucket_bytes, total - begin), 0.0
+        begin += size
+        while taken < begin:
+            one = next(ready)
+            taken += one.call.size_bytes or 0
+            compute_s += one.compute_s
+        call = run[0].call._replace(size_bytes=size, waited_after=None)
+        pieces.append(TimedCall(call, compute_s))
+    return pieces
+
+
+def _with_waits(
+    timed: Sequence[TimedCall], found: Sequence[TimedCall], spans: Sequence[tuple[int, int]]
+) -> list[TimedCall]:
+    """The new calls, each waited for where the first of the old calls was whose bytes it has."""
+    until: dict[int, int] = {}
+    for at, waited in enumerate(waits_after([one.call for one in timed])):
+        for first, last in (spans[index] for index in waited):
+            for new in range(first, last + 1):
+                until[new] = min(until.get(new, len(found)), spans[at][1])
+    return [
+        one._replace(call=one.call._replace(waited_after=until[new]))
+        for new, one in enumerate(found)
+    ]
