@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from commbench.results.schema import Run
     from commbench.spec.links import Peak
 
-TABLE, NCCL_TESTS = "table", "nccl-tests"
-FORMAT_HELP = "Layout of the result: table; nccl-tests, which scripts for its output can read."
+TABLE, NCCL_TESTS, JSON, MARKDOWN = "table", "nccl-tests", "json", "markdown"
+FORMAT_HELP = (
+    "Layout of the result: table; nccl-tests, which scripts for its output can read; json; "
+    "markdown."
+)
 PEAK_HELP = (
     "Add a column with the part of this speed that was reached: 450GB/s, 400Gbit/s, or a name that "
     "`commbench links` lists."
@@ -44,7 +47,38 @@ def _nccl_tests(run: Run, _: View) -> str:
     return nccl_tests_text(run)
 
 
-FORMATS: dict[str, Callable[[Run, View], str]] = {TABLE: _table, NCCL_TESTS: _nccl_tests}
+def _json(run: Run, view: View) -> str:
+    import json
+
+    if run.header.plan.workload:
+        from commbench.report.replay_text import replay_json
+
+        return json.dumps(replay_json(run, view.peak), indent=1, allow_nan=False)
+    return _exported(run, JSON)
+
+
+def _markdown(run: Run, view: View) -> str:
+    if run.header.plan.workload:
+        from commbench.report.replay_text import replay_markdown
+
+        return replay_markdown(run, view.peak).rstrip()
+    return _exported(run, MARKDOWN)
+
+
+def _exported(run: Run, format_: str) -> str:
+    """The run as `commbench export` writes it, without the last end of a line."""
+    from commbench.analysis.load import as_loaded_run
+    from commbench.report.exporters import export_run
+
+    return str(export_run(as_loaded_run(run), format_)).rstrip()
+
+
+FORMATS: dict[str, Callable[[Run, View], str]] = {
+    TABLE: _table,
+    NCCL_TESTS: _nccl_tests,
+    JSON: _json,
+    MARKDOWN: _markdown,
+}
 
 
 def require_format(format_: str, peak: str | None) -> None:

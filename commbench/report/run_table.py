@@ -25,6 +25,7 @@ from commbench.report import run_notes
 from commbench.report.overlap_table import overlap_text, without_overlaps
 from commbench.report.pairs_table import pairs_text
 from commbench.report.plan_table import MOST_ROWS, left_out_text, list_missing, not_measured_text
+from commbench.report.replay_text import replay_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
@@ -51,11 +52,16 @@ def run_text(
     """A run: a table for each kind of case with a row per size, and the notes.
 
     With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
-    makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
+    makes one table of a run with many rows. None for `most_warnings` gives all of them, explained,
+    and of a replay also the tables of its single calls.
     """
     rows = make_rows(run)
+    replay = replay_text(run, rows, peak)
     timed = timed_kinds(rows if most_warnings is None else without_overlaps(rows))
-    if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
+    if replay and most_warnings is not None:
+        name = run_notes.typed_name(run)
+        tables = [fill(f"`commbench show {name} --verbose` prints a table for each call.")]
+    elif is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
         name = run_notes.typed_name(run)
@@ -70,6 +76,7 @@ def run_text(
         _head(run),
         shared if run.header.gpu_shared else "",
         pairs_text(run),
+        replay,
         *tables,
         _not_measured_text(rows),
         left_out_text(run.header.plan),
