@@ -5,8 +5,9 @@ was in the trace and as it is here.
     time in the trace                union of the intervals of all calls of a rank, mean over ranks
     the same without waiting         of each call only [end - transfer, end]
 
-The medians of a sum are those of different cases, so its interval follows from theirs by the method
-of analysis.overlap. A trace has one value for each call, the median over its steps, and no interval.
+The medians of a sum are those of different cases, so its interval follows from theirs by the
+method of analysis.overlap. A trace has one value for each call, the median over its steps, and no
+interval.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ class View(NamedTuple):
     """Whether a run with many rows becomes one table, with a row for each kind of call."""
     has_explanations: bool = False
     """Whether all warnings are shown, with explanations, instead of the most important ones."""
+    has_calls: bool = False
+    """Whether a replay has also the tables of its single calls."""
 
 
 def _table(run: Run, view: View) -> str:
@@ -38,7 +40,13 @@ def _table(run: Run, view: View) -> str:
     from commbench.report.run_table import run_text
 
     most = None if view.has_explanations else MOST_WARNINGS
-    return run_text(run, view.peak, is_condensed=view.is_condensed, most_warnings=most)
+    return run_text(
+        run,
+        view.peak,
+        is_condensed=view.is_condensed,
+        most_warnings=most,
+        has_calls=view.has_calls,
+    )
 
 
 def _nccl_tests(run: Run, _: View) -> str:
@@ -97,6 +105,7 @@ def format_run(
     *,
     is_condensed: bool = False,
     has_explanations: bool = False,
+    has_calls: bool = False,
 ) -> str:
     """The run in that format, with the given peak or else the one that the run was given."""
     peak = peak or run.header.plan.peak
@@ -105,4 +114,4 @@ def format_run(
         from commbench.spec.links import parse_peak
 
         parsed = parse_peak(peak)
-    return FORMATS[format_](run, View(parsed, is_condensed, has_explanations))
+    return FORMATS[format_](run, View(parsed, is_condensed, has_explanations, has_calls))

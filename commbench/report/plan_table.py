@@ -196,6 +196,8 @@ def field_text(name: str, value: Any) -> str:
     """The value of a field of a plan: `0.2 s`, `5 %`, `yes`."""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, dict):  # a workload
+        return str(value.get("name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name == "precision":

@@ -24,13 +24,14 @@ from commbench.output.table import (
     style,
 )
 from commbench.report.workload_text import COLUMNS as TRACE_COLUMNS
-from commbench.report.workload_text import short_time
+from commbench.report.workload_text import SLOW, short_time
 from commbench.results.schema import Run
 from commbench.spec.replay import replayed_workload
 from commbench.spec.workload import Workload
 from commbench.spec.workload_fit import was_shrunk
 from commbench.spec.workload_variants import BUCKET, CALLS, GAPS
 from commbench.units import (
+    GB,
     format_bytes,
     format_count,
     format_known_GBps,
@@ -70,6 +71,12 @@ def _of_trace(heading: str, importance: int) -> TableColumn:
     return column._replace(cell=lambda one: column.cell(one.traced), importance=importance)
 
 
+def _bandwidth(busbw: Estimate | None) -> str:
+    if busbw is None:
+        return ""
+    return format_known_GBps(*busbw) if busbw.value >= SLOW else f"<{SLOW / GB:g}"
+
+
 OPERATION_COLUMNS = (
     _of_trace("group", 11),
     _of_trace("ranks", 1),
@@ -81,8 +88,7 @@ OPERATION_COLUMNS = (
     TableColumn("replay\ntime", lambda one: _replayed(one)[0], 10),
     TableColumn("95 %\ninterval", lambda one: _replayed(one)[1], 8),
     TableColumn(
-        "busbw\nGB/s", lambda one: format_known_GBps(*one.busbw) if one.busbw else "", 3,
-        is_decimal=True,
+        "busbw\nGB/s", lambda one: _bandwidth(one.busbw), 3, is_decimal=True
     ),
     TableColumn("at\npeak", lambda one: short_time(one.peak_s), 5),
 )  # fmt: skip
@@ -109,9 +115,9 @@ WHOLE_COLUMNS = (
 def whole_lines(found: StepReplay) -> list[WholeLine]:
     """The step in the trace, and in each variant that was measured."""
     named = (
-        ("in the trace", found.step.time_s),
-        ("in the trace: communication", found.communication_s),
-        ("in the trace: communication without waiting", found.transfer_s),
+        ("trace: whole step", found.step.time_s),
+        ("trace: communication", found.communication_s),
+        ("trace: without waiting", found.transfer_s),
     )
     lines = [
         WholeLine(name, format_time(seconds)) for name, seconds in named if seconds is not None
@@ -226,8 +232,9 @@ def _largest(found: StepReplay) -> Iterator[str]:
     here = [one.replayed.value if one.replayed else None for one in found.operations]
     for where, times in (("in the trace", traced), ("here", here)):
         known = [seconds for seconds in times if seconds is not None]
-        if len(known) == len(times) and sum(known):
-            parts.append(f"{format_share(known[0] / sum(known))} {where}")
+        total = sum(known)
+        if len(known) == len(times) and total:
+            parts.append(f"{format_share(known[0] / total)} {where}")
     name = f"{largest.traced.operation} over {largest.traced.group}"
     if len(found.operations) == 1:
         yield f"All calls are {name}."
@@ -311,6 +318,16 @@ def _estimate_json(found: Estimate | None) -> dict[str, float | None] | None:
     return found and found._asdict()
 
 
+def as_table(
+    columns: Sequence[TableColumn], things: Sequence[Any]
+) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """The headings and the rows of a table, and the headings of its columns of text."""
+    filled = fill_columns(columns, things)
+    rows = list(zip(*([cell.strip() for cell in cells] for _, cells in filled), strict=True))
+    left = [column.heading for column, _ in filled if column.is_left]
+    return [column.heading for column, _ in filled], rows, left
+
+
 def replay_markdown(run: Run, peak: Peak | None = None) -> str:
     """The tables and sentences of a replay in GitHub's Markdown."""
     workload = replayed_workload(run.header.plan)
@@ -323,9 +340,7 @@ def replay_markdown(run: Run, peak: Peak | None = None) -> str:
             (OPERATION_COLUMNS, found.operations),
             (WHOLE_COLUMNS, whole_lines(found)),
         ):
-            filled = fill_columns(columns, things)
-            rows = list(zip(*(cells for _, cells in filled), strict=True))
-            left = ",".join(column.heading for column, _ in filled if column.is_left)
-            lines += [*markdown.table([c.heading for c, _ in filled], rows, left), ""]
+            headings, rows, left = as_table(columns, things)
+            lines += [*markdown.table(headings, rows, ",".join(left)), ""]
         lines += [f"- {markdown.escape(text)}" for text in savings(found)]
     return "\n".join(lines).rstrip() + "\n"

@@ -48,19 +48,20 @@ def run_text(
     *,
     is_condensed: bool = False,
     most_warnings: int | None = run_notes.MOST_WARNINGS,
+    has_calls: bool = False,
 ) -> str:
     """A run: a table for each kind of case with a row per size, and the notes.
 
     With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
-    makes one table of a run with many rows. None for `most_warnings` gives all of them, explained,
-    and of a replay also the tables of its single calls.
+    makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
+    `has_calls`: a replay has also the tables of its single calls.
     """
     rows = make_rows(run)
     replay = replay_text(run, rows, peak)
     timed = timed_kinds(rows if most_warnings is None else without_overlaps(rows))
-    if replay and most_warnings is not None:
+    if replay and not has_calls:
         name = run_notes.typed_name(run)
-        tables = [fill(f"`commbench show {name} --verbose` prints a table for each call.")]
+        tables = [fill(f"`commbench show {name} --calls` prints also the tables of single calls.")]
     elif is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
