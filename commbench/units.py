@@ -20,7 +20,12 @@ _SIZE = re.compile(r"(\d{1,60}(?:\.\d{1,60})?)\s*([A-Za-z]*)", re.ASCII)
 _DECIMAL_SUFFIXES = {"KB": ("K", 10**3), "MB": ("M", 10**6), "GB": ("G", 10**9)}
 _TIME = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-zµμ]*)")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
+_PARAMETERS = re.compile(
+    r"(\d[\d_]{0,30}(?:\.\d{1,15})?)(?:\s*([KMBT])|E\+?(\d{1,2}))?", re.ASCII | re.IGNORECASE
+)
+_THOUSANDS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
 LARGEST_SIZE = 1 << 50
+MOST_PARAMETERS = 10**14
 MOST_SIZES = 10_000
 
 
@@ -49,6 +54,21 @@ def parse_size(text: str) -> int:
     if not 0 < size <= LARGEST_SIZE:
         raise UsageError(f"size {text!r} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
     return int(size)
+
+
+def parse_parameters(text: str) -> int:
+    """Parse a number of parameters of a model: `350M`, `7B`, `7e9`, `7_000_000_000`; decimal."""
+    match = _PARAMETERS.fullmatch(text.strip())
+    value = 0
+    if match:
+        power = int(match[3]) if match[3] else _THOUSANDS[(match[2] or "").upper()]
+        value = int(_fraction(match[1]) * 10**power)
+    if not 1 <= value <= MOST_PARAMETERS:
+        raise UsageError(
+            f"--params {text!r} is no number of parameters",
+            f"write for example 350M, 7B or 7e9; at most {MOST_PARAMETERS:.0e}",
+        )
+    return value
 
 
 def parse_time(text: str) -> float:

@@ -24,6 +24,7 @@ from commbench.units import (
     format_size,
     format_sizes,
     format_time,
+    parse_parameters,
     parse_size,
     parse_sizes,
     parse_time,
@@ -511,3 +512,22 @@ def test_one_of_a_thing_is_singular() -> None:
     assert [format_count(number, "round") for number in (0, 1, 2)] == [
         "0 rounds", "1 round", "2 rounds",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("7B", 7 * 10**9), ("7e9", 7 * 10**9), ("7_000_000_000", 7 * 10**9),
+        ("7000000000.0", 7 * 10**9),
+        ("1.5b", 1_500_000_000), ("350M", 350_000_000), ("1E+3", 1000), ("8 K", 8000),
+        ("1T", 10**12), ("124439808", 124_439_808),
+    ],
+)  # fmt: skip
+def test_a_number_of_parameters_has_several_notations(text: str, number: int) -> None:
+    assert parse_parameters(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "B", "7G", "7e", "-1", "0", "1e15", "1e99", "7Be9", "1e-3"])
+def test_what_is_no_number_of_parameters_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no number of parameters"):
+        parse_parameters(text)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.advise import sentences
+from commbench.advise import commands, sentences
 from commbench.advise.buckets import BucketAdvice, Step, find_buckets
 from commbench.advise.choices import ADVICE, CHANGE, KEEP, UNDECIDED, ChoiceAdvice, find_choices
 from commbench.advise.fsdp import Blocks, GroupingAdvice, find_grouping
@@ -18,7 +18,6 @@ from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict
 from commbench.compare.ratio import UNDECIDED as NOT_DECIDED
 from commbench.errors import UsageError
 from commbench.results.schema import Run
-from commbench.spec.call_forms import DDP_BUCKET
 from commbench.spec.dtypes import DTYPES
 
 TOLERANCE = 0.02
@@ -120,6 +119,8 @@ def _require_sensible(question: Question) -> None:
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
+    for name, values in measured.ignored:
+        yield Missing(name, *commands.ignored_needs(name, values, measured))
     yield from _bucket_advice(measured, question)
     yield from _grouping_advice(measured, question)
     yield from _moe_advice(measured, question)
@@ -128,7 +129,7 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
         for each in found:
             yield _choice_advice(each, measured)
         if not found and choice.is_possible(measured.header):
-            yield Missing(choice.subject, *sentences.choice_needs(choice, measured.header))
+            yield Missing(choice.subject, *commands.choice_needs(choice, measured.header))
 
 
 DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
@@ -137,9 +138,9 @@ DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
 def _bucket_advice(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
     tables = make_tables(measured.rows, "all_reduce")
     if not tables:
-        yield Missing(DDP, *sentences.bucket_needs(measured.header, "all_reduce"))
+        yield Missing(DDP, *commands.bucket_needs(measured.header, "all_reduce"))
     elif question.params is None and question.model_bytes is None:
-        yield Missing(DDP, sentences.NEEDS_MODEL, "")
+        yield Missing(DDP, commands.NEEDS_MODEL, "")
     else:
         for table in tables.values():
             yield _bucket_advice_of(table, measured, question)
@@ -151,12 +152,10 @@ def _bucket_advice_of(table: TimeTable, measured: Measured, question: Question) 
     step = Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.rows, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
-    verdict = _verdict(found.gain, question.tolerance)
-    if found.good[0] <= (question.bucket_bytes or DDP_BUCKET) <= found.good[1]:
-        verdict = KEEP
+    verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
     said = sentences.bucket_sentences(found, verdict, question)
     paste = (bucket_line(found.recommended.bucket_bytes),) if verdict == CHANGE else ()
-    measure = sentences.surer_buckets(found, verdict, measured.header)
+    measure = commands.surer_buckets(found, verdict, measured.header)
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, said, paste, measure, found)
 
 
@@ -183,9 +182,9 @@ def _grouping_advice(measured: Measured, question: Question) -> Iterator[Advice 
     groups = [group for group in gathers if group in scatters]
     is_told = question.blocks is not None and (question.params or question.model_bytes)
     if not groups:
-        yield Missing(FSDP, *sentences.bucket_needs(measured.header, "all_gather,reduce_scatter"))
+        yield Missing(FSDP, *commands.bucket_needs(measured.header, "all_gather,reduce_scatter"))
     elif not is_told:
-        yield Missing(FSDP, sentences.NEEDS_BLOCKS, "")
+        yield Missing(FSDP, commands.NEEDS_BLOCKS, "")
     for group in groups if is_told else ():
         gather, scatter = gathers[group], scatters[group]
         gathered, reduced = (_bytes_of(question, table) for table in (gather, scatter))
@@ -194,12 +193,12 @@ def _grouping_advice(measured: Measured, question: Question) -> Iterator[Advice 
         slowdown = find_slowdown(measured.rows, "all_gather")
         found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
         if found is None:
-            yield Missing(FSDP, *sentences.grouping_needs(measured.header, step))
+            yield Missing(FSDP, *commands.grouping_needs(measured.header, step))
             continue
         verdict = _verdict(found.gain, question.tolerance)
         said = sentences.grouping_sentences(found, verdict, question)
         paste = grouping_lines(found.recommended.blocks) if verdict == CHANGE else ()
-        measure = sentences.surer(verdict, measured.header)
+        measure = commands.surer(verdict, measured.header)
         about = f"{gather.kind} and {scatter.kind}, {measured.who}"
         yield Advice(FSDP, about, verdict, said, paste, measure, found)
 
@@ -209,9 +208,9 @@ def _moe_advice(measured: Measured, question: Question) -> Iterator[Advice | Mis
     by_group = [make_tables(measured.rows, name) for name in names]
     groups = [group for group in by_group[0] if all(group in own for own in by_group)]
     if not groups:
-        yield Missing(MOE, *sentences.bucket_needs(measured.header, ",".join(names)))
+        yield Missing(MOE, *commands.bucket_needs(measured.header, ",".join(names)))
     elif question.routing is None:
-        yield Missing(MOE, sentences.NEEDS_ROUTING, "")
+        yield Missing(MOE, commands.NEEDS_ROUTING, "")
     for group in groups if question.routing else ():
         assert question.routing
         gather, scatter, exchange = (own[group] for own in by_group)
@@ -223,10 +222,13 @@ def _moe_advice(measured: Measured, question: Question) -> Iterator[Advice | Mis
             )
         found = find_moe(gather, scatter, exchange, ranks, question.routing, question.tolerance)
         if found is None:
-            yield Missing(MOE, *sentences.moe_needs(measured.header, ranks, question.routing))
+            yield Missing(MOE, *commands.moe_needs(measured.header, ranks, question.routing))
             continue
         verdict, said, paste = sentences.moe_sentences(found, question)
-        measure = sentences.surer(verdict, measured.header)
+        measure = commands.surer(verdict, measured.header)
+        if question.routing.tokens not in (None, *(point.tokens for point in found.curve)):
+            needs, command = commands.moe_needs(measured.header, ranks, question.routing)
+            said, measure = (*said, f"{needs}."), (*measure, command)
         about = f"{gather.kind}, {scatter.kind} and {exchange.kind}, {measured.who}"
         yield Advice(MOE, about, verdict, said, paste, measure, found)
 
@@ -246,6 +248,6 @@ def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
     said = sentences.choice_sentences(found)
     paste = sentences.choice_paste(found, measured)
     is_open = UNDECIDED if UNDECIDED in verdicts else KEEP
-    measure = sentences.surer(is_open, measured.header)
+    measure = commands.surer(is_open, measured.header)
     about = f"{found.kind}, {measured.who}"
     return Advice(found.choice.subject, about, verdict, said, paste, measure, found)

@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.advise.time_table import Draw, TimeTable, interval
 from commbench.compare.ratio import MedianCI
+from commbench.errors import UsageError
 from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
+from commbench.units import format_bytes
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -35,6 +37,10 @@ MIB = 1 << 20
 MOST_BUCKETS = 1024
 """Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
 time that is not hidden is at most a thousandth of the computation."""
+FAR = 2
+"""A bucket that is more than so many times as large as any measured size is only guessed."""
+MOST_BUCKETS_NOW = 1 << 16
+"""The most buckets that the size in use may make: they take two seconds to simulate."""
 STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
 """Bucket sizes that are tried, times a power of two: short numbers to paste."""
 
@@ -68,6 +74,8 @@ class BucketTime(NamedTuple):
     """Seconds from its beginning to the end of the last bucket."""
     buckets: int
     """How many there are."""
+    largest: int
+    """Bytes of the largest of them."""
 
 
 class BucketAdvice(NamedTuple):
@@ -77,14 +85,16 @@ class BucketAdvice(NamedTuple):
     step: Step
     slowdown: Slowdown
     curve: tuple[BucketTime, ...]
-    """By ascending size."""
+    """By ascending size, within the measured sizes."""
     best: BucketTime
+    """The fastest of `curve` and `now`."""
     recommended: BucketTime
-    """In the middle of `good`, so that a small error of the simulation costs nothing."""
+    """`now` where that is good; else in the middle of `good`, so that a small error of the
+    simulation costs nothing."""
     good: tuple[int, int]
     """The sizes from and to which the pass takes at most `tolerance` longer than the best one."""
     now: BucketTime
-    """With the buckets that are used now."""
+    """With the buckets that are used now, also where they are larger than any measured size."""
     gain: MedianCI
     """The time of now over that of the recommended size."""
     is_communication_bound: bool
@@ -92,46 +102,67 @@ class BucketAdvice(NamedTuple):
     communication_s: float
     """Seconds of all buckets of the recommended size, one after another, alone."""
     beyond: bool
-    """Whether the best size is the largest measured one, and a larger one may be better."""
-    largest_sent: int
-    """Bytes of the largest bucket, of the recommended ones and of those in use."""
+    """Whether the largest measured size, or a larger one, is good: larger ones may be better."""
+
+    @property
+    def largest_sent(self) -> int:
+        """Bytes of the largest bucket, of the recommended ones and of those in use."""
+        return max(self.recommended.largest, self.now.largest)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the size in use is good, but so large that no measured size supports it."""
+        most = FAR * self.table.largest
+        return self.recommended == self.now and self.now.largest > most
 
 
 def find_buckets(
     table: TimeTable, step: Step, slowdown: Slowdown, tolerance: float,
     now_bytes: int | None = None,
 ) -> BucketAdvice:  # fmt: skip
-    """The best bucket size of DistributedDataParallel among those that lie within the measured
-    sizes. `now_bytes` is the bucket_cap_mb in use; None: torch's default, 25 MiB with a first
-    bucket of 1 MiB."""
+    """The best bucket size of DistributedDataParallel: that in use, or one of those that lie within
+    the measured sizes. `now_bytes` is the bucket_cap_mb in use; None: torch's default, 25 MiB with
+    a first bucket of 1 MiB. Raises UsageError where the size in use makes too many buckets."""
     import numpy as np
 
     draw = table.draw()
 
-    def simulate(cap: int, first: int) -> tuple[ndarray, int]:
+    def simulate(cap: int, first: int) -> tuple[BucketTime, ndarray, list[int]]:
         sizes = cut(step, cap, first)
-        return pass_times(draw, sizes, step, slowdown), len(sizes)
+        times = pass_times(draw, sizes, step, slowdown)
+        return BucketTime(cap, interval(times), len(sizes), max(sizes)), times, sizes
 
-    tried = {cap: simulate(cap, cap) for cap in _distinct(bucket_sizes(table, step), step)}
-    curve = {c: BucketTime(c, interval(times), number) for c, (times, number) in tried.items()}
-    best = min(curve.values(), key=lambda each: _median(each))
-    good = _around(list(curve.values()), best, tolerance)
-    middle = (good[0].bucket_bytes * good[-1].bucket_bytes) ** 0.5
-    recommended = min(good, key=lambda each: abs(np.log(each.bucket_bytes / middle)))
-    default = now_bytes is None
     cap = DDP_BUCKET if now_bytes is None else now_bytes
-    first = DDP_FIRST_BUCKET if default else cap
-    now_times, number = simulate(cap, first)
-    ratio = interval(now_times / tried[recommended.bucket_bytes][0])
-    sent = cut(step, recommended.bucket_bytes, recommended.bucket_bytes)
+    _require_few(step, cap)
+    used = simulate(cap, DDP_FIRST_BUCKET if now_bytes is None else cap)
+    tried = [simulate(size, size) for size in _distinct(bucket_sizes(table, step), step)]
+    now, curve = used[0], [point for point, _, _ in tried]
+    every = sorted(dict.fromkeys([*curve, now]), key=lambda each: each.bucket_bytes)
+    best = min(every, key=_median)
+    good = _around(every, best, tolerance)
+    middle = (good[0].bucket_bytes * good[-1].bucket_bytes) ** 0.5
+    chosen = used
+    if now not in good:
+        inside = [each for each in tried if each[0] in good]
+        chosen = min(inside, key=lambda each: abs(np.log(each[0].bucket_bytes / middle)))
+    recommended, times, sent = chosen
     alone = float(sum(draw.at(size)[0] for size in sent))
     return BucketAdvice(
-        table, step, slowdown, tuple(curve.values()), best, recommended,
-        (good[0].bucket_bytes, good[-1].bucket_bytes), BucketTime(cap, interval(now_times), number),
-        ratio, alone > step.backward_s, alone,
-        good[-1].bucket_bytes == max(curve) < step.gradient_bytes,
-        max(*sent, *cut(step, cap, first)),
+        table, step, slowdown, tuple(curve), best, recommended,
+        (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(used[1] / times),
+        alone > step.backward_s, alone,
+        curve[-1].bucket_bytes <= good[-1].bucket_bytes and table.largest < step.gradient_bytes,
     )  # fmt: skip
+
+
+def _require_few(step: Step, cap: int) -> None:
+    number = min(ceil(step.gradient_bytes / cap), step.tensors or step.gradient_bytes)
+    if number > MOST_BUCKETS_NOW:
+        raise UsageError(
+            f"{number:,} buckets of {format_bytes(cap)} are too many to simulate: more than "
+            f"{MOST_BUCKETS_NOW:,}",
+            "give a larger --bucket-cap, such as 100M",
+        )
 
 
 def _median(point: BucketTime) -> float:
@@ -154,13 +185,20 @@ def bucket_sizes(table: TimeTable, step: Step) -> list[int]:
     """The bucket sizes to try: short numbers within the measured sizes, and all gradients in one
     bucket if that was measured; at least one size."""
     most = min(table.largest, step.gradient_bytes)
-    least = min(max(table.smallest, ceil(step.gradient_bytes / MOST_BUCKETS)), most)
+    least = min(max(table.smallest, least_size(step)), most)
     found = {most} if step.gradient_bytes <= table.largest else set()
     octave = 1
     while octave <= most:
         found |= {int(octave * part) for part in STEPS_PER_OCTAVE}
         octave *= 2
     return sorted(size for size in found if least <= size <= most) or [most]
+
+
+def least_size(step: Step) -> int:
+    """The bytes of a bucket below which there would be more than MOST_BUCKETS; 1 where the tensors
+    are too few for that."""
+    few = step.tensors is not None and step.tensors <= MOST_BUCKETS
+    return 1 if few else ceil(step.gradient_bytes / MOST_BUCKETS)
 
 
 def _distinct(sizes: Sequence[int], step: Step) -> list[int]:
@@ -180,9 +218,6 @@ def cut(step: Step, cap: int, first: int) -> list[int]:
         sizes.append(min(left, size))
         left -= sizes[-1]
         limit = cap
-        if len(sizes) > 4 * MOST_BUCKETS:
-            sizes.append(left)
-            break
     return sizes
 
 

@@ -3,14 +3,14 @@ of the environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.advise.buckets import Slowdown
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.results.schema import Run, RunHeader
-from commbench.spec.variables import find_family
+from commbench.spec.variables import find_family, suggest_variable
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import NAME, UNSET, Setting
 from commbench.units import format_count
@@ -26,6 +26,8 @@ class Measured(NamedTuple):
     results: tuple[SettingResult, ...]
     """By setting, the default first: without variables where that was measured, else that of the
     first run. Of two rows of one case the later one counts."""
+    ignored: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Variables in which the runs differ but that count as no setting, with their values."""
 
     @property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -72,20 +74,35 @@ def _measured(runs: Sequence[Run]) -> Measured:
         for setting in order
         for same in [found[setting]]
     )
-    return Measured(tuple(run.name for run in runs), found[default][0].header, results)
+    ignored = tuple(each for each in _differing(runs) if each[0] not in names)
+    return Measured(tuple(run.name for run in runs), found[default][0].header, results, ignored)
+
+
+def _differing(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The variables in which runs differ, each with its values."""
+    every = [_variables(run.header) for run in runs]
+    for name in dict.fromkeys(name for own in every for name in own):
+        values = dict.fromkeys(own.get(name, UNSET) for own in every)
+        if len(values) > 1:
+            yield name, tuple(values)
+
+
+def _variables(header: RunHeader) -> dict[str, str]:
+    """The variables of a run that may make it faster or slower, and whose names fit a shell."""
+    recorded = header.environment.get("variables")
+    found = recorded.items() if isinstance(recorded, dict) else ()
+    return {n: str(v) for n, v in found if NAME.fullmatch(n) and "DEBUG" not in n}
 
 
 def _facts(header: RunHeader) -> dict[str, str]:
     """What may make communication faster or slower, and is chosen by variables or options: names in
-    capitals are variables."""
-    variables = header.environment.get("variables")
+    capitals are variables that the backend reads."""
     backend = header.plan.backend
     found = {"backend": backend, "nccl-option": ",".join(header.plan.nccl_options) or UNSET}
-    for name, value in (variables if isinstance(variables, dict) else {}).items():
-        family = find_family(str(name))
-        is_read = family and backend in family.backends and "DEBUG" not in name
-        if is_read and NAME.fullmatch(name):  # it becomes a line for a shell
-            found[name] = str(value)
+    for name, value in _variables(header).items():
+        family = find_family(name)
+        if family and backend in family.backends and suggest_variable(name, backend) is None:
+            found[name] = value
     return found
 
 

@@ -3,11 +3,14 @@ of ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from commbench.advise.advice import Advice, AdviceReport
+from commbench.advise.advice import DDP, Advice, AdviceReport
 from commbench.advise.buckets import BucketAdvice
+from commbench.advise.choices import UNDECIDED
+from commbench.advise.commands import WIDE_SIZES
 from commbench.compare.ratio import MedianCI
 from commbench.errors import UnavailableError
 from commbench.output import plot_axes, plot_style
@@ -31,16 +34,14 @@ def advice_figure(report: AdviceReport) -> Picture:
     chosen = [a for a in report.advice if isinstance(a.details, BucketAdvice)][:MOST_PANELS]
     drawable = [a for a in chosen if isinstance(a.details, BucketAdvice) and a.details.curve[1:]]
     if not drawable:
-        raise UnavailableError(
-            "no plot: there is no time over several bucket sizes",
-            "measure all_reduce at several sizes, and give --params and --backward",
-        )
+        raise _undrawable(report, chosen)
     title = f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}"
     description = " ".join(text for each in drawable for text in each.sentences[:2])
     curve = plot_style.nth_style(0)
+    is_decided = any(each.verdict != UNDECIDED for each in drawable)
     legend = [
         ("simulated from measured times", curve.line),
-        ("recommended", CHOSEN),
+        *([("recommended", CHOSEN)] if is_decided else []),
         (f"within {100 * report.question.tolerance:g} % of the best", GOOD),
         ("buckets in use", NOW),
         ("computation alone", ALONE),
@@ -60,6 +61,21 @@ def advice_figure(report: AdviceReport) -> Picture:
     return Picture("buckets", title, description, figure)
 
 
+def _undrawable(report: AdviceReport, chosen: Sequence[Advice]) -> UnavailableError:
+    """Why there is nothing to draw, and the options or the command that help."""
+    why = "no plot of bucket sizes: "
+    if chosen:
+        hint = "all gradients are in one bucket; give more --params or --tensors"
+        found = chosen[0].details
+        if isinstance(found, BucketAdvice) and found.curve[0].buckets > 1:
+            hint = next((c for c in chosen[0].measure if WIDE_SIZES in c), "measure larger sizes")
+        return UnavailableError(f"{why}there is only one size to draw", hint)
+    lacking = next(each for each in report.missing if each.subject == DDP)
+    if lacking.command:
+        return UnavailableError(f"{why}{lacking.needs}", lacking.command)
+    return UnavailableError(f"{why}the model is not given", "add --params 350M --backward 120ms")
+
+
 def _paint(axes: Axes, advice: Advice) -> None:
     found = advice.details
     assert isinstance(found, BucketAdvice)
@@ -73,13 +89,14 @@ def _paint(axes: Axes, advice: Advice) -> None:
     axes.axhline(_known(found.now.time)[0], gid="now", zorder=1.2, **NOW)
     axes.axhline(found.step.backward_s, gid="alone", zorder=1.1, **ALONE)
     chosen = found.recommended
-    axes.plot([chosen.bucket_bytes], [_known(chosen.time)[0]], gid="recommended", **CHOSEN)
+    if advice.verdict != UNDECIDED:
+        axes.plot([chosen.bucket_bytes], [_known(chosen.time)[0]], gid="recommended", **CHOSEN)
     values = (*middles, *lows, *highs, _known(found.now.time)[0], found.step.backward_s)
     plot_axes.set_log_times(axes, min(values) / 1.1, max(values) * 1.1)
     heading = f"Backward pass and all_reduce: {plain(advice.about, 90)}"
     plot_axes.set_heading(axes, heading, plot_style.MARGIN)
     width = plot_style.WIDTH - plot_style.LEFT - plot_style.RIGHT
-    plot_axes.set_size_axis(axes, sizes, width)
+    plot_axes.set_size_axis(axes, {*sizes, chosen.bucket_bytes}, width)
 
 
 def _known(time: MedianCI) -> tuple[float, float, float]:

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from commbench.advise.buckets import BucketAdvice, Slowdown
-from commbench.advise.choices import CHANGE, KEEP, UNDECIDED, Choice, ChoiceAdvice, SizeRange, widen
-from commbench.advise.fsdp import FORWARD_PART, Blocks, GroupingAdvice
+from commbench.advise.buckets import MOST_BUCKETS, BucketAdvice, Slowdown, least_size
+from commbench.advise.choices import CHANGE, KEEP, UNDECIDED, ChoiceAdvice, SizeRange, widen
+from commbench.advise.fsdp import FORWARD_PART, GroupingAdvice
 from commbench.advise.measured import Measured
-from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint, Routing
+from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint
 from commbench.advise.time_table import ESTIMATED
-from commbench.analysis.advice import more_launches, more_precisely
 from commbench.analysis.nccl_tuner import tuner_lines
 from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
-from commbench.results.schema import RunHeader
+from commbench.output.paragraphs import join_words
 from commbench.sweep import nccl_tuning
 from commbench.sweep.settings import Setting, short_names
 from commbench.units import (
@@ -23,22 +22,11 @@ from commbench.units import (
     format_bytes,
     format_known_time,
     format_memory,
-    format_size,
-    format_sizes,
     format_time,
-    parse_sizes,
 )
 
 if TYPE_CHECKING:
     from commbench.advise.advice import Question
-
-NEEDS_MODEL = (
-    "give --params or --model-bytes, and --backward: the parameters, and the time of a backward "
-    "pass without communication"
-)
-NEEDS_BLOCKS = "give --params and --blocks, and --backward: parameters, and blocks of the model"
-NEEDS_ROUTING = "give --topk, --experts and --hidden: how tokens find their experts"
-WIDE_SIZES = "64K-256M"
 
 
 def _percent(tolerance: float) -> str:
@@ -62,7 +50,8 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
     """What the simulation of DDP says."""
     step, chosen, now = found.step, found.recommended, found.now
     is_default = question.bucket_bytes is None
-    used = "torch's default" if is_default else format_bytes(now.bucket_bytes)
+    used = format_bytes(now.bucket_bytes)
+    used = f"torch's default of {used}" if is_default else used
     within = _percent(question.tolerance)
     said = []
     if verdict == CHANGE:
@@ -71,8 +60,18 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
             f"{time_text(chosen.time)} instead of {time_text(now.time)}, "
             f"{gain_text(found.gain)}."
         )
+    elif found.is_guess:
+        said.append(
+            f"The rows do not decide it: {used} would be within {within} of the best, but is far "
+            "beyond the measured sizes."
+        )
+    elif chosen == now:
+        said.append(f"Keep {used}: no simulated size is more than {within} faster.")
     elif verdict == KEEP:
-        said.append(f"Keep {used}: no measured size is more than {within} faster.")
+        said.append(
+            f"Keep {used}: buckets of {format_bytes(chosen.bucket_bytes)} are at most {within} "
+            "faster."
+        )
     else:
         said.append(
             f"The rows do not decide whether {format_bytes(chosen.bucket_bytes)} is faster than "
@@ -84,6 +83,12 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
         if low != high
         else f"No other size is within {within} of the best, {low}."
     )
+    if (least := least_size(step)) > found.table.smallest:
+        smallest = min(least, found.curve[0].bucket_bytes)
+        said.append(
+            f"Sizes below {format_about(smallest)} are not simulated: they make more than "
+            f"{MOST_BUCKETS:,} buckets."
+        )
     which = "longer" if found.is_communication_bound else "shorter"
     assumed = ""
     if question.backward_s is None:
@@ -98,50 +103,28 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
             f"The largest bucket, of {format_about(found.largest_sent)}, is beyond the measured "
             "sizes; its time continues the line of the last two."
         )
-    if found.gain.low is None:
+    if found.best.time.low is None:
         said.append("The times alone decide, because no interval of them is known.")
     if found.beyond:
-        said.append(f"Buckets above {format_bytes(found.table.largest)} were not measured.")
+        largest = format_bytes(found.table.largest)
+        said.append(f"Buckets above {largest} were not measured; they may be faster.")
     busy = found.table.busy
     if busy and busy.kind == ESTIMATED:
         said.append(
-            "The backend works on several calls at once; what a call then takes is estimated from "
-            "single calls."
+            "The backend works on several calls at once; the time of each is then estimated from "
+            "that of a single call."
         )
     return (*said, _slowdown_text(found.slowdown))
 
 
 def _slowdown_text(slowdown: Slowdown) -> str:
     if not slowdown.source:
-        return "The slowdown of computation and communication beside each other is not measured."
+        return "How much computation and communication slow each other down is not measured."
     return (
-        f"While both go on, the communication takes {1 + slowdown.communication:.2f} times as long "
+        f"While both run, the communication takes {1 + slowdown.communication:.2f} times as long "
         f"and the computation {1 + slowdown.computation:.2f} times (measured with "
         f"{slowdown.source})."
     )
-
-
-def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
-    """Commands that make the advice about buckets surer."""
-    commands = list(surer(verdict, header))
-    power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
-    if found.table.busy is None or found.table.busy.kind == ESTIMATED:
-        options = f"--tensors {TOGETHER} --form async"
-        commands.append(run_command(header, "all_reduce", options, _around(TOGETHER * power)))
-    if not found.slowdown.source:
-        commands.append(run_command(header, "all_reduce", "--overlap matmul", _around(power)))
-    if found.beyond:
-        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
-    return tuple(commands)
-
-
-TOGETHER = 8
-"""Calls that are started together, to see what a bucket takes after others."""
-
-
-def _around(power: int) -> str:
-    """Sizes around a power of two, as `--sizes` takes them."""
-    return f"{format_size(power // 4)}-{format_size(4 * power)}:x4"
 
 
 def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, ...]:
@@ -167,7 +150,7 @@ def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) 
         f"{format_memory(found.step.gathered_bytes)} of gathered parameters."
     )
     if decide_verdict(kept, question.tolerance) != SLOWER:
-        second = "reshard_after_forward=False gains nothing that is known."
+        second = "reshard_after_forward=False has no known gain."
     assumed = "" if question.backward_s else " (assumed: as long as the reduce_scatter of all)"
     third = (
         f"Simulated: a backward pass of {format_time(found.step.backward_s)} without "
@@ -266,7 +249,7 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
     at = f"{sizes}: " if sizes else ""
     if each.verdict == CHANGE:
         also = [names[setting] for setting in each.candidates[1:]]
-        equal = f"; {_and(also)} may be as fast" if also else ""
+        equal = f"; {join_words(also)} may be as fast" if also else ""
         usual = f"; without a flat tensor {names[each.fallback]}" if each.fallback else ""
         return (
             f"{at}{names[each.best]} instead of {names[default]}, {gain_text(each.gain)}"
@@ -274,17 +257,12 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
         )
     others = [names[setting] for setting in each.candidates if setting != default]
     if each.verdict == KEEP:
-        tied = f"; no gain with {_and(others)}" if others else ""
+        tied = f"; no gain with {join_words(others)}" if others else ""
         return f"{at}keep {names[default]}{tied}."
     return (
-        f"{at}{_and([names[default], *others])} cannot be told apart: {others[0]} is "
+        f"{at}{join_words([names[default], *others])} cannot be told apart: {others[0]} is "
         f"{gain_text(each.gain)}."
     )
-
-
-def _and(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def size_range_text(low: int, high: int) -> str:
@@ -321,72 +299,3 @@ def _tuner_lines(found: ChoiceAdvice, measured: Measured) -> list[str]:
         "# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:",
         *tuner_lines(ranges, nodes, ranks),
     ]
-
-
-def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
-    """What decides what is undecided: options for the same run."""
-    if verdict != UNDECIDED:
-        return ()
-    return (f"the same run with {more_launches(header.plan.launches)} {more_precisely(header)}",)
-
-
-def run_command(header: RunHeader, operations: str, options: str, sizes: str = "") -> str:
-    """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given."""
-    plan = header.plan
-    wanted = sizes or format_sizes(plan.sizes)
-    if len(parse_sizes(wanted)) < 2 and plan.sizes:
-        wanted = WIDE_SIZES
-    words = ["commbench run --op", operations, "--sizes", wanted, options]
-    if header.num_nodes == 1:
-        words.append(f"--nproc-per-node {plan.world_size}")
-    return " ".join(filter(None, words))
-
-
-def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
-    """What a choice without rows needs, and the command that measures it."""
-    if not choice.option:
-        operations = ",".join(header.plan.operations)
-        return (
-            "no two runs differ in a variable of the backend",
-            f"commbench sweep --env NCCL_ALGO=RING,TREE --op {operations} "
-            f"--sizes {format_sizes(header.plan.sizes)}",
-        )
-    known = [name for name in header.plan.operations if name in choice.operations]
-    operations = ",".join(known or choice.operations or header.plan.operations)
-    return "no alternatives are measured", run_command(header, operations, choice.measure)
-
-
-def bucket_needs(header: RunHeader, operations: str) -> tuple[str, str]:
-    """What a simulation without rows needs."""
-    words = operations.replace(",", ", ")
-    return f"no sizes of {words} are measured", run_command(header, operations, "", WIDE_SIZES)
-
-
-def grouping_needs(header: RunHeader, step: Blocks) -> tuple[str, str]:
-    """What FSDP needs where its sizes were not measured."""
-    block, of_gradients = (
-        total / step.blocks for total in (step.gathered_bytes, step.reduced_bytes)
-    )
-    sizes = f"{format_about(min(block, of_gradients))} and more"
-    low, high = (
-        1 << (int(value) - 1).bit_length() for value in (min(block, of_gradients) / 2, 8 * block)
-    )
-    return (
-        f"blocks have {sizes}, which is not among the measured sizes",
-        run_command(
-            header, "all_gather,reduce_scatter", "",
-            format_sizes(tuple(sorted({max(1, low), max(1, high)}))).replace(",", "-"),
-        ),
-    )  # fmt: skip
-
-
-def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> tuple[str, str]:
-    """What experts need where their sizes were not measured."""
-    tokens = routing.tokens or 1
-    gathered = format_about(routing.gathered_bytes(ranks, tokens))
-    exchanged = format_about(routing.exchanged_bytes(ranks, tokens))
-    return (
-        f"{tokens} tokens are {gathered} of all_gather and {exchanged} of all_to_all, which are "
-        "not among the measured sizes",
-        run_command(header, "all_gather,reduce_scatter,all_to_all", "", "1K-1G"),
-    )

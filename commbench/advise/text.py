@@ -14,7 +14,7 @@ from commbench.advise.moe import MoEAdvice
 from commbench.advise.sentences import names_of, time_text
 from commbench.compare.ratio import MedianCI
 from commbench.output import markdown, table
-from commbench.output.paragraphs import fill
+from commbench.output.paragraphs import fill, wrapped
 from commbench.output.table import BOLD, style
 from commbench.units import format_bytes, format_interval, format_memory
 
@@ -29,21 +29,26 @@ def advice_text(report: AdviceReport) -> str:
     lines = [fill(f"Advice from {', '.join(report.runs)}."), ""]
     for each in report.advice:
         lines += [style(f"{each.subject}: {_VERDICTS[each.verdict]}", BOLD)]
-        lines += [fill(each.about, "  ", "  ")]
-        lines += [fill(text, "  ", "  ", break_on_hyphens=False) for text in each.sentences]
+        lines += [wrapped(text, margin=2) for text in (each.about, *each.sentences)]
         if found := _table(each):
-            lines += ["", *table.table(*found), ""]
+            lines += ["", *table.table(*found)]
+            lines += [""] if each.paste or each.measure else []
         lines += [f"      {table.clean(line)}" for line in each.paste]
         for command in each.measure:
-            lines.append(fill(f"To know more: {command}", "  ", "    ", break_on_hyphens=False))
+            lines.append(_fill(f"To know more: {command}", "  ", "    "))
         lines.append("")
     if report.missing:
         lines.append(style("No advice about", BOLD))
     for lacking in report.missing:
-        lines.append(fill(f"{lacking.subject}: {lacking.needs}", "  ", "    "))
+        lines.append(_fill(f"{lacking.subject}: {lacking.needs}", "  ", "    "))
         if lacking.command:
-            lines.append(fill(lacking.command, "      ", "        ", break_on_hyphens=False))
+            lines.append(_fill(lacking.command, "      ", "        "))
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _fill(text: str, first: str, rest: str) -> str:
+    """A paragraph whose words stay whole, because they are those of a command."""
+    return fill(text, first, rest, break_on_hyphens=False, break_long_words=False)
 
 
 _VERDICTS = {"change": "change it", "keep": "keep it", "undecided": "not decided"}
@@ -58,7 +63,7 @@ def advice_markdown(report: AdviceReport) -> str:
         lines += [f"* {markdown.escape(text)}" for text in each.sentences]
         lines += [f"* To know more: `{_code(command)}`" for command in each.measure]
         if each.paste:
-            lines += ["", *(f"    {_code(line)}" for line in each.paste)]
+            lines += ["", "```", *(_code(line) for line in each.paste), "```"]
         if found := _table(each):
             lines += ["", *markdown.table(*found)]
         lines.append("")
@@ -201,7 +206,7 @@ def _table(each: Advice) -> Table | None:
 def _all_columns(each: Advice) -> Table | None:
     found = each.details
     if isinstance(found, BucketAdvice):
-        return _bucket_table(found)
+        return _bucket_table(found, each.verdict)
     if isinstance(found, GroupingAdvice):
         rows = [
             (str(p.blocks), time_text(p.time), _interval(p.time), format_memory(p.gathered_bytes))
@@ -218,25 +223,35 @@ def _all_columns(each: Advice) -> Table | None:
     return None
 
 
-def _bucket_table(found: BucketAdvice) -> Table:
-    """The sizes, or powers of two and those that are named; the size in use is the last line."""
-    best = found.best.time.median or 1.0
-    named = {found.best.bucket_bytes: "best", found.recommended.bucket_bytes: "recommended"}
-    shown = [
-        point
-        for point in found.curve
-        if len(found.curve) <= MOST_ROWS
-        or point.bucket_bytes in named
-        or point.bucket_bytes & (point.bucket_bytes - 1) == 0
-    ]
+_CHOSEN = {"change": "recommended", "undecided": "not decided"}
+"""The mark of the recommended size, by verdict; none where the size in use is kept."""
 
-    def cells(point: BucketTime, mark: str) -> tuple[str, ...]:
+
+def _bucket_table(found: BucketAdvice, verdict: str) -> Table:
+    """The sizes, or powers of two and those that are marked; the size in use is the last line."""
+    best = found.best.time.median or 1.0
+    chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
+    marks = ((found.now, "now"), (found.best, "best"), (found.recommended, chosen))
+
+    def mark(point: BucketTime) -> str:
+        return ", ".join(word for marked, word in marks if word and point == marked)
+
+    def cells(point: BucketTime) -> tuple[str, ...]:
         over = f"{(point.time.median or 0.0) / best:.3f}"
         texts = time_text(point.time), _interval(point.time)
-        return format_bytes(point.bucket_bytes), str(point.buckets), *texts, over, mark
+        unsure = "extrapolated" if point.largest > found.table.largest else ""
+        words = ", ".join(filter(None, (mark(point), unsure)))
+        return format_bytes(point.bucket_bytes), str(point.buckets), *texts, over, words
 
-    rows = [cells(point, named.get(point.bucket_bytes, "")) for point in shown]
-    rows.append(cells(found.now, "now"))
+    others = [point for point in found.curve if point != found.now]
+    shown = [
+        point
+        for point in others
+        if len(others) <= MOST_ROWS
+        or mark(point)
+        or point.bucket_bytes & (point.bucket_bytes - 1) == 0
+    ]
+    rows = [cells(point) for point in (*shown, found.now)]
     return ("bucket", "number", "backward", "95 % interval", "over\nbest", ""), rows
 
 

@@ -87,7 +87,9 @@ class Draw(NamedTuple):
         place = min(place, len(self.sizes) - 1)
         low, high = self.sizes[place - 1], self.sizes[place]
         part = (size_bytes - low) / (high - low)
-        return np.asarray(self.times[place - 1] * (1 - part) + self.times[place] * part)
+        found = self.times[place - 1] * (1 - part) + self.times[place] * part
+        # By noise, the line of the last two sizes may fall; a larger call takes no less time.
+        return np.asarray(np.maximum(found, self.times[-1]) if part > 1 else found)
 
     def busy_at(self, size_bytes: float) -> ndarray:
         """Seconds that a call of that size takes after another one, without a pause: as `at` where

@@ -14,7 +14,8 @@ from math import log, sqrt
 from operator import mul
 from typing import TYPE_CHECKING
 
-from commbench.analysis.statistics import design_effect, median
+from commbench.analysis.interference import STALL_FACTOR
+from commbench.analysis.statistics import design_effect, median, percentile
 from commbench.spec.backends import BACKENDS
 from commbench.spec.computations import AT_ONCE
 from commbench.spec.timing_modes import describe_timing
@@ -108,8 +109,15 @@ def bimodality(row: ResultRow) -> float | None:
 
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
     small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
+
+    A few calls that the host stalled would hide two groups. So samples above STALL_FACTOR times the
+    85th percentile are left out: they are too few for a group.
     """
-    logs = [*map(log, row.ordered_s[bisect_right(row.ordered_s, 0.0) :])]
+    ordered = row.ordered_s[bisect_right(row.ordered_s, 0.0) :]
+    if len(ordered) < FEWEST_FOR_SHAPE:
+        return None
+    longest_s = STALL_FACTOR * percentile(ordered, 1 - SMALLEST_MODE)
+    logs = [*map(log, ordered[: bisect_right(ordered, longest_s)])]
     number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
     if number < FEWEST_FOR_SHAPE:
         return None

@@ -14,6 +14,7 @@ from commbench.analysis.expectations import (
     Judgement,
 )
 from commbench.analysis.run_expectations import RowJudgement
+from commbench.output.paragraphs import join_words
 from commbench.units import GB, format_bytes
 
 
@@ -52,12 +53,12 @@ def judgement_text(judgement: Judgement) -> str:
     """Whether the bandwidth is plausible, with the figures that decide it, in sentences."""
     found = judgement.expectation
     value = f"{gbps(judgement.busbw)} GB/s is"
-    measured = f"others measured {range_text(*found.measured)}" if found.measured else ""
+    measured = measured_text(found)
     possible = f"at most {gbps(found.bound.busbw)} GB/s are possible" if found.bound else ""
     why = {
         PLAUSIBLE: measured,
-        LOW: f"{measured}, and from {gbps(found.low or 0)} GB/s on it is plausible",
-        HIGH: ", but ".join(filter(None, (measured or _most(found), possible))),
+        LOW: f"{measured}, and at least {gbps(found.low or 0)} GB/s are plausible",
+        HIGH: ", and ".join(filter(None, (measured or _most(found), possible))),
         IMPOSSIBLE: bound_text(found.bound) if found.bound else "",
         UNKNOWN: ", and ".join(filter(None, (possible, "nothing comparable was published"))),
     }[judgement.verdict]
@@ -65,6 +66,21 @@ def judgement_text(judgement: Judgement) -> str:
     is_impossible = judgement.verdict == IMPOSSIBLE
     more = f"O{measured[1:]}." if is_impossible and measured else ""
     return " ".join(filter(None, (f"{value} {verdict}: {why}.", more, mix_ups_text(judgement))))
+
+
+def measured_text(found: Expectation) -> str:
+    """`others measured 338.8 to 365 GB/s`, and on how many nodes or accelerators where these are
+    others than those that are asked about; empty where nothing is known."""
+    if not found.measured:
+        return ""
+    call, several = found.call, found.call.parts > 1
+    known = [figure.published for figure in found.figures if figure.busbw is not None]
+    counts = sorted({one.nodes if several else one.ranks for one in known})
+    where = ""
+    if counts != [call.parts if several else call.ranks]:
+        numbers = join_words([str(count) for count in counts])
+        where = f" on {numbers} {'nodes' if several else 'accelerators'}"
+    return f"others measured {range_text(*found.measured)}{where}"
 
 
 def _most(found: Expectation) -> str:

@@ -259,19 +259,20 @@ def _bounds_within(call: Call) -> Iterable[Bound]:
     link = fabric.link
     if link is None or call.ranks <= parts:
         return
-    speed = speed_of(link, -(-call.ranks // parts))
+    speed, what = speed_of(link, -(-call.ranks // parts)), link.what
     slot = fabric.gpu.slot if fabric.gpu else None
     if parts > 1 and link is not slot:
         if fabric.nics:
             speed += fabric.nics.bytes_per_second * parts / call.ranks
+            what += f", plus its part of {fabric.nics.name}"
         elif slot:
             speed += slot.bytes_per_second
+            what += f", plus {slot.what} to a network that is not given"
         else:
             return
     reduces = OPERATIONS[call.operation].reduces and call.algorithm not in (RING, TREE)
     times = max(call.factor, 1.0) if reduces and link.reduces else 1.0
     why = f"its switch can reduce: {link.reduces}" if times > 1 else ""
-    what = f"{link.what}, and the network" if parts > 1 and link is not slot else link.what
     yield Bound(speed * times, what, speed, "accelerator", why, link.source)
 
 

@@ -15,8 +15,8 @@ from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import percentile
 from commbench.results.schema import Batch, Run, RunHeader
 from commbench.spec.case import Case
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_round, list_pairs
+from commbench.spec.operations import OPERATIONS, PAIR_OPERATIONS
+from commbench.spec.pairs import EVERY_PAIR, QUICK, find_peer, is_list, is_round, list_pairs
 from commbench.spec.plan import Plan
 
 Pair = tuple[int, int]
@@ -35,9 +35,14 @@ class PairMatrix(NamedTuple):
 
 
 def has_matrix(plan: Plan) -> bool:
-    """Whether a plan measures rounds or lists of pairs, so that its result is a matrix."""
+    """Whether a plan measures rounds or lists of pairs, so that its result is a matrix. One pair
+    has a matrix where its latency and its bandwidth are measured, each with one size."""
+    is_link = set(plan.operations) == set(PAIR_OPERATIONS) and len(plan.sizes) == 1
     return any(OPERATIONS[name].is_paired for name in plan.operations) and any(
-        text in (EVERY_PAIR, QUICK) or is_round(text) or "+" in text for text in plan.pairs
+        text in (EVERY_PAIR, QUICK)
+        or is_round(text)
+        or (is_list(text) and (is_link or "+" in text))
+        for text in plan.pairs
     )
 
 

@@ -22,61 +22,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import NamedTuple
 
-from commbench.analysis.trace_groups import GroupId, GroupSets, find_group_sets, group_id
+from commbench.analysis.trace_groups import GroupSets, find_group_sets
 from commbench.analysis.trace_notes import trace_notes
+from commbench.analysis.trace_steps import PlacedCall, find_steps, place_calls
+from commbench.analysis.trace_workload import trace_workload
+from commbench.analysis.workload import OperationTotals, workload_totals
 from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep, merged
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP
+from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, Workload
 
-WHOLE_TRACE = "trace"
-"""The name of the only step of a trace that marks none."""
 _Interval = tuple[float, float]
 
 
-class PlacedCall(NamedTuple):
-    """A call with its rank, its step and its group."""
-
-    rank: int
-    step: str
-    call: TracedCall
-    group_set: str
-    group: GroupId
-    transfer_s: float | None
-    """The shortest duration on the ranks of the group; None where fewer than two are known."""
-    last_rank: int | None
-    """The rank with that duration."""
-
-    @property
-    def waiting_s(self) -> float | None:
-        """How long it waited for other ranks."""
-        if self.transfer_s is None or self.call.time_s is None:
-            return None
-        return max(0.0, self.call.time_s - self.transfer_s)
-
-
-class OperationTotals(NamedTuple):
-    """All calls of an operation in a set of groups, for one step of one rank: means."""
-
-    group: str
-    ranks: int | None
-    """Ranks of a group; None where they are not known."""
-    operation: str
-    calls: float
-    size_bytes: float | None
-    """S of all calls together; None where the size of one is not known."""
-    time_s: float | None
-    transfer_s: float | None
-    waiting_s: float | None
-    busbw: float | None
-    """Bus bandwidth in bytes/s, of the transfer where it is known, else of the time."""
-    share: float | None
-    """The part of the step during which such a call was under way."""
-
-
 class RankWaiting(NamedTuple):
-    """How long a rank waited in each step, for whom most, and what part of it that is."""
+    """How long a rank waited in a step (the median), for whom most, and what part that is."""
 
     rank: int
     waiting_s: float
@@ -85,7 +47,7 @@ class RankWaiting(NamedTuple):
 
 
 class TraceOverlap(NamedTuple):
-    """Seconds of a step, means over ranks and steps."""
+    """Seconds of a step, medians over ranks and steps."""
 
     communication_s: float
     exposed_s: float
@@ -103,15 +65,25 @@ class TraceAnalysis(NamedTuple):
     traces: tuple[RankTrace, ...]
     world_size: int
     steps: tuple[str, ...]
+    """Names of the whole steps that the traces of all ranks have."""
     step_s: float | None
-    """Mean duration of a step."""
+    """Median duration of these steps."""
     sets: GroupSets
     calls: tuple[PlacedCall, ...]
-    totals: tuple[OperationTotals, ...]
+    workload: Workload
+    """The calls of these steps; without a name."""
     waits: tuple[RankWaiting, ...]
     """Longest first; empty where waiting is not known."""
     overlap: TraceOverlap | None
+    """None where it is not known, as in a file that ends early."""
     notes: tuple[str, ...]
+
+    @property
+    def totals(self) -> tuple[OperationTotals, ...]:
+        """The totals of the workload's steps."""
+        return tuple(
+            row for step in self.workload.steps for row in workload_totals(self.workload, step)
+        )
 
 
 def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
@@ -125,12 +97,12 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     names = [step.name for step in steps[ranks[0]]]
     known = [{step.name for step in own} for own in steps.values()]
     common = [name for name in names if all(name in own for own in known)]
-    found, outside = _place(traces, steps, common, sets)
+    found, outside = place_calls(traces, steps, common, sets)
     found, differing = _correlate(found)
     shared = {*common}
     durations = [s.end_s - s.start_s for own in steps.values() for s in own if s.name in shared]
-    step_s = sum(durations) / len(durations) if durations and max(durations) > 0 else None
-    parts = len(durations)
+    step_s = median(durations) if durations and max(durations) > 0 else None
+    notes = trace_notes(traces, world_size, sets, found, outside, differing, step_s)
     return TraceAnalysis(
         traces=tuple(traces),
         world_size=world_size,
@@ -138,44 +110,11 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
         step_s=step_s,
         sets=sets,
         calls=tuple(found),
-        totals=tuple(_totals(found, sets, parts, step_s)),
-        waits=tuple(_waits(found, len(common))),
+        workload=trace_workload(traces, steps, world_size, common, sets, found, notes),
+        waits=tuple(_waits(found, common)),
         overlap=_find_overlap(traces, steps, common, found),
-        notes=tuple(trace_notes(traces, world_size, sets, found, outside, differing, step_s)),
+        notes=tuple(notes),
     )
-
-
-def find_steps(trace: RankTrace) -> list[TracedStep]:
-    """The steps of a trace; of one that marks none, a step from its first call to its last."""
-    if trace.steps:
-        return list({step.name: step for step in trace.steps}.values())
-    begins = [call.begin_s for call in trace.calls if call.begin_s is not None]
-    ends = [end for call in trace.calls if (end := call.end_s or call.begin_s) is not None]
-    return [TracedStep(WHOLE_TRACE, min(begins, default=0.0), max(ends, default=0.0))]
-
-
-def _place(
-    traces: Sequence[RankTrace],
-    steps: dict[int, list[TracedStep]],
-    common: Sequence[str],
-    sets: GroupSets,
-) -> tuple[list[PlacedCall], int]:
-    """The calls of all steps that all ranks have, and how many calls are in none of them."""
-    found, outside, names = [], 0, {*common}
-    for trace in traces:
-        rank = trace.rank or 0
-        own = sorted(steps[rank], key=lambda step: step.start_s)
-        begins = [step.start_s for step in own]
-        for call in trace.calls:
-            at = bisect_right(begins, call.begin_s or 0.0) - 1 if trace.steps else 0
-            is_inside = not trace.steps or (at >= 0 and (call.begin_s or 0.0) <= own[at].end_s)
-            if not is_inside or own[at].name not in names:
-                outside += 1
-                continue
-            name = sets.set_of(trace, call.group) if call.group else UNKNOWN_GROUP
-            group = group_id(trace, call.group)
-            found.append(PlacedCall(rank, own[at].name, call, name, group, None, None))
-    return found, outside
 
 
 def _correlate(calls: list[PlacedCall]) -> tuple[list[PlacedCall], int]:
@@ -249,55 +188,6 @@ def _same_call(call: TracedCall) -> tuple[object, ...]:
     return call.operation, call.size_bytes
 
 
-def known_sum(values: Iterable[float | None]) -> float | None:
-    """The sum; None where a value is not known."""
-    found = list(values)
-    return None if None in found else float(sum(v for v in found if v is not None))
-
-
-def bus_bandwidth(
-    operation: str, ranks: int | None, size_bytes: float | None, seconds: float | None
-) -> float | None:
-    """Bus bandwidth in bytes/s, by the factor of the operation; None where it has none or not
-    enough is known. A message moves its size once."""
-    if not size_bytes or not seconds:
-        return None
-    if operation not in OPERATIONS:
-        return size_bytes / seconds
-    factor = OPERATIONS[operation].busbw_factor
-    return size_bytes * factor(ranks) / seconds if factor and ranks else None
-
-
-def _totals(
-    calls: Sequence[PlacedCall], sets: GroupSets, parts: int, step_s: float | None
-) -> list[OperationTotals]:
-    by_row: dict[tuple[str, str], list[PlacedCall]] = defaultdict(list)
-    for placed in calls:
-        by_row[placed.group_set, placed.call.operation].append(placed)
-    rows = []
-    for (name, operation), own in by_row.items():
-        groups = sets.sets.get(name, ())
-        sizes = {len(group) for group in groups}
-        ranks = sizes.pop() if len(sizes) == 1 else None
-        is_known = all(placed.transfer_s is not None for placed in own)
-        size = known_sum(placed.call.size_bytes for placed in own)
-        time = known_sum(placed.call.time_s for placed in own)
-        transfer = known_sum(placed.transfer_s for placed in own) if is_known else None
-        seconds = transfer if transfer is not None else time
-        busbw = bus_bandwidth(operation, ranks, size, seconds)
-        share = None
-        if step_s and time is not None:
-            share = sum(_length(each) for each in _by_part(own).values()) / (step_s * parts)
-        rows.append(OperationTotals(
-            name, ranks, operation, len(own) / parts,
-            None if size is None else size / parts, None if time is None else time / parts,
-            None if transfer is None else transfer / parts,
-            None if transfer is None or time is None else max(0.0, time - transfer) / parts,
-            busbw, share,
-        ))  # fmt: skip
-    return sorted(rows, key=lambda row: (-(row.time_s or 0.0), -(row.size_bytes or 0.0)))
-
-
 def _by_part(calls: Iterable[PlacedCall]) -> dict[tuple[int, str], list[_Interval]]:
     """The union of the intervals of calls, for each step of each rank."""
     found: dict[tuple[int, str], list[_Interval]] = defaultdict(list)
@@ -312,16 +202,19 @@ def _length(intervals: Iterable[_Interval]) -> float:
     return sum(end - begin for begin, end in intervals)
 
 
-def _waits(calls: Sequence[PlacedCall], steps: int) -> list[RankWaiting]:
-    waited: dict[int, Counter[int]] = defaultdict(Counter)
+def _waits(calls: Sequence[PlacedCall], steps: Sequence[str]) -> list[RankWaiting]:
+    by_step: dict[int, Counter[str]] = defaultdict(Counter)
+    for_ranks: dict[int, Counter[int]] = defaultdict(Counter)
     for placed in calls:
         if placed.waiting_s is not None and placed.last_rank is not None:
-            waited[placed.rank][placed.last_rank] += placed.waiting_s  # type: ignore[assignment]
+            by_step[placed.rank][placed.step] += placed.waiting_s  # type: ignore[assignment]
+            for_ranks[placed.rank][placed.last_rank] += placed.waiting_s  # type: ignore[assignment]
     found = []
-    for rank, by_rank in waited.items():
-        total = float(sum(by_rank.values()))
-        for_rank, most = max(by_rank.items(), key=lambda item: (item[1], -item[0]))
-        found.append(RankWaiting(rank, total / steps, for_rank, most / total if total else 0.0))
+    for rank, waited in by_step.items():
+        total = float(sum(waited.values()))
+        for_rank, most = max(for_ranks[rank].items(), key=lambda item: (item[1], -item[0]))
+        typical = float(median(waited[step] for step in steps))
+        found.append(RankWaiting(rank, typical, for_rank, most / total if total else 0.0))
     return sorted(found, key=lambda waiting: (-waiting.waiting_s, waiting.rank))
 
 
@@ -332,7 +225,11 @@ def _find_overlap(
     calls: Sequence[PlacedCall],
 ) -> TraceOverlap | None:
     communication = _by_part(calls)
-    sums, parts, names = [0.0, 0.0, 0.0], 0, {*common}
+    is_whole = not any(trace.is_cut for trace in traces)
+    if not (is_whole and any(communication.values()) and any(len(t.computing) for t in traces)):
+        return None
+    parts: list[tuple[float, float, float]] = []
+    names = {*common}
     for trace in traces:
         rank = trace.rank or 0
         flat = trace.computing
@@ -340,20 +237,15 @@ def _find_overlap(
         for step in steps[rank]:
             if step.name not in names:
                 continue
-            parts += 1
             own = communication.get((rank, step.name), [])
             after = max([step.end_s, *(end for _, end in own)])
             first, last = bisect_right(ends, step.start_s), bisect_left(begins, after)
             near = list(zip(begins[first:last], ends[first:last], strict=True))
             both = _length(own) + _length(near) - _length(merged([*own, *near]))
-            sums[0] += _length(own)
-            sums[1] += _length(own) - both
-            sums[2] += _length(
+            computing = _length(
                 (max(begin, step.start_s), max(step.start_s, min(end, step.end_s)))
                 for begin, end in near
                 if begin < step.end_s
             )
-    has_times = any(communication.values()) and any(len(trace.computing) for trace in traces)
-    if not has_times:
-        return None
-    return TraceOverlap(*(max(0.0, total) / parts for total in sums))
+            parts.append((_length(own), max(0.0, _length(own) - both), computing))
+    return TraceOverlap(*(median(values) for values in zip(*parts, strict=True)))

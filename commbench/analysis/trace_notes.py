@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from commbench.analysis.trace_groups import GroupSets
+from commbench.analysis.trace_steps import PlacedCall
 from commbench.importers.traces.base import RankTrace
 from commbench.spec.workload import UNKNOWN_GROUP
 
-if TYPE_CHECKING:
-    from commbench.analysis.trace import PlacedCall
-    from commbench.analysis.trace_groups import GroupSets
+MOST_CUT = 3
+"""Files that end early and are named."""
+
+
+def _cut_note(trace: RankTrace) -> str:
+    """What a file that ends early lacks."""
+    name = trace.path.rpartition("/")[2]
+    if trace.cut_step and trace.steps:
+        return f"{name} ends early, in {trace.cut_step}: this step is left out"
+    if trace.cut_step:
+        return f"{name} ends early, in {trace.cut_step}, and has no whole step"
+    return f"{name} ends early: the figures are of the calls before its end"
 
 
 def trace_notes(
@@ -23,14 +33,13 @@ def trace_notes(
     step_s: float | None,
 ) -> list[str]:
     """What cannot be known, and why, in sentences."""
-    notes = []
-    cut = [trace.path.rpartition("/")[2] for trace in traces if trace.is_cut]
-    if cut:
-        notes.append(f"the file ends early: {', '.join(cut[:3])}: calls after that are not known")
+    notes = [_cut_note(trace) for trace in traces if trace.is_cut][:MOST_CUT]
+    if not calls and all(trace.calls for trace in traces):
+        notes.append("no step is whole in the traces of all ranks, so there is nothing to show")
     if len(traces) == 1 and world_size > 1:
         notes.append(
-            f"the trace is of rank {traces[0].rank} of {world_size} only: waiting cannot be told "
-            "from transfer; give the traces of all ranks"
+            f"only rank {traces[0].rank} of {world_size} was traced, so transfer and waiting are "
+            "not known"
         )
     elif len(traces) < world_size:
         notes.append(
@@ -61,7 +70,5 @@ def trace_notes(
             f"{differing} calls differ between the ranks of a group: their waiting is left out"
         )
     if outside:
-        notes.append(f"{outside} calls are outside of the steps that all ranks have: left out")
-    if not any(trace.steps for trace in traces) and step_s is not None:
-        notes.append("the trace marks no steps: call prof.step() after each step of the training")
+        notes.append(f"{outside} calls are left out: no whole step of all ranks has them")
     return notes + list(dict.fromkeys(note for trace in traces for note in trace.notes))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from commbench.analysis.trace import PlacedCall, TraceAnalysis, find_steps
-from commbench.importers.traces.base import TracedCall
+from commbench.analysis.trace_groups import GroupSets
+from commbench.analysis.trace_steps import PlacedCall
+from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 
@@ -22,41 +23,46 @@ _DIGITS = 9
 _TIMES = ("start_s", "gap_before_s", "time_s", "transfer_s")
 
 
-def trace_workload(analysis: TraceAnalysis, name: str) -> Workload:
-    """The workload of the traces that were analysed."""
-    by_step = _calls_by_step(analysis)
+def trace_workload(
+    traces: Sequence[RankTrace],
+    rank_steps: Mapping[int, Sequence[TracedStep]],
+    world_size: int,
+    names: Sequence[str],
+    sets: GroupSets,
+    calls: Sequence[PlacedCall],
+    notes: Sequence[str],
+) -> Workload:
+    """The workload, without a name, of traces whose calls are in the steps of these names."""
+    by_step = _calls_by_step(calls, rank_steps, names, sets)
     durations: dict[str, list[float]] = defaultdict(list)
-    for trace in analysis.traces:
-        for step in find_steps(trace):
+    for steps in rank_steps.values():
+        for step in steps:
             durations[step.name].append(step.end_s - step.start_s)
     alike: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for step_name in analysis.steps:
-        key = tuple((r, _work(calls)) for r, calls in sorted(by_step[step_name].items()))
-        alike[key].append(step_name)
-    ranks = [trace.rank or 0 for trace in analysis.traces]
-    notes = list(analysis.notes)
-    steps = []
-    for names in alike.values():
-        own = {r: _median_calls([by_step[n].get(r, ()) for n in names]) for r in ranks}
-        times = [time for n in names for time in durations[n] if time > 0]
+    for name in names:
+        key = tuple((r, _work(calls)) for r, calls in sorted(by_step[name].items()))
+        alike[key].append(name)
+    ranks = [trace.rank or 0 for trace in traces]
+    notes, found = list(notes), []
+    for same in alike.values():
+        own = {r: _median_calls([by_step[name].get(r, ()) for name in same]) for r in ranks}
+        times = [time for name in same for time in durations[name] if time > 0]
         programs = _merge_ranks(own)
-        if len(ranks) < analysis.world_size and _is_alike_everywhere(analysis, programs):
-            programs = (programs[0]._replace(ranks=tuple(range(analysis.world_size))),)
+        if len(ranks) < world_size and _is_alike_everywhere(world_size, sets, programs):
+            programs = (programs[0]._replace(ranks=tuple(range(world_size))),)
             note = "ranks without a trace are taken to make the same calls"
             notes += [note] if note not in notes else []
-        steps.append(
-            Step(names[0], programs, len(names), round(median(times), _DIGITS) if times else None)
-        )
-    backends = dict.fromkeys(trace.backend for trace in analysis.traces if trace.backend)
-    trace = analysis.traces[0]
-    hosts = [trace.host for trace in analysis.traces]
+        time_s = round(median(times), _DIGITS) if times else None
+        found.append(Step(same[0], programs, len(same), time_s))
+    backends = dict.fromkeys(trace.backend for trace in traces if trace.backend)
+    hosts = [trace.host for trace in traces]
     return Workload(
-        name=name,
-        source=f"{trace.format} of {len(ranks)} of {analysis.world_size} ranks",
-        world_size=analysis.world_size,
-        groups=dict(analysis.sets.sets),
-        steps=tuple(steps),
-        ranks_per_node=_ranks_per_node(hosts, analysis.world_size),
+        name="",
+        source=f"{traces[0].format} of {len(ranks)} of {world_size} ranks",
+        world_size=world_size,
+        groups=dict(sets.sets),
+        steps=tuple(found),
+        ranks_per_node=_ranks_per_node(hosts, world_size),
         backend=", ".join(backends),
         notes=tuple(notes),
     )
@@ -69,31 +75,32 @@ def _ranks_per_node(hosts: Sequence[str], world_size: int) -> int | None:
     return counts.pop() if is_known else None
 
 
-def _calls_by_step(analysis: TraceAnalysis) -> dict[str, dict[int, tuple[Call, ...]]]:
+def _calls_by_step(
+    calls: Sequence[PlacedCall],
+    rank_steps: Mapping[int, Sequence[TracedStep]],
+    names: Sequence[str],
+    sets: GroupSets,
+) -> dict[str, dict[int, tuple[Call, ...]]]:
     placed: dict[tuple[str, int], list[PlacedCall]] = defaultdict(list)
-    for one in analysis.calls:
+    for one in calls:
         placed[one.step, one.rank].append(one)
     begins = {
-        (step.name, trace.rank or 0): step.start_s
-        for trace in analysis.traces
-        for step in find_steps(trace)
+        (step.name, rank): step.start_s for rank, steps in rank_steps.items() for step in steps
     }
-    found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in analysis.steps}
+    found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in names}
     for (name, rank), own in placed.items():
-        found[name][rank] = _make_calls(analysis, own, begins[name, rank])
+        found[name][rank] = _make_calls(sets, own, begins[name, rank])
     return found
 
 
-def _make_calls(
-    analysis: TraceAnalysis, placed: Sequence[PlacedCall], begin_s: float
-) -> tuple[Call, ...]:
+def _make_calls(sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float) -> tuple[Call, ...]:
     """The program of one rank in one step."""
     issued = [one.call.begin_s or 0.0 for one in placed]
     streams: dict[str, int] = {}
     calls, busy_until = [], begin_s
     for index, one in enumerate(placed):
         call, name = one.call, one.group_set
-        groups = analysis.sets.sets.get(name, ())
+        groups = sets.sets.get(name, ())
         group = next((g for g in groups if one.rank in g), ())
         start = call.start_s if call.start_s is not None else call.issued_s
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
@@ -138,19 +145,23 @@ def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int 
 
 
 def _work(calls: Sequence[Call]) -> tuple[Any, ...]:
-    """What a program does; the threads of a host and the moment of a wait differ by chance."""
-    return tuple(call._replace(stream=0, waited_after=None).same_work() for call in calls)
+    """What a program does; the threads of a host and the moment of a wait differ by chance, and the
+    reduction is not known of a call without a kernel."""
+    alike = (call._replace(stream=0, waited_after=None, reduce_op="") for call in calls)
+    return tuple(call.same_work() for call in alike)
 
 
 def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:
     """The same program several times, as one with the medians of its times."""
     merged = []
     for calls in zip(*programs, strict=True):
-        medians = {}
+        known: dict[str, Any] = {
+            "reduce_op": next((call.reduce_op for call in calls if call.reduce_op), "")
+        }
         for name in _TIMES:
             times = [time for call in calls if (time := getattr(call, name)) is not None]
-            medians[name] = round(median(times), _DIGITS) if times else None
-        merged.append(calls[0]._replace(**medians))
+            known[name] = round(median(times), _DIGITS) if times else None
+        merged.append(calls[0]._replace(**known))
     return tuple(merged)
 
 
@@ -164,14 +175,14 @@ def _merge_ranks(programs: dict[int, tuple[Call, ...]]) -> tuple[Program, ...]:
     )
 
 
-def _is_alike_everywhere(analysis: TraceAnalysis, programs: Sequence[Program]) -> bool:
+def _is_alike_everywhere(world_size: int, sets: GroupSets, programs: Sequence[Program]) -> bool:
     """Whether the ranks without a trace must make the same calls: all ranks with one do, all are in
     the groups, and no call depends on the rank."""
     if len(programs) != 1:
         return False
-    everyone = set(range(analysis.world_size))
+    everyone = set(range(world_size))
     return all(
-        {rank for group in analysis.sets.sets.get(call.group, ()) for rank in group} == everyone
+        {rank for group in sets.sets.get(call.group, ()) for rank in group} == everyone
         and call.peer is None
         and not call.send_splits
         for call in programs[0].calls

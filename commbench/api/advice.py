@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load
 from commbench.errors import UsageError
-from commbench.units import parse_percentage, parse_size, parse_time
+from commbench.units import parse_parameters, parse_percentage, parse_size, parse_time
 
 if TYPE_CHECKING:
     from commbench.advise.advice import AdviceReport
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
     from commbench.results.schema import Run
 
-_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMBkmb]?)", re.ASCII)
-_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-MOST_PARAMS = 1e14
 MOST_TENSORS, MOST_BLOCKS, MOST_RANKS = 1 << 16, 1024, 1 << 24
 
 
@@ -58,7 +54,7 @@ def advise(
     from commbench.results.files import write_new
 
     question = Question(
-        params=None if params is None else _parse_count(str(params)),
+        params=None if params is None else parse_parameters(str(params)),
         model_bytes=None if model_bytes is None else parse_size(str(model_bytes)),
         backward_s=None if backward is None else _parse_seconds(backward),
         tensors=_positive("tensors", tensors, MOST_TENSORS),
@@ -93,16 +89,6 @@ def _load(run: AnyRun, **how: Any) -> list[Run]:
         found = [each.run for each in load_sweep(folder).settings if each.run]
         return [one for one in found if one]
     return [load(run, **how)]
-
-
-def _parse_count(text: str) -> float:
-    match = _COUNT.fullmatch(text.strip())
-    value = float(match[1]) * _SCALES[match[2].upper()] if match else 0.0
-    if not 1 <= value <= MOST_PARAMS:
-        raise UsageError(
-            f"--params {text!r} is no number of parameters", "write for example 350M or 7B"
-        )
-    return value
 
 
 def _parse_seconds(value: str | float) -> float:

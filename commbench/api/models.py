@@ -76,9 +76,15 @@ def _open(
     """The times of a run, of another tool's file, or of a table of published figures."""
     from commbench.models.fitting import Source
     from commbench.models.observations import observe
-    from commbench.models.published import is_published, read_published
+    from commbench.models.published import is_predicted, is_published, read_published
 
     if isinstance(run, (str, Path)) and is_published(Path(run)):
+        if is_predicted(Path(run)):
+            notes.append(
+                f"{Path(run).stem} has predictions, not measurements: a fit to them knows no more "
+                "than the machine that made them. Intervals of new predictions are at least as "
+                "wide as theirs."
+            )
         return Source(Path(run).stem, read_published(Path(run)))
     ranks, op, dtype = hints
     loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)

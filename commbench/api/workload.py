@@ -38,7 +38,6 @@ def load(
 ) -> Workload:
     """The workload in a file that `commbench workload` wrote, or that of traces, as `analyse` takes
     them. `name` is by default that of the file, or of the folder of several files."""
-    from commbench.analysis.trace_workload import trace_workload
     from commbench.results.workload_file import is_workload, read_workload
 
     first = Path(paths[0])
@@ -47,7 +46,7 @@ def load(
         return found._replace(name=name) if name else found
     named = first if len(paths) == 1 else first.resolve().parent
     default = named.name.partition(".")[0] or named.resolve().name
-    return trace_workload(analyse(*paths, report=report), (name or default)[:200])
+    return analyse(*paths, report=report).workload._replace(name=(name or default)[:200])
 
 
 def save(workload: Workload, path: str | Path) -> None:
@@ -120,11 +119,12 @@ def megatron(
     """The calls of a step with Megatron-LM's parallel dimensions.
 
     `mesh` has the sizes of tp, cp, dp, pp and ep: `tp=4,pp=2,dp=8`. `training` has fields of
-    training.megatron.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
+    training.megatron_calls.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
     sequence_parallel, distributed_optimizer, bucket_bytes. Raises UsageError for sizes that do not
     divide the model.
     """
-    from commbench.training.megatron import Training, megatron_workload
+    from commbench.training.megatron import megatron_workload
+    from commbench.training.megatron_calls import Training
     from commbench.training.models import find_transformer
 
     shape = find_transformer(model) if isinstance(model, str) else model

@@ -16,7 +16,8 @@ def advise(
         metavar="RUN...", help="Runs and sweeps: labels, folders or journals."
     ),
     params: str | None = Option(
-        None, metavar="NUMBER", help="Parameters of the model: 350M, 7B.", rich_help_panel=_STEP
+        None, metavar="NUMBER", help="Parameters of the model: 350M, 7B, 7e9.",
+        rich_help_panel=_STEP,
     ),
     model_bytes: str | None = Option(
         None, metavar="SIZE", help="Bytes of all gradients, instead of --params.",

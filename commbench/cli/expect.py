@@ -8,8 +8,8 @@ HARDWARE, GIVEN = "Hardware", "Is this plausible?"
 
 
 def expect(
-    gpu: str | None = Option(
-        None,
+    gpu: list[str] = Option(
+        [],
         metavar="GPU",
         help="Accelerator, such as h100, or the name of a device.",
         rich_help_panel=HARDWARE,
@@ -77,7 +77,8 @@ def expect(
 
     write = choose("format", format_, FORMATS)
     found = api.expect(
-        gpu, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link, op=op, size=size,
-        algorithm=algorithm, nccl=nccl, tolerance=tolerance, busbw=busbw, algbw=algbw, time=time,
+        " and ".join(gpu) or None, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link,
+        op=op, size=size, algorithm=algorithm, nccl=nccl, tolerance=tolerance, busbw=busbw,
+        algbw=algbw, time=time,
     )  # fmt: skip
     print_result(write(found), end="")

@@ -32,6 +32,7 @@ def pairs(context: typer.Context, **_: object) -> None:
     commbench pairs --sizes 64M                          fast links: NVLink
     commbench pairs --groups 0-28:4 --nproc-per-node 32  one rank of each 4
     commbench pairs --pairs 0-5+1-7                      these pairs only
+    commbench pairs --pairs 0-5,5-0                      one pair, both directions
     """
     is_quick = context.params.pop("quick")
     options = pairs_options(is_quick=is_quick, **given_options(context))

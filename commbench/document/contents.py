@@ -39,6 +39,7 @@ from commbench.explain.run_text import column_meanings
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
+from commbench.output.paragraphs import join_words
 from commbench.output.plot_style import Picture
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
@@ -61,11 +62,6 @@ MOST_DRAWN = 10
 """Pictures of a sweep; `commbench sweep` draws all of them."""
 MOST_SENTENCES = 6
 """Sentences of a comparison at the top of a report; of more, a summary."""
-
-
-def join_words(words: Sequence[str]) -> str:
-    """The words in a sentence: `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 class Contents(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.expectation_text import (
@@ -10,6 +11,7 @@ from commbench.analysis.expectation_text import (
     gbps,
     judgement_text,
     machine_text,
+    measured_text,
     range_text,
     source_of,
 )
@@ -29,10 +31,10 @@ from commbench.analysis.expectations import (
     judge,
     judge_threshold,
 )
-from commbench.errors import UsageError
-from commbench.output.paragraphs import Paragraph, fill, paragraphs
+from commbench.errors import UsageError, closest
+from commbench.output.paragraphs import Paragraph, fill, join_words, paragraphs
 from commbench.output.table import BOLD, GREEN, RED, style, table
-from commbench.spec.fabrics import Fabric, find_gpu, load_gpus, make_fabric, parse_nics
+from commbench.spec.fabrics import Fabric, Gpu, find_gpus, load_gpus, make_fabric, parse_nics
 from commbench.spec.links import Link, Threshold, find_link, parse_peak
 from commbench.spec.operations import DEFAULT_OPERATION, find_operation
 from commbench.units import GB, format_bytes, parse_percentage, parse_size, parse_time
@@ -41,8 +43,8 @@ from commbench.validation import choose
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
 _THRESHOLD_WORDS = {
-    PLAUSIBLE: "plausible", LOW: "below what others measured", UNKNOWN: "possible",
-    HIGH: "above what others measured", IMPOSSIBLE: "impossible",
+    PLAUSIBLE: "plausible", LOW: "less than measured", UNKNOWN: "possible",
+    HIGH: "more than measured", IMPOSSIBLE: "impossible",
 }  # fmt: skip
 _STYLES = {PLAUSIBLE: GREEN, IMPOSSIBLE: RED, LOW: RED}
 
@@ -82,11 +84,11 @@ def answer(
 ) -> Answer:
     """What to expect of a call, from texts as the command line takes them; numbers are in bytes,
     seconds, and bytes per second. Raises UsageError for a value that is wrong or missing."""
-    model = find_gpu(gpu) if gpu else None
+    model = _find_model(gpu) if gpu else None
     if not gpu and not (nic or link):
-        names = ", ".join(each.name for each in load_gpus())
-        raise UsageError("no hardware is given", f"give --gpu, one of {names}; or --link or --nic")
-    per_node = gpus_per_node or (4 if model and model.connects == 72 else 8)
+        raise UsageError("no hardware is given", f"give --gpu, one of {_names()}; or {_WITHOUT}")
+    per_node = 4 if model and model.connects == 72 else 8
+    per_node = per_node if gpus_per_node is None else gpus_per_node
     for name, number in (("--nodes", nodes), ("--gpus-per-node", per_node)):
         if not 1 <= number <= 1 << 20:
             raise UsageError(f"{name} is {number}", "write a number from 1 on")
@@ -112,11 +114,32 @@ def answer(
     return Answer(found, None if value is None else judge(found, value))
 
 
+_WITHOUT = "--link or --nic alone, for hardware that no table has"
+
+
+def _names() -> str:
+    return ", ".join(gpu.name for gpu in load_gpus())
+
+
+def _find_model(text: str) -> Gpu:
+    """The accelerator of that name; UsageError for one that is not known, and for several."""
+    found = find_gpus(text)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " and ".join(gpu.name for gpu in found)
+        raise UsageError(f"--gpu names several accelerators: {names}", "ask about one at a time")
+    close = closest(text, [gpu.name for gpu in load_gpus()])
+    guess = f"did you mean {close}? " if close else ""
+    hint = f"{guess}known: {_names()}; or give {_WITHOUT}"
+    raise UsageError(f"--gpu {text!r} is no known accelerator", hint)
+
+
 def _parse_link(text: str) -> Link:
     peak = parse_peak(text, "--link")
     if peak.source:
         return find_link(peak.name)
-    return Link(peak.name, (), "the given link", peak.bytes_per_second, "accelerator", "", "--link")
+    return Link(peak.name, (), "the given link", peak.bytes_per_second, "accelerator", "", "")
 
 
 def _given_busbw(
@@ -136,7 +159,7 @@ def _given_busbw(
         text = str(value)
         number = parse_time(text) if time is not None else _parse_bandwidth(text, names[0])
     if not 0 < number < 1e30:
-        raise UsageError(f"{names[0]} is {value}", "write a number above 0")
+        raise UsageError(f"{names[0]} is {value}", "write a number above 0 and below 1e30")
     if time is not None:
         if call.size_bytes is None:
             raise UsageError("--time needs the size of the message", "add --size, such as 1G")
@@ -146,9 +169,10 @@ def _given_busbw(
 
 def _parse_bandwidth(text: str, option: str) -> float:
     """A bandwidth with a unit that has one meaning, in bytes/s."""
-    peak = parse_peak(text, option)
-    if peak.source or peak.is_per_node:
-        raise UsageError(f"{option} {text!r} is not a bandwidth", "write for example 430GB/s")
+    peak = parse_peak(text, option, takes_links=False)
+    if peak.is_per_node:
+        hint = f"it is of one accelerator: write {text.strip().removesuffix('/node')}"
+        raise UsageError(f"{option} {text!r} is the speed of a node", hint)
     return peak.bytes_per_second
 
 
@@ -181,25 +205,38 @@ def _facts(found: Expectation) -> list[tuple[str, list[str]]]:
     call, bound = found.call, found.bound
     facts = [("call", [f"{call_text(call)}."])]
     if found.low is not None and found.high is not None:
-        more = f"busbw {range_text(found.low, found.high)}."
-        if found.measured:
-            more += f" Others measured {range_text(*found.measured)}."
-        facts.append(("plausible", [more]))
+        measured = measured_text(found)
+        more = f"busbw {range_text(found.low, found.high)}. O{measured[1:]}."
+        facts.append(("plausible", [more, *_networks_of_figures(found)]))
     elif found.high is not None:
         facts.append(("plausible", [_small_text(found)]))
     else:
         facts.append(("plausible", [_nothing_known(call)]))
-    possible = f"At most {gbps(bound.busbw)} GB/s: {bound.text}." if bound else ""
-    facts.append(("possible", [possible or "No link is known."]))
+    possible = f"At most {gbps(bound.busbw)} GB/s: {bound.text}." if bound else "Not known."
+    if call.parts > 1 and not call.fabric.nics:
+        possible += " Give --nic for the bound of a network."
+    elif not bound:
+        possible += " Give --link, the speed of an accelerator's links."
+    facts.append(("possible", [possible]))
     if call.node_factor:
         facts.append(("network", [_network_text(found)]))
+    elif call.fabric.nics and call.parts == 1:
+        facts.append(("network", ["Nothing crosses the network."]))
     return facts
+
+
+def _networks_of_figures(found: Expectation) -> list[str]:
+    """That figures of others are of several networks, where none is given."""
+    call = found.call
+    if call.fabric.nics or call.parts == 1:
+        return []
+    names = dict.fromkeys(one.published.link for one in found.figures if one.busbw is not None)
+    return [f"No network is given; the figures of {join_words(list(names))} count."]
 
 
 def _nothing_known(call: Call) -> str:
     if call.fabric.gpu is None:
-        names = ", ".join(gpu.name for gpu in load_gpus())
-        return f"Nothing is known of this accelerator. Known are {names}."
+        return f"No accelerator is given, so no figures of others count. --gpu takes {_names()}."
     return f"Nothing comparable was published for {machine_text(call)}."
 
 
@@ -217,43 +254,39 @@ def _network_text(found: Expectation) -> str:
     call = found.call
     assert call.node_factor is not None
     share = call.node_factor * call.parts / call.ranks
-    text = (
-        f"If data crosses it once, as in hierarchical algorithms, a node sends busbw x "
-        f"{call.node_factor:.4g}, per accelerator busbw x {share:.4g}"
-    )
+    part = "node" if call.parts == call.nodes else "rack"
+    plausible = ""
     if found.low is not None and found.high is not None:
         low, high = (end * call.node_factor for end in (found.low, found.high))
-        text += f": {range_text(low, high)} per node"
-    return f"{text}. A ring sends busbw."
+        plausible = f" ({range_text(low, high)})"
+    return (
+        f"In a hierarchical algorithm, data crosses the network once: each {part} sends busbw x "
+        f"{call.node_factor:.4g}{plausible}, and each accelerator busbw x {share:.4g}. In a ring, "
+        f"each {part} sends busbw."
+    )
 
 
 def _figure_lines(found: Expectation, numbers: dict[str, int]) -> list[str]:
-    rows = []
-    for figure in found.figures:
-        one = figure.published
-        rows.append(
-            (
-                one.machine,
-                one.how,
-                one.size,
-                gbps(one.busbw),
-                "" if figure.busbw is None else gbps(figure.busbw),
-                one.link,
-                one.nccl,
-                str(numbers.setdefault(one.source, len(numbers) + 1)),
-            )
+    size, several = found.call.size_bytes, found.call.parts > 1
+    rows = [
+        (
+            one.machine,
+            str(one.nodes) if several else "",
+            one.how,
+            one.size,
+            gbps(one.busbw),
+            gbps(at_size) if size and at_size is not None else "",
+            one.link,
+            one.nccl,
+            str(numbers.setdefault(one.source, len(numbers) + 1)),
         )
-    size = found.call.size_bytes
+        for one, at_size in found.figures
+    ]
     headings = (
-        "measured by others", "how", "size", "busbw\nGB/s",
-        f"at\n{format_bytes(size)}" if size else "", "link", "NCCL", "",
+        "measured\nby others", "nodes", "how", "size", "busbw\nGB/s",
+        f"at\n{format_bytes(size or 0)}", "network" if several else "link", "NCCL", "",
     )  # fmt: skip
-    kept = [i for i in range(len(headings)) if i != 4 or size]
-    return table(
-        [headings[i] for i in kept],
-        [tuple(row[i] for i in kept) for row in rows],
-        left="measured by others,how,link,NCCL",
-    )
+    return _table_of_filled(headings, rows)
 
 
 def _threshold_lines(thresholds: list[Threshold], numbers: dict[str, int]) -> list[str]:
@@ -268,12 +301,24 @@ def _threshold_lines(thresholds: list[Threshold], numbers: dict[str, int]) -> li
                 one.who,
                 gbps(one.low) if one.high is None else f"{gbps(one.low)}-{gbps(one.high)}",
                 f"{one.ranks} on {one.nodes}" if one.nodes > 1 else str(one.ranks),
+                (one.nic or "not known") if judgement.expectation.call.parts > 1 else "",
                 words,
                 str(numbers.setdefault(one.source, len(numbers) + 1)),
             )
         )
-    headings = ("demanded by others", "busbw\nGB/s", "ranks\nfrom", "this is", "")
-    return table(headings, rows, left="demanded by others,this is")
+    ranks = "from ranks\non nodes" if thresholds[0].nodes > 1 else "from\nranks"
+    headings = ("demanded\nby others", "busbw\nGB/s", ranks, "network", "this is", "")
+    return _table_of_filled(headings, rows)
+
+
+def _table_of_filled(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table without its empty columns."""
+    kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
+    cells = [[row[i] for i in kept] for row in rows]
+    return table([headings[i] for i in kept], cells, left=_LEFT)
+
+
+_LEFT = "measured\nby others,demanded\nby others,how,link,network,NCCL,this is"
 
 
 def answer_json(found: Answer) -> str:
@@ -301,6 +346,8 @@ def answer_json(found: Answer) -> str:
         "figures": [
             {
                 "machine": one.published.machine,
+                "ranks": one.published.ranks,
+                "nodes": one.published.nodes,
                 "how": one.published.how,
                 "size": one.published.size,
                 "nccl": one.published.nccl,
@@ -314,6 +361,9 @@ def answer_json(found: Answer) -> str:
         "thresholds": [
             {
                 "who": one.who,
+                "ranks": one.ranks,
+                "nodes": one.nodes,
+                "nic": one.nic or None,
                 "busbw_GBps": [_number(one.low), _number(one.high)],
                 "verdict": judge_threshold(one).verdict,
                 "source": one.source,

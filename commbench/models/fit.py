@@ -41,6 +41,8 @@ def fit_points(
     data = Data(used)
     spans_ranks = len(data.distinct_ranks) > 1
     models = [m for m in models_of(operation) if m.spans_ranks == spans_ranks]
+    if len(data.distinct_sizes) == 1 and not spans_ranks:
+        models = models[:1]  # of one call, all models are its time
     tried = [cross_validate(data, model) for model in models]
     best, rivals = choose(tried, spans_ranks)
     best = try_factors(data, best)

@@ -7,8 +7,9 @@ from math import exp, log
 from typing import NamedTuple
 
 from commbench.models.cost_models import ALPHA, BETA, FIXED, LATENCY_UNITS, ROOT, Parameter
+from commbench.models.fit_data import FEWEST_SIZES_TO_FOLD
 from commbench.models.machine import FittedModel, Machine, Piece, Point, time_of
-from commbench.models.predict import half_size
+from commbench.models.predict import MEAN_TO_SIGMA, POOR_ERROR, SHORTEST_S, half_size
 from commbench.output.paragraphs import list_some, wrapped
 from commbench.output.table import TableColumn, fitting_table
 from commbench.units import format_about, format_bytes, format_count, known_decimals
@@ -24,7 +25,10 @@ GBPS_OF_PS = 1e3
 """A byte in one picosecond is so many GB/s."""
 LEVEL = 0.95
 MOST_NUMBERS = 8
+"""Numbers of ranks that are listed."""
 SMALLEST_PERCENT = 0.1
+CLOSE = 1e-4
+"""Ends of an interval that differ by this part are the same: the fit ends before it is exact."""
 
 
 class Line(NamedTuple):
@@ -67,8 +71,9 @@ def _fitted_lines(fitted: FittedModel) -> Iterator[str]:
     yield wrapped(f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}")
     yield wrapped(fitted.cost_model.formula, margin=2)
     yield wrapped(f"Fitted to {_describe_points(fitted.fitted_points)}.", margin=2)
-    yield wrapped(_describe_error(fitted), margin=2)
     for sentence in (
+        *_describe_error(fitted),
+        *warnings(fitted),
         *_describe_factors(fitted),
         *_describe_rivals(fitted),
         *_describe_left_out(fitted),
@@ -82,9 +87,10 @@ def _describe_points(points: Sequence[Point]) -> str:
     ranks = sorted({point.world_size for point in points})
     per_node = sorted({point.ranks_per_node for point in points})
     sizes = sorted({point.size_bytes for point in points})
-    words = (
-        f"{format_count(len(points), 'time')} of {list_some([f'{n:,}' for n in ranks], 8)} ranks"
-    )
+    listed = ", ".join(f"{n:,}" for n in ranks) + " ranks"
+    if len(ranks) > MOST_NUMBERS:
+        listed = f"{len(ranks)} numbers of ranks from {ranks[0]:,} to {ranks[-1]:,}"
+    words = f"{format_count(len(points), 'measured time')}: {listed}"
     if ranks[-1] > per_node[-1]:
         words += f", {list_some([str(n) for n in per_node], 4)} on a host"
     if sizes[-1]:
@@ -93,15 +99,44 @@ def _describe_points(points: Sequence[Point]) -> str:
     return words
 
 
-def _describe_error(fitted: FittedModel) -> str:
+def _describe_error(fitted: FittedModel) -> Iterator[str]:
     about = "" if fitted.scatter < SMALLEST_PERCENT / 100 else "about "
-    text = f"Measured times lie {about}{_percent(fitted.scatter)} from the fit"
+    text = f"Measured times differ from the fit by {about}{percent(fitted.scatter)}"
     if fitted.cv_error is None:
-        return f"{text}. There are too few to test it on times that it was not fitted to."
-    text += f", and {_percent(fitted.cv_error)} on average from fits that were made without them."
+        if about:
+            yield f"{text}."
+        return
+    text += f", and from fits that were made without them by {percent(fitted.cv_error)} on average."
     if fitted.drift:
-        text += f" The error grows by {_percent(fitted.drift)} with each doubling of the ranks."
-    return text
+        text += f" The error grows by {percent(fitted.drift)} with each doubling of the ranks."
+    yield text
+
+
+def warnings(fitted: FittedModel) -> Iterator[str]:
+    """That a fit is poor (POOR_ERROR) or not tested, why, and what to measure; nothing for a good
+    fit."""
+    result = "Predicted times may be wrong by a factor of 2 or more."
+    if fitted.cv_error is None:
+        times = format_count(len(fitted.fitted_points), "time")
+        sizes = f"at least {FEWEST_SIZES_TO_FOLD} sizes, or " if fitted.largest_bytes else ""
+        yield (
+            f"Warning: {times} cannot show whether the model is right. {result} Measure {sizes}at "
+            "least 3 numbers of ranks."
+        )
+    elif max(MEAN_TO_SIGMA * fitted.cv_error, fitted.scatter) < POOR_ERROR:
+        return
+    elif fitted.scatter > POOR_ERROR / 2:
+        yield (
+            f"Warning: the fit is poor. {result} The measured times scatter: they do not grow "
+            "evenly with size and ranks, as when other programs run at the same time. Measure "
+            "again while nothing else runs, with a larger --budget."
+        )
+    else:
+        yield (
+            f"Warning: the fit is poor. {result} It changes much when some of the sizes or ranks "
+            "are left out. Measure more of them, as far as you will ask for predictions, or leave "
+            "out those that you do not need (--leave-out)."
+        )
 
 
 def _describe_factors(fitted: FittedModel) -> Iterator[str]:
@@ -118,25 +153,25 @@ def _describe_rivals(fitted: FittedModel) -> Iterator[str]:
         names = list_some([rival.model for rival in fitted.rivals], 8)
         yield f"Not tested against: {names}."
         return
-    names = list_some([f"{r.model} ({_percent(r.cv_error)})" for r in fitted.rivals], 8)
+    names = list_some([f"{r.model} ({percent(r.cv_error)})" for r in fitted.rivals], 8)
     yield f"The data cannot tell it from: {names}."
 
 
 def _describe_left_out(fitted: FittedModel) -> Iterator[str]:
     left_out = [point for point in fitted.points if point.is_left_out]
     if left_out:
-        errors = sorted(abs(relative_error(fitted, point)) for point in left_out)
+        errors = sorted(abs(log(ratio(fitted, point))) for point in left_out)
         middle = errors[(len(errors) - 1) // 2]
         yield (
-            f"Left out: {_describe_points(left_out)}. There the median error is "
-            f"{_percent(middle)}, the largest {_percent(errors[-1])}."
+            f"The fit leaves out {_describe_points(left_out)}. They differ from it by "
+            f"{percent(middle)} (median), at most by {percent(errors[-1])}."
         )
 
 
-def relative_error(fitted: FittedModel, point: Point) -> float:
-    """measured/predicted - 1."""
-    predicted_s = time_of(fitted, point.world_size, point.ranks_per_node, point.size_bytes)
-    return point.time_s / predicted_s - 1 if predicted_s else float("inf")
+def ratio(fitted: FittedModel, point: Point) -> float:
+    """The measured time over the fitted one."""
+    fitted_s = time_of(fitted, point.world_size, point.ranks_per_node, point.size_bytes)
+    return point.time_s / max(fitted_s, SHORTEST_S)
 
 
 def _parameter_lines(fitted: FittedModel) -> Iterator[Line]:
@@ -186,7 +221,7 @@ def half_line(fitted: FittedModel, index: int, largest: Point) -> Line | None:
         return None
     found = [size for sample in piece.samples if (size := half(sample)) is not None]
     low, high = interval(found, value)
-    text = f"{format_about(low)} … {format_about(high)}"
+    text = f"{format_about(low)} … {format_about(high)}" if high - low > CLOSE * high else ""
     ranks = format_count(largest.world_size, "rank")
     return Line("", "n-half", format_about(value), text, f"with {ranks}")
 
@@ -203,18 +238,19 @@ def interval(samples: Sequence[float], value: float) -> tuple[float, float]:
 def _with_interval(value: float, low: float, high: float, unit: str) -> tuple[str, str]:
     if not high:
         return "0", ""
-    decimals = max(0, known_decimals(value or high, low, high)) if high > low else None
-    texts = [_digits(v) if decimals is None else f"{v:.{decimals}f}" for v in (value, low, high)]
-    return f"{texts[0]} {unit}", f"{texts[1]} … {texts[2]}" if high > low else ""
+    if high - low <= CLOSE * high:
+        return f"{_digits(value)} {unit}", ""
+    decimals = max(0, known_decimals(value or high, low, high))
+    return f"{value:.{decimals}f} {unit}", f"{low:.{decimals}f} … {high:.{decimals}f}"
 
 
 def _digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def _percent(fraction: float) -> str:
-    """A log error in percent of the time."""
-    percent = 100 * (exp(fraction) - 1) if fraction < log(20) else float("inf")
-    if percent < SMALLEST_PERCENT:
-        return f"less than {SMALLEST_PERCENT} %"
-    return f"{percent:.2g} %" if percent < 100 else "100 % or more"
+def percent(log_error: float) -> str:
+    """A log error in percent of the time, or as a factor where it is large."""
+    if log_error >= log(2):
+        return "a factor of " + (f"{exp(log_error):.2g}" if log_error < log(20) else "20 or more")
+    part = 100 * (exp(log_error) - 1)
+    return f"{part:.2g} %" if part >= SMALLEST_PERCENT else f"less than {SMALLEST_PERCENT} %"

@@ -18,7 +18,7 @@ from commbench.models.observations import (
 )
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import RunHeader
-from commbench.units import format_count
+from commbench.units import format_bytes, format_count
 
 _FACTS = ("commbench", "torch", "cuda", "hip", "nccl", "hosts")
 ENOUGH_RANKS = 3
@@ -91,7 +91,12 @@ def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
             f"measured with {ranks[0]} and {ranks[1]} ranks. Every model fits two numbers of "
             "ranks: a third would tell models apart."
         )
-    if 1 < len(sizes) < FEWEST_SIZES_TO_FOLD:
+    if len(sizes) == 1 and sizes[0]:
+        yield (
+            f"measured with {format_bytes(sizes[0])} only. Nothing says how the time grows with "
+            f"the size: measure {FEWEST_SIZES_TO_FOLD} sizes."
+        )
+    elif 1 < len(sizes) < FEWEST_SIZES_TO_FOLD:
         yield (
             f"measured with {format_count(len(sizes), 'size')}: too few to test how the time grows "
             f"with the size. Measure at least {FEWEST_SIZES_TO_FOLD}."

@@ -32,6 +32,8 @@ MOST_CHANNELS = 1 << 10
 NEAREST = 12
 """Points nearest in size whose errors count in scatter_at."""
 DRIFT_LIMITS = (0.5, 4.0)
+Z = 1.96
+"""Standard deviations of a 95 % interval."""
 MAD_TO_SD = 1.4826
 """The standard deviation of normal errors over the median of their absolute values."""
 
@@ -62,6 +64,9 @@ class Point(NamedTuple):
     range of sizes, predicts it; None where that was not tried."""
     channels: int = 0
     """NCCL's channels, where it logged what it selected."""
+    uncertainty: float = 0.0
+    """Standard deviation of log(time), by the interval that was measured or predicted with the
+    time; 0 where none is known."""
 
 
 class Rival(NamedTuple):
@@ -196,6 +201,17 @@ def scatter_at(fitted: FittedModel, size_bytes: float) -> float:
     return max(fitted.scatter, nearest[ceil(0.68 * len(nearest)) - 1])
 
 
+def uncertainty_at(fitted: FittedModel, world_size: int, size_bytes: float) -> float:
+    """The uncertainty of the time that was measured nearest to these ranks and this size; of
+    several times the smallest."""
+
+    def distance(point: Point) -> float:
+        ranks = abs(log2(point.world_size / world_size))
+        return ranks + abs(log2(max(point.size_bytes, 1) / max(size_bytes, 1)))
+
+    return min((distance(point), point.uncertainty) for point in fitted.fitted_points)[1]
+
+
 def drift_at(fitted: FittedModel, size_bytes: float) -> float:
     """How much the error grows with each doubling of the ranks at about this size: the drift, more
     or less of it where the scatter is larger or smaller than at most sizes."""
@@ -313,6 +329,7 @@ def _make_point(found: dict[str, Any]) -> Point:
         raise ValueError("a point has no time")
     if point.cv_error is not None:
         _number("cv_error", abs(point.cv_error))
+    _number("uncertainty", point.uncertainty)
     return point
 
 

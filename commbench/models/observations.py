@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import ceil
+from math import ceil, log
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError
 from commbench.models.cost_models import ACROSS, kind_of
-from commbench.models.machine import Point
+from commbench.models.machine import Point, Z
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.spec.dimensions import DIMENSIONS, GROUP_FIELDS
 from commbench.spec.groups import ALONE
@@ -105,7 +105,9 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             unused["of one rank"] += 1
         else:
             selected, channels = _selection(run.header, row)
-            point = Point(*shape, row.size_bytes, row.time_us * MICRO, channels=channels)
+            known = uncertainty(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
+            time_s = row.time_us * MICRO
+            point = Point(*shape, row.size_bytes, time_s, channels=channels, uncertainty=known)
             found.append(Observation(row.operation, point, (*_words(row), selected)))
     for why, number in unused.items():
         notes.append(f"{run.name}: {format_count(number, 'row')} not used: {why}.")
@@ -116,6 +118,11 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             f"{format_count(header.num_nodes, 'host')}; --ranks-per-node says how many one has."
         )
     return found
+
+
+def uncertainty(time: float, low: float | None, high: float | None) -> float:
+    """The standard deviation of log(time) by the wider side of a 95 % interval; 0 without one."""
+    return max(log(time / low), log(high / time), 0.0) / Z if low and high else 0.0
 
 
 def _why_unused(row: Any) -> str:

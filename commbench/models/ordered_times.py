@@ -45,13 +45,15 @@ class Curve(NamedTuple):
         return longest
 
     def _peaks(self, low: float, high: float) -> list[float]:
-        """The sizes between two from which on the factor falls: the time may be the longest there.
-        Between the sizes of factors, log(time) is convex in log(size)."""
-        return [
+        """The sizes from `low`, where a piece begins, to `high` from which on the factor may fall:
+        the time may be the longest there. Between the sizes of factors, log(time) is convex in
+        log(size)."""
+        falling = [
             size
             for (size, factor), (_, following) in pairwise(self.factors)
             if low < size < high and following < factor
         ]
+        return [low, *falling] if low > 0 and self.factors else falling
 
 
 class Order(NamedTuple):

@@ -5,8 +5,8 @@ piece begins below the end of the one before, the time of the smaller size count
 algorithm prefers powers of two, see ordered_times.Order.
 
 The interval has three sources: the bootstrap replicates of the parameters, the rival models that
-the data could not tell from the chosen one, and the error of the model itself, which grows with the
-distance from what was measured (_error).
+the data could not tell from the chosen one, and the error of the model itself or of the times that
+it was fitted to, which grows with the distance from what was measured (_error).
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from commbench.models.cost_models import (
 from commbench.models.machine import (
     FittedModel,
     Machine,
+    Z,
     drift_at,
     factor_at,
     piece_at,
     scatter_at,
+    uncertainty_at,
 )
 from commbench.models.ordered_times import Curve, Order
 from commbench.output.paragraphs import list_some
@@ -47,8 +49,10 @@ LARGEST_ERROR = 20.0
 """Of log(time): so that every interval is finite."""
 MOST_RANKS = 1 << 24
 MOST_PREDICTIONS = 100_000
-Z = 1.96
-"""Standard deviations of a 95 % interval."""
+POOR_ERROR = log(2) / Z
+"""The standard deviation of log(time) from which on a fit is poor: the 95 % interval reaches from
+half to twice the time. Algorithms of one operation differ by less than that (with 8 ranks,
+recursive doubling of all_reduce sends 3 S and a ring 1.75 S), so the fit cannot tell them apart."""
 MEAN_TO_SIGMA = 1.2533
 """Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""
 MOST_FROM_ONE_SIZE = 16
@@ -160,7 +164,7 @@ def find_fitted(
     if not found:
         raise UnavailableError(
             f"{operation} was measured {own[0].kind} only, not {kind}",
-            f"{_measured(own[0])}; --ranks-per-node says how many ranks are on a host",
+            f"{_measured(own[0])}: choose --ranks-per-node to fit",
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
@@ -170,11 +174,13 @@ def find_fitted(
     exact = [each for each in fitting if set(each.variant.split(", ")) - {""} == words]
     if len(exact or fitting) == 1:
         return (exact or fitting)[0]
-    names = [repr(each.variant) for each in fitting or found]
+    names = [repr(each.variant) for each in fitting or found if each.variant]
     if not fitting:
         raise UnavailableError(
             f"{operation} {kind} has no model named {variant!r}",
-            f"its models are named {list_some(names, 6)}: by what differs among the measured calls",
+            f"write --variant with one of {list_some(names, 6)}"
+            if names
+            else "its measured calls do not differ: leave out --variant",
         )
     raise UsageError(
         f"{operation} {kind} has {len(fitting)} models", f"choose with --variant {names[0]}"
@@ -282,12 +288,15 @@ class _Group(NamedTuple):
 
     def _error(self, size: int) -> float:
         """The standard deviation of log(time) around the model: that of points left out of a fit,
-        and what each doubling beyond the measured range adds to it. Doublings add up in proportion,
-        since a model that grows with the wrong power is wrong by a constant factor for each."""
+        at least that of the nearest measured time, and what each doubling beyond the measured range
+        adds to it. Doublings add up in proportion, since a model that grows with the wrong power is
+        wrong by a constant factor for each. A fit that nothing tests counts as a poor one."""
         fitted = self.fitted
-        base = scatter_at(fitted, size)
-        if all(point.cv_error is None for point in fitted.points):
-            base = max(base, MEAN_TO_SIGMA * (fitted.cv_error or 0.0))
+        base = max(scatter_at(fitted, size), uncertainty_at(fitted, self.world_size, size))
+        if fitted.cv_error is None:
+            base = max(base, POOR_ERROR)
+        elif all(point.cv_error is None for point in fitted.points):
+            base = max(base, MEAN_TO_SIGMA * fitted.cv_error)
         for_ranks = max(drift_at(fitted, size) * MEAN_TO_SIGMA, base / 2, ERROR_PER_DOUBLING)
         for_sizes = max(base / 4, ERROR_PER_DOUBLING)
         grown = for_ranks * self._ranks_distance() + for_sizes * self._size_distance(size)

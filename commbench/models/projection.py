@@ -11,10 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
+from commbench.errors import UsageError
 from commbench.models import other_tables
 from commbench.models.cost_models import ACROSS
+from commbench.models.fit_text import percent, warnings
 from commbench.models.machine import FittedModel, Machine
-from commbench.models.predict import Prediction, find_fitted, half_size, predict
+from commbench.models.predict import (
+    MOST_RANKS,
+    Prediction,
+    default_ranks_per_node,
+    find_fitted,
+    half_size,
+    predict,
+)
 from commbench.models.tuner import tuner_text
 from commbench.output.paragraphs import list_some, wrapped
 from commbench.output.table import TableColumn, fitting_table
@@ -92,11 +101,13 @@ class Projection:
             self.machine, each.operation, each.kind, self.request.variant, each.ranks_per_node
         )
         yield _describe_model(fitted)
+        yield from warnings(fitted)
         if fitted.rivals:
             names = list_some([rival.model for rival in fitted.rivals], 4)
+            whose = "its" if len(fitted.rivals) == 1 else "their"
             yield (
                 f"The measurements cannot tell this model from {names}: the intervals include "
-                "their times."
+                f"{whose} times."
             )
         yield from _describe_distance(fitted, found)
         adjusted = [p for p in found if p.is_adjusted]
@@ -114,7 +125,17 @@ class Projection:
 
 
 def project(machine: Machine, request: Request) -> Projection:
-    """The projection of a request. No operation in it stands for all of the machine."""
+    """The projection of a request. No operation in it stands for all of the machine. UsageError for
+    ranks that do not fill hosts."""
+    per_node = request.ranks_per_node
+    per_node = default_ranks_per_node(machine) if per_node is None else per_node
+    for ranks in request.world_sizes:
+        if 0 < per_node < ranks <= MOST_RANKS and ranks % per_node:
+            full = ranks - ranks % per_node
+            raise UsageError(
+                f"{ranks} ranks do not fill hosts of {format_count(per_node, 'rank')}",
+                f"ask for {full} or {full + per_node} ranks, or for another --ranks-per-node",
+            )
     names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
     return Projection(machine, request._replace(operations=names))
 
@@ -122,14 +143,14 @@ def project(machine: Machine, request: Request) -> Projection:
 def _describe_model(fitted: FittedModel) -> str:
     ranks = _range([f"{n:,}" for n in fitted.world_sizes], "rank")
     hosts = f", {_range([str(n) for n in fitted.ranks_per_node])} on a host"
-    data = (
-        f", {format_bytes(fitted.smallest_bytes)} to {format_bytes(fitted.largest_bytes)}"
-        if OPERATIONS[fitted.operation].has_data
-        else ""
-    )
+    sizes = dict.fromkeys(map(format_bytes, (fitted.smallest_bytes, fitted.largest_bytes)))
+    data = f", {' to '.join(sizes)}" if OPERATIONS[fitted.operation].has_data else ""
     error = ""
     if fitted.cv_error is not None:
-        error = f" Points left out of the fit differ by {_percent(fitted.cv_error)} on average."
+        error = (
+            f" Measured times differ by {percent(fitted.cv_error)} on average from fits that were "
+            "made without them."
+        )
     variant = f" ({fitted.variant})" if fitted.variant else ""
     return (
         f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}, measured with {ranks}"
@@ -144,27 +165,25 @@ def _range(texts: Sequence[str], noun: str = "") -> str:
     return f"{text} {noun}" if texts == ["1"] else f"{text} {noun}s"
 
 
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.2g} %"
-
-
 def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
     low, high = fitted.world_sizes[0], fitted.world_sizes[-1]
     fewest = min(found, key=lambda each: each.world_size)
     most = max(found, key=lambda each: each.world_size)
+    per_node, known = most.ranks_per_node, fitted.ranks_per_node
+    if fitted.kind == ACROSS and per_node not in known:
+        text = f"No group with {format_count(per_node, 'rank')} on a host was measured, only with "
+        wider = "" if known[0] < per_node < known[-1] else " Intervals are wider."
+        yield f"{text}{list_some([str(n) for n in known], 4)}.{wider}"
     for far in dict.fromkeys((fewest, most) if fewest.world_size < low else (most,)):
-        if not far.ranks_distance:
-            continue
         ranks = far.world_size
-        if low <= ranks <= high:
-            hosts = format_count(far.ranks_per_node, "rank")
-            text = f"No group with {hosts} on a host was measured"
-        elif ranks > high:
-            times = f"{ranks / high:.3g} times the most that were measured"
-            text = f"{ranks} ranks are {times} ({high})"
-        else:
+        if ranks > high:
+            text = f"{ranks} ranks are {_digits(ranks / high)} times the most that were measured "
+            text += f"({high})"
+        elif ranks < low:
             text = f"{ranks} ranks are fewer than were measured ({low} or more)"
-        yield f"{text}: the interval is wider.{_warn(far.ranks_distance)}"
+        else:
+            continue
+        yield f"{text}: the interval is wider."
     for distant in {
         min(found, key=lambda each: each.size_bytes): None,
         max(found, key=lambda each: each.size_bytes): None,
@@ -173,24 +192,21 @@ def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iter
             continue
         size, large = distant.size_bytes, fitted.largest_bytes
         if size > large:
-            text = f"{size / large:.3g} times the largest size that was measured"
+            text = f"{_digits(size / large)} times the largest size that was measured"
             limit = large
         else:
             limit = fitted.smallest_bytes
-            text = f"1/{limit / size:.4g} of the smallest size that was measured"
+            text = f"1/{_digits(limit / size)} of the smallest size that was measured"
+        yield f"{format_bytes(size)} is {text} ({format_bytes(limit)}): the interval is wider."
+    if max(max(each.ranks_distance, each.size_distance) for each in found) >= FAR:
         yield (
-            f"{format_bytes(size)} is {text} ({format_bytes(limit)}): the interval is wider."
-            f"{_warn(distant.size_distance)}"
+            "Warning: so far from the measurements the library may use another algorithm, and "
+            "other jobs may share the network."
         )
 
 
-def _warn(distance: float) -> str:
-    if distance < FAR:
-        return ""
-    return (
-        " Warning: no measurement shows whether the library changes its algorithm on the way, or "
-        "what the network does there."
-    )
+def _digits(times: float) -> str:
+    return f"{times:.3g}" if times < 1000 else f"{times:.0f}"
 
 
 def _time(each: Prediction) -> str:

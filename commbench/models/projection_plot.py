@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MOST_CURVES = 8
 MOST_SIZES = 4
 """Curves of a panel against the number of ranks."""
+WIDEST_TIMES, WIDEST_BUSBW = 10.0, 2.0
+"""An axis reaches at most by these factors beyond the predicted and measured values: intervals that
+are wider are cut off, because they would press all curves into lines."""
 DOT: dict[str, Any] = {"color": GREY, "marker": ".", "linestyle": "", "markersize": 5}
 
 
@@ -60,12 +63,14 @@ def make_picture(projection: Projection) -> Picture:
     title = f"Predicted for {plain(projection.machine.name, 60)}: {', '.join(names)}"
     notes = [*map(plain_note, projection.notes[:3]), "Band: 95 % interval. Grey dot: measured. "
              "Hollow: beyond the measured range."]  # fmt: skip
+    if any(_limits(projection, *kind).is_cut for kind in kinds):
+        notes[-1] += " A band that reaches the edge of a panel goes on beyond it."
     legends = [[(c.name, c.style.line) for c in curves] for curves in (by_size, by_ranks) if curves]
     with plot_style.styled():
         grid = Grid(len(kinds), 1, [2.6] * len(kinds), gap=0.7)
         figure, panels = plot_style.make_figure(Head(title, notes, legends), grid)
-        for axes, (curves, quantity, across) in zip(panels, kinds, strict=True):
-            _draw_panel(axes, projection, curves, quantity, across)
+        for axes, kind in zip(panels, kinds, strict=True):
+            _draw_panel(axes, projection, *kind)
     return Picture("predicted", title, describe(projection), figure)
 
 
@@ -121,7 +126,6 @@ def _name(first: Prediction, across: str, with_operation: bool) -> str:
 def _draw_panel(
     axes: Axes, projection: Projection, curves: Sequence[Curve], quantity: str, across: str
 ) -> None:
-    values: list[float] = []
     for curve in curves:
         points = [p for p in curve.points if quantity == "time" or p.busbw]
         if not points:
@@ -141,23 +145,53 @@ def _draw_panel(
         measured = list(_measured(projection, curve, quantity, across))
         if measured:
             axes.plot(*zip(*measured, strict=True), **DOT, gid="measured")
-        values += [*low, *high, *(value for _, value in measured)]
+    limits = _limits(projection, curves, quantity, across)
     if quantity == "time":
-        plot_axes.set_log_times(axes, min(values) / 1.25, max(values) * 1.25)
-    elif values:
-        ticks = plot_axes.linear_ticks(0.0, 1.05 * max(values), 6)
-        axes.set_ylim(0.0, 1.05 * max(values))
+        plot_axes.set_log_times(axes, limits.low, limits.high)
+    elif limits.high:
+        ticks = plot_axes.linear_ticks(0.0, limits.high, 6)
+        axes.set_ylim(0.0, limits.high)
         plot_axes.set_ticks(axes, ticks, [plot_axes.number(tick) for tick in ticks])
-    every = sorted({getattr(p, across) for curve in curves for p in curve.points})
-    if across == "size_bytes":
-        plot_axes.set_size_axis(axes, every, plot_style.WIDTH - 1.0)
-    else:
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(every, [f"{n:,}" for n in every])
-        axes.set_xticks([], minor=True)
+    every = {getattr(p, across) for curve in curves for p in curve.points}
+    label = None if across == "size_bytes" else "{:,}".format
+    plot_axes.set_size_axis(axes, every, plot_style.WIDTH - 1.0, label=label)
     what = "Time of a call" if quantity == "time" else "Bus bandwidth, GB/s"
     over = "size" if across == "size_bytes" else "number of ranks"
     plot_axes.set_heading(axes, f"{what}, against the {over}", plot_style.MARGIN)
+
+
+class Limits(NamedTuple):
+    """The ends of a vertical axis, in seconds or GB/s."""
+
+    low: float
+    high: float
+    is_cut: bool
+    """Whether an interval reaches beyond them."""
+
+
+def _limits(projection: Projection, curves: Sequence[Curve], quantity: str, across: str) -> Limits:
+    """The ends that show every predicted and measured value, and every interval as far as the
+    values stay readable: up to WIDEST_TIMES or WIDEST_BUSBW beyond them."""
+    found = [
+        _values(p, quantity)
+        for curve in curves
+        for p in curve.points
+        if quantity == "time" or p.busbw
+    ]
+    shown = [middle for middle, _, _ in found] + [
+        value for curve in curves for _, value in _measured(projection, curve, quantity, across)
+    ]
+    if not found:
+        return Limits(0.0, 0.0, False)
+    lowest, highest = min(low for _, low, _ in found), max(high for _, _, high in found)
+    if quantity == "time":
+        low, high = min(shown) / WIDEST_TIMES, max(shown) * WIDEST_TIMES
+        is_cut = lowest < low or highest > high
+        return Limits(
+            max(low, min(lowest, *shown) / 1.25), min(high, max(highest, *shown) * 1.25), is_cut
+        )
+    most = max(shown) * WIDEST_BUSBW
+    return Limits(0.0, min(most, 1.05 * max(highest, *shown)), highest > most)
 
 
 def _values(p: Prediction, quantity: str) -> tuple[float, float, float]:

@@ -3,8 +3,9 @@
     operation,world_size,ranks_per_node,size_bytes,busbw_GBps
     all_reduce,32,8,1048576,16
 
-The time is `time_us`, or follows from `busbw_GBps` (1e9 bytes/s). Lines that begin with # are
-comments, and other columns are ignored.
+The time is `time_us`, or follows from `busbw_GBps` (1e9 bytes/s). Its 95 % interval may be given as
+`time_low_us` and `time_high_us`. Lines that begin with # are comments, and other columns are
+ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.models.machine import Point
-from commbench.models.observations import Observation
+from commbench.models.observations import Observation, uncertainty
 from commbench.results.files import is_file, why_unreadable
 from commbench.spec.operations import find_operation
 from commbench.units import GB, LARGEST_SIZE, MICRO
@@ -24,24 +25,39 @@ from commbench.validation import brief
 
 NEEDED = ("operation", "world_size", "ranks_per_node", "size_bytes")
 FIGURES = ("time_us", "busbw_GBps")
+INTERVAL = ("time_low_us", "time_high_us")
+PREDICTED = {"model", "doublings_of_ranks"}
+"""Columns that only a table of predictions has."""
 _LARGEST_BYTES = 1 << 26
 _MOST_RANKS = 1 << 24
 _HINT = f"its first line names the columns {', '.join(NEEDED)} and {' or '.join(FIGURES)}"
 _HEAD_BYTES = 1 << 16
+ROUNDED = 1.001
+"""A time may lie outside its interval by this factor: both are rounded."""
 
 
 def is_published(path: Path) -> bool:
     """Whether a file looks like such a table, and not like the results.csv of a run."""
+    names = _read_names(path)
+    is_of_run = {"status", "dtype"} <= set(names)
+    return not is_of_run and len(names) > 2 and len({*NEEDED, *FIGURES} & set(names)) > 1
+
+
+def is_predicted(path: Path) -> bool:
+    """Whether a table has predictions of `commbench model predict`."""
+    return set(_read_names(path)) >= PREDICTED
+
+
+def _read_names(path: Path) -> list[str]:
+    """The names of the columns of a file; none where it cannot be read."""
     if not is_file(path) or why_unreadable(path):
-        return False
+        return []
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             lines = file.read(_HEAD_BYTES).splitlines()
     except OSError:
-        return False
-    names = _split(next((line for line in lines if line.strip() and line[0] != "#"), ""))
-    is_of_run = {"status", "dtype"} <= set(names)
-    return not is_of_run and len(names) > 2 and len({*NEEDED, *FIGURES} & set(names)) > 1
+        return []
+    return _split(next((line for line in lines if line.strip() and line[0] != "#"), ""))
 
 
 def read_published(path: Path) -> list[Observation]:
@@ -105,7 +121,19 @@ def _read_row(row: dict[str, str]) -> Observation:
         time_s = size * operation.busbw_factor(ranks) / (_number(row, "busbw_GBps") * GB)
     else:
         raise ValueError(f"{operation.name} has no time")
-    return Observation(operation.name, Point(ranks, per_node, size, time_s))
+    return Observation(
+        operation.name,
+        Point(ranks, per_node, size, time_s, uncertainty=_uncertainty(row, time_s / MICRO)),
+    )
+
+
+def _uncertainty(row: dict[str, str], time_us: float) -> float:
+    if not all(row.get(name) for name in INTERVAL):
+        return 0.0
+    low, high = (_number(row, name) for name in INTERVAL)
+    if not low / ROUNDED <= time_us <= high * ROUNDED:
+        raise ValueError(f"the time {time_us:g} us is not in its interval {low:g} to {high:g} us")
+    return uncertainty(time_us, low, high)
 
 
 def _integer(row: dict[str, str], name: str, least: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""The picture of what a fit leaves over: measured over predicted time, against size or ranks.
+"""The picture of what a fit leaves over: measured over fitted time, against size or ranks.
 
 A colour is a number of ranks; a hollow marker is a time that the model was fitted without. A dashed
 line is where the parameters change.
@@ -6,10 +6,11 @@ line is where the parameters change.
 
 from __future__ import annotations
 
+from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.models.fit_text import relative_error
+from commbench.models.fit_text import ratio
 from commbench.models.machine import FittedModel, Machine
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import GREY, Grid, Head, Picture, nth_style, plain
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_PANELS = 12
-SMALLEST_SPAN = 0.05
-LARGEST_SPAN = 2.0
-"""The vertical axis reaches at least, and at most, so far from 0 (1 is 100 %)."""
+SMALLEST_RATIO = 1.05
+"""The vertical axis reaches at least from 1/1.05 to 1.05."""
 
 
 def draw(machine: Machine, output: Path) -> Path:
@@ -62,13 +62,13 @@ def _heading(fitted: FittedModel) -> str:
 def _draw_panel(axes: Axes, fitted: FittedModel, ranks: list[int]) -> None:
     sizes = sorted({point.size_bytes for point in fitted.points})
     by_size = len(sizes) > 1
-    errors = [min(relative_error(fitted, point), LARGEST_SPAN) for point in fitted.points]
+    ratios = [ratio(fitted, point) for point in fitted.points]
     for number, n in enumerate(ranks):
         look = nth_style(number)
         for is_left_out in (False, True):
             chosen = [
-                (point.size_bytes if by_size else point.world_size, error)
-                for point, error in zip(fitted.points, errors, strict=True)
+                (point.size_bytes if by_size else point.world_size, each)
+                for point, each in zip(fitted.points, ratios, strict=True)
                 if point.world_size == n and point.is_left_out == is_left_out
             ]
             if chosen:
@@ -77,19 +77,18 @@ def _draw_panel(axes: Axes, fitted: FittedModel, ranks: list[int]) -> None:
                     markeredgecolor=look.colour, markeredgewidth=0.9,
                     markerfacecolor="white" if is_left_out else look.colour,
                 )  # fmt: skip
-    span = 1.15 * max([SMALLEST_SPAN, *map(abs, errors)])
-    axes.set_ylim(-span, span)
-    axes.axhline(0, color=GREY, linewidth=0.8)
-    ticks = plot_axes.linear_ticks(-span, span, 7)
-    plot_axes.set_ticks(axes, ticks, [f"{100 * tick:+.3g} %" if tick else "0" for tick in ticks])
+    high = exp(1.15 * max(abs(log(each)) for each in (SMALLEST_RATIO, *ratios)))
+    axes.set_yscale("log")
+    axes.set_ylim(1 / high, high)
+    axes.axhline(1, color=GREY, linewidth=0.8)
+    ticks = plot_axes.log_ticks(1 / high, high)
+    plot_axes.set_ticks(axes, ticks, [plot_axes.number(tick) for tick in ticks])
     if by_size:
         for piece in fitted.pieces[:-1]:
             axes.axvline((piece.up_to_bytes or 0) * 2**0.5, color=GREY, linestyle="--")
         plot_axes.set_size_axis(axes, sizes, plot_style.WIDTH - 1.0)
     else:
-        axes.set_xscale("log", base=2)
-        own = sorted({point.world_size for point in fitted.points})
-        axes.set_xticks(own, [f"{n:,}" for n in own])
-        axes.set_xticks([], minor=True)
+        own = {point.world_size for point in fitted.points}
+        plot_axes.set_size_axis(axes, own, plot_style.WIDTH - 1.0, label="{:,}".format)
     across = "size" if by_size else "number of ranks"
     plot_axes.set_heading(axes, f"{_heading(fitted)}, against the {across}", plot_style.MARGIN)

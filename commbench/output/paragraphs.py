@@ -50,6 +50,11 @@ def list_some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def join_words(words: Sequence[str]) -> str:
+    """The words in a sentence: `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
 class Paragraph(NamedTuple):
     """Paragraphs about one thing, with a short label to their left."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def set_size_axis(axes: Axes, sizes: Iterable[int], width: float, has_labels: bool = True) -> None:
-    """Ticks at the measured sizes; as many have labels as fit into a width in inches."""
+def set_size_axis(
+    axes: Axes,
+    sizes: Iterable[int],
+    width: float,
+    has_labels: bool = True,
+    label: Callable[[int], str] | None = None,
+) -> None:
+    """Ticks at the measured sizes; as many have labels as fit into a width in inches. For other
+    numbers than sizes, `label` gives the text of one."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
     ordered = sorted(set(sizes))
@@ -26,7 +33,7 @@ def set_size_axis(axes: Axes, sizes: Iterable[int], width: float, has_labels: bo
         low, high = ordered[0] / part, ordered[-1] * part
     axes.set_xscale("log", base=2)
     axes.set_xlim(low, high)
-    labels = thin_sizes(ordered, low, high, width)
+    labels = thin_sizes(ordered, low, high, width, label)
     axes.xaxis.set_major_locator(FixedLocator(list(labels)))
     axes.xaxis.set_minor_locator(FixedLocator([size for size in ordered if size not in labels]))
     axes.xaxis.set_major_formatter(FixedFormatter(list(labels.values())))
@@ -34,12 +41,18 @@ def set_size_axis(axes: Axes, sizes: Iterable[int], width: float, has_labels: bo
     axes.tick_params(axis="x", labelbottom=has_labels)
 
 
-def thin_sizes(sizes: Sequence[int], low: float, high: float, width: float) -> dict[int, str]:
+def thin_sizes(
+    sizes: Sequence[int],
+    low: float,
+    high: float,
+    width: float,
+    label: Callable[[int], str] | None = None,
+) -> dict[int, str]:
     """The sizes that get a label, each with its label, on a logarithmic axis from `low` to `high`
     that is `width` inches wide: every n-th size where each is a multiple of the one before, else
     those with the shortest labels."""
     inches = width / log10(high / low)
-    texts = {size: size_label(size) for size in sizes}
+    texts = {size: (label or size_label)(size) for size in sizes}
     widths = {size: text_width(text, TEXT) for size, text in texts.items()}
 
     def fit(chosen: Sequence[int]) -> bool:

@@ -79,18 +79,25 @@ def _matrix_text(found: PairMatrix) -> str:
     matrix = found.matrix
     unit = matrix.quantity.unit
     pairs = format_count(len({frozenset(pair) for pair in matrix.values}), "pair")
-    ways = ", each direction alone" if matrix.quantity.has_direction else ""
+    if not matrix.quantity.has_direction:
+        ways = ""
+    elif any(pair[::-1] in matrix.values for pair in matrix.values):
+        ways = ", each direction alone"
+    else:
+        ways = ", one direction"
     head = f"{matrix.quantity.name} between ranks, {format_bytes(found.size_bytes)}, {unit}"
-    about = (
-        f"{found.title}; {pairs}{ways}; all pairs of a round at once; lower quartile of batches."
-    )
+    is_one = len({frozenset(pair) for pair in matrix.values}) == 1
+    at_once = "" if is_one else "; all pairs of a round at once"
+    about = f"{found.title}; {pairs}{ways}{at_once}; lower quartile of batches."
     diagnosis = find_slow(matrix)
     lines = [
         style(clean(head[:1].upper() + head[1:]), BOLD),
         fill(clean(about), "  ", "  "),
         *(fill(clean(line), "  ", "    ") for line in describe_diagnosis(matrix, diagnosis)),
-        *fitting_table(_PAIR_COLUMNS, slowest_pairs(matrix, MOST_PAIRS)),
+        *fitting_table(_ONE_PAIR if is_one else _PAIR_COLUMNS, slowest_pairs(matrix, MOST_PAIRS)),
     ]
+    if is_one:
+        return "\n".join(lines)
     if grid := grid_lines(matrix):
         return "\n".join([*lines, *grid])
     ranks = rank_medians(matrix)
@@ -199,6 +206,7 @@ _PAIR_COLUMNS = (
     ),
     TableColumn("speed over\nthe median", lambda row: f"{row.speed:.2f}", 7),
 )
+_ONE_PAIR = (_PAIR_COLUMNS[0]._replace(heading="from rank"), *_PAIR_COLUMNS[1:3])
 _RANK_COLUMNS = (
     TableColumn("rank", lambda row: str(row.rank), 9),
     TableColumn("host", lambda row: row.matrix.hosts[row.rank], 5, is_left=True),

@@ -8,15 +8,16 @@ from operator import itemgetter
 from commbench.analysis.nccl_log import describe_init
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import fill
-from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style, table
+from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.call_forms import DIRECT
 from commbench.units import format_bytes, format_known_time, format_time
 
 JOINING = (
-    "ranks", "init_process_group,\nslowest rank", "fastest\nrank", "groups\nof a mesh",
+    "ranks", "open", "init_process_group,\nslowest rank", "fastest\nrank", "groups\nof a mesh",
     "first\noperation",
 )  # fmt: skip
+_JOINING_COLUMNS = [TableColumn(name, itemgetter(at), 1) for at, name in enumerate(JOINING)]
 CALLS = ("call", "ranks", "open", "groups", "size", "first", "second", "later", "memory")
 _CALL_COLUMNS = [
     TableColumn(
@@ -35,9 +36,10 @@ def start_up_text(runs: Sequence[Run]) -> str:
     others = "".join(f"; {size} ranks" for size in list(sizes)[1:])
     title = fill(clean(f"Start-up of {headers[0].describe_ranks()}{others}"), rest="  ")
     lines = [style(title, BOLD), ""]
-    joined = [joining_row(header) for header in headers if header.start_up]
+    has_open = any(header.plan.open_groups for header in headers)
+    joined = [joining_row(header, has_open) for header in headers if header.start_up]
     if joined:
-        lines += [*table(JOINING, joined), ""]
+        lines += [*fitting_table(_JOINING_COLUMNS, joined), ""]
     rows = [row for run in runs for row in make_rows(run)]
     calls = call_rows(rows)
     lines += fitting_table(_CALL_COLUMNS, calls) if calls else []
@@ -51,13 +53,14 @@ def start_up_text(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def joining_row(header: RunHeader) -> tuple[str, ...]:
-    """The cells under JOINING of a run."""
+def joining_row(header: RunHeader, has_open: bool) -> tuple[str, ...]:
+    """The cells under JOINING of a run; `has_open` says whether a run had open groups."""
     found = header.start_up
     assert found is not None
     groups = "" if not header.plan.has_groups else format_time(found.groups_s)
     times = (format_time(s) for s in (found.init_s, found.init_fastest_s))
-    return str(header.plan.world_size), *times, groups, format_time(found.connect_s)
+    already = str(header.plan.open_groups) if has_open else ""
+    return str(header.plan.world_size), already, *times, groups, format_time(found.connect_s)
 
 
 def call_rows(rows: Sequence[ResultRow]) -> list[tuple[str, ...]]:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commbench.analysis.trace import OperationTotals, TraceAnalysis, TraceOverlap
-from commbench.analysis.workload import workload_totals
-from commbench.output.paragraphs import fill
-from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
-from commbench.spec.workload import Step, Workload
-from commbench.units import format_about, format_count, format_GBps, format_share, format_time
+from commbench.analysis.trace import TraceAnalysis, TraceOverlap
+from commbench.analysis.trace_steps import WHOLE_TRACE
+from commbench.analysis.workload import OperationTotals, workload_totals
+from commbench.output.paragraphs import fill, wrapped
+from commbench.output.table import (
+    BOLD,
+    TableColumn,
+    clean,
+    fill_columns,
+    fitting_table,
+    shared_columns,
+    style,
+)
+from commbench.spec.workload import Workload
+from commbench.units import GB, format_about, format_count, format_GBps, format_share, format_time
 
 SLOW = 1e7
 """Bytes/s: a smaller bandwidth is that of a message so small that it says nothing."""
@@ -44,16 +53,22 @@ COLUMNS = (
         "step", lambda row: "" if row.share is None else format_share(row.share), 4
     ),
 )  # fmt: skip
-MEANINGS = (
-    "All figures are means of one step of one rank. bytes: the sizes S of the calls together, by "
-    "nccl-tests' convention. transfer: the shortest time of each call on the ranks of its group; "
-    "waiting: the rest. step: the part of the step during which such a call was under way."
-)
-WORKLOAD_MEANINGS = MEANINGS.partition(" step:")[0]
-SIZE_MEANING = (
-    "All figures are means of one step of one rank. bytes: the sizes S of the calls together, by "
-    "nccl-tests' convention."
-)
+MEANINGS = {
+    "bytes": "bytes: the sizes S, by nccl-tests' convention.",
+    "time": "time: of each call the median over the steps and ranks.",
+    "waiting": "transfer: the shortest time on the ranks of the group; waiting: the rest.",
+    "step": "step: the part of the step during which such a call was under way.",
+}
+"""What a column means, by its heading; only those of the columns that are there are printed."""
+
+
+def _table(totals: Sequence[OperationTotals], what: str) -> list[str]:
+    """The lines of a table of totals, and what its columns mean. `what` makes the calls."""
+    ((*columns,),) = shared_columns([(COLUMNS, totals)])
+    shown = {column.heading for column, _ in fill_columns(columns, totals)}
+    meanings = [text for heading, text in MEANINGS.items() if heading in shown]
+    text = " ".join([f"All figures are sums over the calls of {what}.", *meanings])
+    return [*fitting_table(columns, totals), wrapped(text, margin=2)]
 
 
 def _bytes(row: OperationTotals) -> str:
@@ -69,27 +84,42 @@ def _bandwidth(busbw: float | None) -> str:
 
 
 def trace_text(analysis: TraceAnalysis) -> str:
-    """The table of operations, the overlap, who waits for whom, and what is not known."""
-    lines = [style(clean(_title(analysis)), BOLD), *fitting_table(COLUMNS, analysis.totals)]
-    paragraphs = [MEANINGS] if any(row.time_s is not None for row in analysis.totals) else []
+    """The tables of the steps, the overlap, who waits for whom, and what is not known."""
+    trace, ranks = analysis.traces[0], len(analysis.traces)
+    backend = f", {trace.backend}" if trace.backend else ""
+    of = f"{ranks} of {format_count(analysis.world_size, 'rank')}"
+    lines = _steps(f"{trace.format}{backend}: {of}", analysis.workload)
+    paragraphs = []
     if analysis.overlap:
         paragraphs.append(overlap_sentence(analysis, analysis.overlap))
     if analysis.waits:
         paragraphs.append(waiting_sentence(analysis))
     paragraphs += [f"note: {note}." for note in analysis.notes]
-    return "\n".join([*lines, *(fill(clean(text), "  ", "  ") for text in paragraphs)])
+    return "\n".join([*lines, *(wrapped(text, margin=2) for text in paragraphs)])
 
 
-def _title(analysis: TraceAnalysis) -> str:
-    first = analysis.traces[0]
-    backend = f", {first.backend}" if first.backend else ""
-    steps = ""
-    if analysis.step_s is not None:
-        marked = any(trace.steps for trace in analysis.traces)
-        count = format_count(len(analysis.steps), "step") if marked else "no steps;"
-        steps = f"; {count}{' of' if marked else ''} {format_time(analysis.step_s)}"
-    of = f"{len(analysis.traces)} of {format_count(analysis.world_size, 'rank')}"
-    return f"{first.format}{backend}: {of}{steps}"
+def _steps(title: str, workload: Workload) -> list[str]:
+    """A title and a table for each step."""
+    lines = [] if workload.steps else [style(clean(title), BOLD)]
+    for step in workload.steps:
+        parts = [title]
+        if len(step.programs) > 1:
+            parts.append(format_count(len(step.programs), "program"))
+        if len(workload.steps) > 1:
+            parts.append(f"from {step.name}")
+        time = format_time(step.time_s) if step.time_s is not None else ""
+        if step.name == WHOLE_TRACE:
+            parts += ["no steps"] + [time] * bool(time)
+        elif step.count > 1 or len(workload.steps) > 1 or time:
+            count = format_count(step.count, "step")
+            parts.append(f"{count} of {time}" if time else count)
+        lines.append(style(clean("; ".join(parts)), BOLD))
+        totals = workload_totals(workload, step)
+        what = "one rank" if step.name == WHOLE_TRACE else "one step of one rank"
+        if len(step.programs) > 1:
+            what += ", means over the ranks"
+        lines += _table(totals, what) if totals else ["  no collective calls"]
+    return lines
 
 
 def overlap_sentence(analysis: TraceAnalysis, overlap: TraceOverlap) -> str:
@@ -116,56 +146,80 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
     ]
     others = len(analysis.waits) - len(shown)
     more = f", and {format_count(others, 'other rank')} less" if others else ""
+    begin = "" if analysis.steps == (WHOLE_TRACE,) else "In a step "
+    sentence = f"{begin}{', '.join(parts)}{more}."
     return (
-        f"In each step {', '.join(parts)}{more}. Waits of calls that overlap are added up, so the "
+        f"{sentence[0].upper()}{sentence[1:]} Waits of calls that overlap are added up, so the "
         "step loses less."
     )
 
 
 def workload_text(workload: Workload) -> str:
-    """A table for each step, and what is not known."""
-    lines = []
-    for step in workload.steps:
-        totals = workload_totals(workload, step)
-        if not totals:
-            lines += [style(clean(_step_title(workload, step)), BOLD), "  no collective calls"]
-            continue
-        lines += [style(clean(_step_title(workload, step)), BOLD), *fitting_table(COLUMNS, totals)]
-        timed = any(row.time_s is not None for row in totals)
-        lines += [fill(WORKLOAD_MEANINGS if timed else SIZE_MEANING, "  ", "  ")]
-    notes = (fill(clean(f"note: {note}."), "  ", "  ") for note in workload.notes)
-    formulas = (fill(clean(f"{text}."), "  ", "    ") for text in workload.formulas)
+    """A table for each step, the formulas, and what is not known."""
+    ranks = max((sum(len(p.ranks) for p in step.programs) for step in workload.steps), default=0)
+    of = f"{ranks} of " if ranks < workload.world_size else ""
+    title = f"{workload.name}: {of}{format_count(workload.world_size, 'rank')}"
+    lines = _steps(title, workload)
+    notes = (wrapped(f"note: {note}.", margin=2) for note in workload.notes)
+    formulas = (fill(f"{t}.", "  ", "    ", break_on_hyphens=False) for t in workload.formulas)
     return "\n".join([*lines, *formulas, *notes])
 
 
-def _step_title(workload: Workload, step: Step) -> str:
-    ranks = sum(len(program.ranks) for program in step.programs)
-    parts = [f"{workload.name}: {ranks} of {format_count(workload.world_size, 'rank')}"]
-    if len(step.programs) > 1:
-        parts.append(format_count(len(step.programs), "program"))
-    if step.count > 1 or len(workload.steps) > 1:
-        parts.append(f"{step.name}, made {format_count(step.count, 'time')}")
-    if step.time_s is not None:
-        parts.append(format_time(step.time_s))
-    return "; ".join(parts)
-
-
 def trace_json(analysis: TraceAnalysis) -> dict[str, Any]:
-    """The analysis as plain JSON values; times in seconds, sizes in bytes."""
+    """The analysis as plain JSON values; the names of numbers end with their unit."""
     overlap = analysis.overlap
-    return {
+    return workload_json(analysis.workload) | {
         "format": analysis.traces[0].format,
-        "backend": analysis.traces[0].backend,
         "ranks": [trace.rank for trace in analysis.traces],
-        "world_size": analysis.world_size,
-        "steps": list(analysis.steps),
-        "step_s": analysis.step_s,
-        "groups": {name: _lists(groups) for name, groups in analysis.sets.sets.items()},
-        "operations": [row._asdict() for row in analysis.totals],
-        "waiting": [each._asdict() for each in analysis.waits],
-        "overlap": overlap and overlap._asdict() | {"hidden_s": overlap.hidden_s},
+        "waiting": [
+            {
+                "rank": each.rank, "waiting_s": _rounded(each.waiting_s),
+                "for_rank": each.for_rank, "for_rank_share": _rounded(each.share),
+            }
+            for each in analysis.waits
+        ],
+        "overlap": overlap and {
+            "communication_s": _rounded(overlap.communication_s),
+            "exposed_s": _rounded(overlap.exposed_s),
+            "hidden_s": _rounded(overlap.hidden_s),
+            "computing_s": _rounded(overlap.computing_s),
+        },
         "notes": list(analysis.notes),
+    }  # fmt: skip
+
+
+def workload_json(workload: Workload) -> dict[str, Any]:
+    """The totals of a workload as plain JSON values; the names of numbers end with their unit."""
+    return {
+        "name": workload.name,
+        "source": workload.source,
+        "backend": workload.backend,
+        "world_size": workload.world_size,
+        "groups": {name: _lists(groups) for name, groups in workload.groups.items()},
+        "steps": [
+            {"name": step.name, "count": step.count, "time_s": step.time_s}
+            for step in workload.steps
+        ],
+        "operations": [
+            _operation_values(row)
+            for step in workload.steps
+            for row in workload_totals(workload, step)
+        ],
+        "formulas": list(workload.formulas),
+        "notes": list(workload.notes),
     }
+
+
+def _operation_values(row: OperationTotals) -> dict[str, Any]:
+    values = row._asdict()
+    busbw, share = values.pop("busbw"), values.pop("share")
+    values |= {"busbw_GBps": None if busbw is None else busbw / GB, "step_share": share}
+    return {name: _rounded(v) if isinstance(v, float) else v for name, v in values.items()}
+
+
+def _rounded(number: float) -> float:
+    """A whole number as it is, another one with seven digits, as in results.csv."""
+    return int(number) if number == int(number) else float(f"{number:.7g}")
 
 
 def _lists(groups: Sequence[Sequence[int]]) -> list[list[int]]:

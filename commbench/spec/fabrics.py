@@ -100,14 +100,19 @@ def load_gpus() -> tuple[Gpu, ...]:
 @lru_cache(maxsize=256)
 def find_gpu(text: str) -> Gpu | None:
     """The accelerator of a name of `data/gpus.csv`, or of a device's name, such as `NVIDIA H100
-    80GB HBM3`; None for one that the table does not have."""
+    80GB HBM3`; None for one that the table does not have, and for the names of several."""
+    found = find_gpus(text)
+    return found[0] if len(found) == 1 else None
+
+
+def find_gpus(text: str) -> tuple[Gpu, ...]:
+    """The accelerators that a text names: of `h200-nvl` and `h200` only the longer name."""
     words = set(_WORD.findall(text.lower()))
     if _PART in words:
-        return None
-    by_name = {gpu.name: gpu for gpu in load_gpus()}
-    if text.strip().lower() in by_name:
-        return by_name[text.strip().lower()]
-    return next((gpu for gpu in load_gpus() if gpu.words <= words), None)
+        return ()
+    same = [gpu for gpu in load_gpus() if gpu.name == text.strip().lower()]
+    found = same or [gpu for gpu in load_gpus() if gpu.words <= words]
+    return tuple(gpu for gpu in found if not any(gpu.words < other.words for other in found))
 
 
 def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:

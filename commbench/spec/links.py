@@ -24,6 +24,7 @@ _UNITS = {
 }  # fmt: skip
 """Bytes/s of each unit that has one meaning only; in `Gb`, the small b could be a slip."""
 _SPEED = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z/]*?)(/node)?", re.ASCII)
+_NUMBER = re.compile(r"[-+]?\.?\d", re.ASCII)
 
 
 class Link(NamedTuple):
@@ -159,22 +160,27 @@ def find_link(text: str) -> Link:
     raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
 
 
-def parse_peak(text: str, kind: str = "peak") -> Peak:
+def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
     """The peak that `text` describes: `450GB/s`, `400Gbit/s`, `400Gbps`, `400GB/s/node`, or a link.
 
     A small b stands for bits. Raises UsageError for a number without a unit, or with an ambiguous
-    one (`450Gb`, `450gbps`), which calls the text a `kind`.
+    one (`450Gb`, `450gbps`), which calls the text a `kind`. Without `takes_links`, a link's name is
+    no bandwidth either.
     """
-    match = _SPEED.fullmatch(text.strip())
-    if not match or text.strip().lower() in {link.name for link in load_links()}:
+    wanted = text.strip()
+    is_number = _NUMBER.match(wanted) and wanted.lower() not in {x.name for x in load_links()}
+    if takes_links and not is_number:
         return make_peak(find_link(text))
+    match = _SPEED.fullmatch(wanted)
+    if not match:
+        raise UsageError(f"{kind} {text!r} is not a bandwidth", "write for example 450GB/s")
     number, unit, node = match[1], match[2], match[3]
     if unit not in _UNITS:
         trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
-        raise UsageError(
-            f"{kind} {text!r} {trouble}",
-            f"write {number}GB/s (bytes), {number}Gbit/s (bits), or a name of `commbench links`",
-        )
+        units = f"{number}GB/s (bytes), {number}Gbit/s (bits), or a name of `commbench links`"
+        if not takes_links:
+            units = f"{number}GB/s (bytes), or {number}Gbit/s (bits)"
+        raise UsageError(f"{kind} {text!r} {trouble}", f"write {units}")
     speed = float(number) * _UNITS[unit]
     if not speed:
         raise UsageError(f"{kind} {text!r} is not above 0", "write for example 450GB/s")

@@ -33,10 +33,7 @@ FEW_RANKS = 16
 """Up to so many ranks a quick search looks at every round, and so at every pair."""
 _ROUND = re.compile(r"round:(\d{1,7})")
 _PAIR_LIST = re.compile(r"\d{1,7}-\d{1,7}(\+\d{1,7}-\d{1,7})*")
-_KNOWN = (
-    f"known: {HALVES}, {NEIGHBOURS}, {EVERY_PAIR}, {QUICK}, a round such as round:3, or pairs such "
-    "as 0-5 or 0-5+1-7"
-)
+_KNOWN = f"known: {HALVES}, {NEIGHBOURS}, {EVERY_PAIR}, {QUICK}, or like round:3, 0-5, 0-5+1-7"
 
 
 class Peer(NamedTuple):
@@ -122,6 +119,11 @@ def _listed_peers(pairs: str) -> dict[int, Peer]:
 def is_round(pairs: str) -> bool:
     """Whether the pairs are those of a round, in one direction or the other."""
     return bool(_ROUND.fullmatch(pairs.removesuffix(BACK)))
+
+
+def is_list(pairs: str) -> bool:
+    """Whether the pairs are listed, as in `0-5` and `0-5+1-7`."""
+    return bool(_PAIR_LIST.fullmatch(pairs))
 
 
 def expand_pairs(pairs: Sequence[str], ranks: int, *, is_one_way: bool) -> tuple[str, ...]:

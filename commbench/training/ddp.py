@@ -3,7 +3,7 @@
 Gradients are cut into buckets in the order in which the backward pass finishes them. A bucket is
 complete as soon as it has at least its limit: 1 MiB for the first one, then `bucket_cap_mb`. Each
 complete bucket is all-reduced asynchronously; all are awaited at the end of the backward pass.
-Before each forward pass, rank 0 broadcasts the buffers.
+Before each forward pass, rank 0 broadcasts the buffers, two pieces at a time (broadcast_coalesced).
 
 Source: torch, torch/csrc/distributed/c10d/reducer.cpp (compute_bucket_assignment_by_size,
 rebuild_buckets) and torch/nn/parallel/distributed.py.
@@ -18,7 +18,7 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import WORLD
 from commbench.spec.workload import Call, Program, Step, Workload
 from commbench.training.models import Model, Tensor
-from commbench.units import format_about, format_size
+from commbench.units import format_about, format_bytes
 
 BROADCAST_BYTES = 250 << 20
 """Buffers are broadcast in pieces of so many bytes (broadcast_bucket_size)."""
@@ -62,11 +62,12 @@ def ddp_workload(
     limits = [DDP_FIRST_BUCKET, DDP_BUCKET] if bucket_bytes is None else [bucket_bytes]
     calls = []
     if broadcast_buffers:
-        for index, buffers in enumerate(cut_buckets(model.buffers, [BROADCAST_BYTES])):
+        pieces = cut_buckets(model.buffers, [BROADCAST_BYTES])
+        for index, buffers in enumerate(pieces):
             calls.append(
                 Call(
                     "broadcast", dtype=buffers[0].dtype, size_bytes=count_bytes(buffers), root=0,
-                    asynchronous=True, waited_after=index,
+                    asynchronous=True, waited_after=min(index + 1, len(pieces) - 1),
                 )
             )  # fmt: skip
     buckets = cut_buckets(model.gradients(), limits)
@@ -78,11 +79,11 @@ def ddp_workload(
                 reduce_op="sum", asynchronous=True, waited_after=last,
             )
         )  # fmt: skip
-    first, cap = format_size(limits[0]), format_size(limits[-1])
+    first, cap = format_bytes(limits[0]), format_bytes(limits[-1])
     rules = [
         f"gradients: {format_about(count_bytes(model.parameters))} of {model.elements:,} "
         f"parameters, in {len(buckets)} buckets",
-        f"a bucket is complete at {cap} or more" + (f", the first at {first}" if bucket_bytes is
+        f"a bucket is complete at {cap} or more" + (f", the first one at {first}" if bucket_bytes is
         None else ""),
         "order: " + ("as the backward pass finishes the gradients" if model.ready else
         "the reverse of the order in which the parameters are registered"),

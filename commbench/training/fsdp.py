@@ -3,8 +3,9 @@
 Each block and the rest of the model, the root, are units. Every parameter is cut along its first
 dimension into as many shards as there are ranks, padded to equal size. Forward: one all_gather for
 each unit. Backward: each block is gathered again, unless it was kept, while the block before it
-computes; then its gradients are reduced and scattered. With replicas, each shard of gradients is
-all-reduced over them.
+computes; then its gradients are reduced and scattered, after the reduce_scatter of the block before
+was awaited. With replicas, each shard of gradients is all-reduced over them. The rest is awaited at
+the end of the backward pass.
 
 Source: torch, torch/distributed/fsdp/_fully_shard (_fsdp_param_group.py, _fsdp_collectives.py,
 _fsdp_param.py); order of calls as observed in a real step.
@@ -56,13 +57,17 @@ def fsdp_workload(
     for index, unit in enumerate(backward, 1):
         if reshard and index < len(backward):
             following = gathered[backward[index]]
-            calls.append(following._replace(waited_after=len(calls) + 1))
+            calls.append(following._replace(waited_after=len(calls) + len(scattered[unit])))
         calls += scattered[unit]
     if ROOT in units:
         calls += scattered[ROOT]
-    calls = [
-        c if c.waited_after is not None else c._replace(waited_after=len(calls) - 1) for c in calls
-    ]
+    end = len(calls)
+    for index in range(len(calls) - 1, -1, -1):
+        if calls[index].waited_after is None:
+            is_scatter = calls[index].operation == "reduce_scatter"
+            at = (end if is_scatter else len(calls)) - 1
+            calls[index] = calls[index]._replace(waited_after=at)
+            end = index if is_scatter else end
     world = ranks * replicas
     shard_groups = tuple(tuple(range(i, i + ranks)) for i in range(0, world, ranks))
     groups = {SHARD: shard_groups}

@@ -10,9 +10,9 @@ from math import prod
 from typing import NamedTuple
 
 from commbench.errors import UsageError, name_error
-from commbench.units import format_count
+from commbench.units import MOST_PARAMETERS, format_count
 
-MOST_PARAMETERS, MOST_LAYERS = 10**14, 10_000
+MOST_LAYERS = 10_000
 ROOT = ""
 """The name of the unit of tensors that are in no block."""
 
@@ -236,11 +236,11 @@ def make_transformer(
         missing = [n for n, v in (("--layers", layers), ("--hidden", hidden)) if not v]
         raise UsageError(
             f"a model cannot be made without {' and '.join(missing)}",
-            "give --model, or --layers and --hidden: --params 7e9 --layers 32 --hidden 4096",
+            "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096",
         )
     if parameters is not None and not 1 <= parameters <= MOST_PARAMETERS:
         raise UsageError(
-            f"--params {parameters:g} is not between 1 and {MOST_PARAMETERS:.0e}", "write 7e9"
+            f"--params {parameters:g} is not between 1 and {MOST_PARAMETERS:.0e}", "write 7B"
         )
     numbers = (layers, hidden, ffn, heads, kv_heads, vocab, experts, top_k)
     if min(n for n in numbers if n is not None) < 1:

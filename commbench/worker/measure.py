@@ -158,11 +158,16 @@ def time_batch(
 
 def loop_overhead_s(timer: Timer) -> float:
     """Seconds that the timed loop itself adds to an iteration: the median with a call that does
-    nothing and without alignment."""
+    nothing and without alignment. On a device, only iterations count that were queued in time, if
+    there are any: a busy host may not queue all of them while the device waits."""
     start, stop = timer.prepare(OVERHEAD_ITERATIONS)
     timer.hold(OVERHEAD_HOLD_S)
     timed_loop(_nothing, _nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
-    return median(timer.collect()[0]) * 1e-9
+    durations = timer.collect()[0]
+    if host := timer.host_times():
+        in_time = [ns for ns, late in zip(durations, host.is_late, strict=True) if not late]
+        durations = in_time or durations
+    return median(durations) * 1e-9
 
 
 def aligner_durations(timer: Timer, iterations: int) -> torch.Tensor:

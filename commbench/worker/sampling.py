@@ -64,6 +64,8 @@ class WarmUp:
     def __init__(self, requested: int | None, checked_s: float) -> None:
         self.estimate_s = checked_s
         """About how long one call takes; 0 while nothing was run."""
+        self.least_s = checked_s
+        """The shortest such estimate so far: a busy host makes calls longer, never shorter."""
         self._requested = requested
         self._has_reference = checked_s > 0
         self._calls, self._spent_s = 0, 0.0
@@ -80,6 +82,7 @@ class WarmUp:
     def record(self, durations: Sequence[float]) -> None:
         """Continue after the block that took these durations."""
         before, self.estimate_s = self.estimate_s, median(sorted(durations))
+        self.least_s = min(self.least_s or self.estimate_s, self.estimate_s)
         if self._requested is not None:
             self.next_block = 0
             return
@@ -130,7 +133,8 @@ class SampleSchedule:
         if self._warm_up.next_block:
             return SampleRequest(self._warm_up.next_block, timed=False)
         if not self._calls:
-            self._calls = self._timing.calls_per_iteration(self._estimate_s)
+            # Once for all batches: later ones have as many calls.
+            self._calls = self._timing.calls_per_iteration(self._warm_up.least_s)
         return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
 
     def record(self, request: SampleRequest, durations: Sequence[float]) -> None:

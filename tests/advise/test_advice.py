@@ -86,7 +86,58 @@ def test_runs_are_grouped_by_ranks_and_the_plain_setting_is_the_default() -> Non
     assert two.who == "2 nccl ranks"
 
 
+@pytest.mark.parametrize(
+    ("backend", "name", "needs", "command"),
+    [
+        ("nccl", "NCCL_AGLO", "nccl is not known to read it; did you mean NCCL_ALGO?",
+         "commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1M-128M "
+         "--nproc-per-node 2"),
+        ("nccl", "GLOO_LOG_LEVEL", "nccl does not read it", ""),
+        ("gloo", "NCCL_ALGO", "gloo does not read it", ""),
+        ("gloo", "GLOO_SPEED", "gloo is not known to read it", ""),
+        ("nccl", "OMP_NUM_THREADS", "only variables of nccl itself are compared here",
+         "commbench compare ring tree"),
+    ],
+)  # fmt: skip
+def test_a_variable_in_which_runs_differ_in_vain_is_named(
+    backend: str, name: str, needs: str, command: str
+) -> None:
+    runs = [
+        run_of(
+            seconds,
+            label,
+            variables={name: label.upper()},
+            sizes=SIZES,
+            backend=backend,
+            device="cuda" if backend == "nccl" else "cpu",
+        )
+        for label in ("ring", "tree")
+    ]
+    found = find_advice(runs, Question())
+    assert not found.advice
+    assert found.missing[0] == (name, f"the runs differ in it, but {needs}", command)
+    assert len(group_runs(runs)[0].results) == 1
+
+
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_SOMETHING_NEW"])
+def test_a_variable_that_the_backend_reads_is_a_setting(name: str) -> None:
+    runs = [
+        run_of(seconds, label, variables={name: label}, sizes=SIZES, backend="nccl", device="cuda")
+        for label in ("ring", "tree")
+    ]
+    found = find_advice(runs, Question())
+    assert [each.subject for each in found.advice] == ["Settings of the environment"]
+    assert name not in [each.subject for each in found.missing]
+
+
 def test_buckets_larger_than_any_measured_size_are_called_so() -> None:
     run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda")
     said = " ".join(of_buckets(run, model_bytes=1 << 32, tensors=16)[0].sentences)
     assert "The largest bucket, of 256 MiB, is beyond the measured sizes" in said
+    assert "they make more than" not in said
+
+
+def test_sizes_that_are_not_simulated_are_named() -> None:
+    run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda")
+    said = of_buckets(run, model_bytes=4 << 30)[0].sentences
+    assert "Sizes below 4.0 MiB are not simulated: they make more than 1,024 buckets." in said

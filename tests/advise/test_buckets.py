@@ -7,8 +7,18 @@ from math import sqrt
 import pytest
 from planted_times import affine
 
-from commbench.advise.buckets import MIB, Slowdown, Step, cut, find_buckets, pass_times
+from commbench.advise.buckets import (
+    MIB,
+    MOST_BUCKETS,
+    Slowdown,
+    Step,
+    cut,
+    find_buckets,
+    least_size,
+    pass_times,
+)
 from commbench.advise.time_table import TimeTable
+from commbench.errors import UsageError
 
 NONE = Slowdown()
 ALPHA, BETA = 400e-6, 1 / 10e9
@@ -109,6 +119,29 @@ def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> N
     assert found.beyond
     assert found.largest_sent == 7 * MIB  # torch's default makes one bucket of 7 MiB after 1 MiB
     assert not find_buckets(affine(ALPHA, BETA, SIZES), Step(MIB, 0.02), NONE, 0.02).beyond
+
+
+def test_sizes_that_make_too_many_buckets_are_not_simulated() -> None:
+    table, step = affine(ALPHA, BETA), Step(512 * MIB, 0.02)
+    found = find_buckets(table, step, NONE, 0.02)
+    assert found.curve[0].buckets == MOST_BUCKETS
+    assert least_size(step) == found.curve[0].bucket_bytes > table.smallest
+    # So many buckets are impossible with a few tensors.
+    assert least_size(step._replace(tensors=64)) == 1
+    with pytest.raises(UsageError, match="524,288 buckets of 1 KiB are too many to simulate"):
+        find_buckets(table, step, NONE, 0.02, 1 << 10)
+    # Thousands of buckets of the size in use are all simulated.
+    now = find_buckets(table, step, NONE, 0.02, 128 << 10).now
+    assert now.buckets == 4096
+    assert now.time.median == pytest.approx(0.02 / 4096 + 4096 * ALPHA + BETA * 512 * MIB)
+
+
+def test_the_size_in_use_is_kept_where_it_is_as_good_as_the_best_one() -> None:
+    table, step = affine(ALPHA, BETA, SIZES), Step(GRADIENTS, 0.02)
+    best = find_buckets(table, step, NONE, 0.02).best.bucket_bytes
+    found = find_buckets(table, step, NONE, 0.02, int(best * 1.1))
+    assert found.recommended == found.now != found.best
+    assert found.good[0] <= found.now.bucket_bytes <= found.good[1]
 
 
 def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pictures import panels_of, require_readable
 from planted_times import run_of
 
 from commbench.advise.advice import AdviceReport, Question, find_advice
+from commbench.advise.buckets import BucketAdvice
 from commbench.advise.moe import Routing
 from commbench.advise.plot import advice_figure
 from commbench.advise.text import FORMATS
@@ -18,6 +20,7 @@ from commbench.output.table import safe
 from commbench.spec.case import Case
 
 SIZES = tuple(1 << k for k in range(14, 27))
+NCCL = {"backend": "nccl", "device": "cuda"}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 QUESTION = Question(
     params=25e6, backward_s=0.05, blocks=32, routing=Routing(2, 16, 1024, 2),
@@ -57,6 +60,8 @@ def test_markdown_escapes_what_files_say(report: AdviceReport) -> None:
     assert text.startswith("Advice from a &#124; b.\n")
     assert "### Bucket size of DDP: change it" in text
     assert "| bucket | number |" in text
+    # Four blanks after a list would continue it, and would make no code.
+    assert "\n\n```\nDistributedDataParallel(model, bucket_cap_mb=" in text
 
 
 def test_json_has_every_figure(report: AdviceReport) -> None:
@@ -98,8 +103,85 @@ def test_without_a_model_nothing_is_simulated_or_drawn() -> None:
         "Bucket size of DDP": False, "Groups of FSDP2": False, "Tokens to experts": False,
         "Calls of several tensors": True, "One call or several steps": True,
     }  # fmt: skip
-    with pytest.raises(UnavailableError, match="no time over several bucket sizes"):
+    with pytest.raises(UnavailableError, match="the model is not given") as raised:
         advice_figure(found)
+    assert raised.value.hint == "add --params 350M --backward 120ms"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "question", "why", "hint"),
+    [
+        (SIZES[:1], Question(params=1e6), "all_reduce is not measured at two sizes or more",
+         "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"),
+        (SIZES, Question(params=1e11), "only one size to draw",
+         "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"),
+        (SIZES, Question(params=1e6, tensors=1), "only one size to draw",
+         "all gradients are in one bucket; give more --params or --tensors"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused_with_what_helps(
+    sizes: tuple[int, ...], question: Question, why: str, hint: str
+) -> None:
+    run = run_of(seconds, operations=("all_reduce",), sizes=sizes)
+    report = find_advice([run], question._replace(bucket_bytes=1 << 30))
+    with pytest.raises(UnavailableError, match=why) as raised:
+        advice_figure(report)
+    assert raised.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("largest", "params", "verdict", "first"),
+    [
+        (20, 5e6, "undecided", "The rows do not decide it: torch's default of 25 MiB would be"),
+        (20, 1e8, "undecided", "The rows do not decide it: torch's default of 25 MiB would be"),
+        (24, 1e8, "keep", "Keep torch's default of 25 MiB: no simulated size is more than 2 %"),
+    ],
+)  # fmt: skip
+def test_the_table_the_mark_and_the_sentence_agree_where_the_size_in_use_is_extrapolated(
+    largest: int, params: float, verdict: str, first: str
+) -> None:
+    # Latency dominates, so torch's default of 25 MiB is faster than all measured sizes.
+    sizes = tuple(1 << k for k in range(14, largest + 1))
+    run = run_of(lambda case: 5e-3 + case.size_bytes * 1e-10, sizes=sizes, **NCCL)
+    report = find_advice([run], Question(params=params, backward_s=0.02))
+    (advice,) = report.advice
+    found = advice.details
+    assert isinstance(found, BucketAdvice)
+    assert (advice.verdict, advice.paste) == (verdict, ())
+    assert found.best == found.recommended == found.now
+    assert advice.sentences[0].startswith(first)
+    assert advice.sentences[1] == "No other size is within 2 % of the best, 25 MiB."
+    rows = re.findall(r"^.*[0-9]  [a-z, ]+$", report.text, re.M)
+    (row,) = [row.split() for row in rows]
+    assert (row[:2], row[-4:]) == (["25", "MiB"], ["1.000", "now,", "best,", "extrapolated"])
+    assert advice.measure[0] == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"
+    figure = advice_figure(report).figure
+    require_readable(figure)
+    gids = {line.get_gid() for panel in panels_of(figure) for line in panel.lines}
+    assert ("recommended" in gids) == (verdict == "keep")
+
+
+def test_a_size_in_use_that_is_not_cut_into_unmeasured_buckets_is_not_extrapolated() -> None:
+    run = run_of(seconds, operations=("all_reduce",), sizes=SIZES)
+    report = find_advice([run], Question(params=1e6, bucket_bytes=1 << 30))
+    assert report.text.count("  now") == 1
+    assert "extrapolated" not in report.text
+
+
+def test_tokens_that_were_not_measured_are_named_with_the_command_that_measures_them() -> None:
+    run = run_of(seconds, operations=OPERATIONS, sizes=SIZES, world_size=8)
+    asked = Question(routing=Routing(2, 16, 1024, 2, tokens=100_000))
+    (advice,) = find_advice([run], asked).advice
+    assert advice.sentences[-1] == (
+        "100000 tokens are 1.5 GiB of all_gather and 378 MiB of all_to_all, which are not among "
+        "the measured sizes."
+    )
+    assert advice.measure == (
+        "commbench run --op all_gather,reduce_scatter,all_to_all --sizes 1K-2G --nproc-per-node 8",
+    )
+    known = find_advice([run], Question(routing=Routing(2, 16, 1024, 2, tokens=64)))
+    assert known.advice[0].measure == ()
+    assert "\n\n\n" not in known.text
 
 
 def test_a_question_without_an_answer_is_refused() -> None:

@@ -23,6 +23,16 @@ def test_between_two_sizes_a_straight_line_is_exact_and_outside_the_ends_are_kep
     assert draw.at(1)[0] == draw.at(1 << 12)[0]
 
 
+@pytest.mark.parametrize(("beta", "expected"), [(1e-9, 1100e-6), (-1e-11, 100e-6 - 1e-11 * 2**19)])
+def test_beyond_the_largest_size_times_continue_the_last_line_and_never_fall(
+    beta: float, expected: float
+) -> None:
+    sizes = (1 << 12, 1 << 16, 1 << 19)
+    found = affine(100e-6, beta, sizes, part=0.1).draw().at(1_000_000)
+    assert found[0] == pytest.approx(expected)
+    assert (found >= affine(100e-6, beta, sizes, part=0.1).draw().times[-1]).all()
+
+
 def test_replicates_have_the_interval_of_the_rows() -> None:
     found = interval(affine(100e-6, 1e-9, SIZES, part=0.1).draw().at(1 << 16))
     middle = 100e-6 + (1 << 16) * 1e-9

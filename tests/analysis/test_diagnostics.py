@@ -397,6 +397,15 @@ def test_two_groups_are_seen(
     assert found / cases >= least
 
 
+@pytest.mark.parametrize("stalled", [1, 5, 10])
+def test_two_groups_are_seen_among_stalled_calls_and_these_alone_are_no_group(stalled: int) -> None:
+    random = chance(5, stalled)
+    one = numpy.exp(0.005 * random.standard_normal(100))
+    stalls = numpy.where(random.permutation(100) < stalled, random.choice((3.0, 8.0, 20.0), 100), 0)
+    assert fires("bimodal", numpy.where(numpy.arange(100) < 44, 1.0, 2.0) * one + stalls)
+    assert not fires("bimodal", one + stalls)
+
+
 def test_two_groups_closer_than_15_percent_and_a_few_outliers_are_no_matter() -> None:
     random = chance(3)
     close = numpy.where(random.random(500) < 0.5, 1.1, 1.0) * (1 + 0.001 * random.random(500))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from commbench.analysis.expectation_text import judgement_text, source_of
+from commbench.analysis.expectation_text import judgement_text, measured_text, source_of
 from commbench.analysis.expectations import (
     HIGH,
     IMPOSSIBLE,
@@ -175,6 +175,23 @@ def test_figures_of_the_nearest_numbers_of_ranks_are_compared() -> None:
     assert ranks(call("b200", 5)) == {4, 6}
     assert ranks(call("h100", 1024, 128, "dgx-h100-ib")) == {512, 2048}
     assert ranks(call("h100", 16, 2, "dgx-h100-ib")) == {32}
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (call("h100"), "others measured 367.2 to 480 GB/s"),
+        (call("b200", 5), "others measured 673.2 to 778.2 GB/s on 4 and 6 accelerators"),
+        (call("h100", 16, 2, "8x400G"), "others measured 364.9 to 365 GB/s on 4 nodes"),
+        (call("h100", 64, 8, "dgx-h100-ib"), "others measured 379 GB/s"),
+        (call("gb200", 8, 2), "others measured 680 to 895.1 GB/s on 72 accelerators"),
+        (call("l40s"), ""),
+    ],
+)  # fmt: skip
+def test_figures_of_other_numbers_of_ranks_are_called_so(asked: Call, text: str) -> None:
+    found = expect(asked)
+    assert measured_text(found) == text
+    assert text in judgement_text(judge(found, (found.low or GB) * 0.9))
 
 
 def test_the_fabric_is_compared_and_not_only_the_number_of_ranks() -> None:

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from commbench.analysis.trace import analyse_traces, find_steps
+from commbench.analysis.trace import analyse_traces
 from commbench.analysis.trace_groups import find_group_sets
-from commbench.analysis.trace_workload import trace_workload
+from commbench.analysis.trace_steps import find_steps
+from commbench.analysis.workload import workload_totals
 from commbench.importers.traces.base import RankTrace, TracedCall, TracedGroup, TracedStep
-from commbench.report.workload_text import trace_json, trace_text, workload_text
-from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP
+from commbench.report.workload_text import trace_json, trace_text, workload_json, workload_text
+from commbench.spec.workload import (
+    RECV,
+    SEND,
+    UNKNOWN_GROUP,
+    make_workload,
+    workload_values,
+)
 
 WORLD = {"0": TracedGroup((0, 1, 2, 3), "default_pg", 4)}
 STEPS = (TracedStep("ProfilerStep#1", 100.0, 101.0), TracedStep("ProfilerStep#2", 101.0, 102.0))
@@ -43,9 +50,9 @@ def test_the_shortest_time_is_the_transfer_and_the_rest_waits_for_the_last_rank(
     (row,) = analysis.totals
     assert (row.group, row.ranks, row.calls, row.size_bytes) == ("world", 4, 1, 1000)
     assert row.transfer_s == pytest.approx(0.02)
-    assert row.waiting_s == pytest.approx((0.08 + 0.05 + 0 + 0.08) / 4)
+    assert row.waiting_s == pytest.approx((0.05 + 0.08) / 2)
     assert row.busbw == pytest.approx(1000 * 1.5 / 0.02)
-    assert row.share == pytest.approx((0.1 + 0.07 + 0.02 + 0.1) / 4)
+    assert row.share == pytest.approx((0.07 + 0.1) / 2)
     waits = {waiting.rank: waiting for waiting in analysis.waits}
     assert waits[0].waiting_s == pytest.approx(0.08)
     assert {waits[rank].for_rank for rank in (0, 1, 3)} == {2}
@@ -95,7 +102,7 @@ def test_a_message_is_matched_by_its_ranks() -> None:
     assert [one.transfer_s for one in analysis.calls] == [0.03, 0.01, 0.03, 0.01]
     waits = {waiting.rank: waiting for waiting in analysis.waits}
     assert (waits[1].for_rank, waits[1].waiting_s) == (0, pytest.approx(0.05))
-    programs = trace_workload(analysis, "a").steps[0].programs
+    programs = analysis.workload.steps[0].programs
     assert [program.ranks for program in programs] == [(0,), (1,)]
 
 
@@ -103,11 +110,11 @@ def test_communication_is_hidden_where_computation_runs() -> None:
     """Calls 0.1-0.3 and 0.2-0.4, together 0.3 s; kernels 0.0-0.15 and 0.35-0.9."""
     calls = [call("all_reduce", 100.1, 0.2), call("all_reduce", 100.2, 0.2)]
     computing = (100.0, 100.15, 100.35, 100.9)
-    (overlap,) = [analyse_traces([trace(0, *calls, computing=computing)]).overlap]
+    overlap = analyse_traces([trace(0, *calls, computing=computing, steps=STEPS[:1])]).overlap
     assert overlap is not None
-    assert 2 * overlap.communication_s == pytest.approx(0.3)  # the second of two steps has none
-    assert 2 * overlap.hidden_s == pytest.approx(0.05 + 0.05)
-    assert 2 * overlap.computing_s == pytest.approx(0.7)
+    assert overlap.communication_s == pytest.approx(0.3)
+    assert overlap.hidden_s == pytest.approx(0.05 + 0.05)
+    assert overlap.computing_s == pytest.approx(0.7)
 
 
 def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> None:
@@ -116,7 +123,7 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     second = trace(1, call("all_reduce", 100.1, 0.1), steps=STEPS[:1])
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
-    assert any("2 calls are outside of the steps" in note for note in analysis.notes)
+    assert any("2 calls are left out" in note for note in analysis.notes)
     assert find_steps(trace(0, call("barrier", 5.0, 1.0), steps=()))[0].end_s == 6.0
 
 
@@ -134,7 +141,7 @@ def test_groups_of_one_kind_are_a_set_and_those_of_other_ranks_are_completed() -
 
 
 def test_steps_with_the_same_calls_are_one_with_medians() -> None:
-    workload = trace_workload(analyse_traces(late_rank_2()), "late")
+    workload = analyse_traces(late_rank_2()).workload
     (step,) = workload.steps
     (program,) = step.programs
     assert (step.count, step.time_s, program.ranks) == (2, pytest.approx(1.0), (0, 1, 2, 3))
@@ -142,15 +149,61 @@ def test_steps_with_the_same_calls_are_one_with_medians() -> None:
     assert one.time_s == pytest.approx((0.1 + 0.07) / 2)
     assert one.transfer_s == pytest.approx(0.02)
     assert one.gap_before_s == pytest.approx((0.1 + 0.13) / 2)
-    assert "world      4  all_reduce      1" in workload_text(workload)
+    assert "world  all_reduce      1" in workload_text(workload)
+
+
+def test_a_step_that_is_slow_by_chance_does_not_change_the_figures() -> None:
+    """Medians over the steps; sums over the calls of a step."""
+    steps = tuple(TracedStep(f"ProfilerStep#{n}", 100.0 + n, 101.0 + n) for n in range(5))
+    times = (0.1, 0.11, 0.9, 0.09, 0.1)
+    calls = [
+        call("all_reduce", step.start_s + at, at + time)
+        for step, time in zip(steps, times, strict=True)
+        for at in (0.01, 0.02)
+    ]
+    computing = tuple(t for s in steps for t in (s.start_s, s.start_s + 0.05))
+    analysis = analyse_traces(
+        [trace(r, *calls, steps=steps, world_size=2, computing=computing) for r in range(2)]
+    )
+    (row,) = analysis.totals
+    assert (row.calls, row.time_s) == (2, pytest.approx(0.11 + 0.12))
+    assert analysis.step_s == 1.0
+    assert analysis.overlap is not None
+    assert analysis.overlap.communication_s == pytest.approx(0.13)
+
+
+def test_a_workload_has_the_figures_of_the_traces_that_it_was_made_of() -> None:
+    analysis = analyse_traces(late_rank_2())
+    read = make_workload(workload_values(analysis.workload))
+    assert workload_totals(read, read.steps[0]) == analysis.totals
+    assert workload_json(read).items() <= trace_json(analysis).items()
+    shown = trace_text(analysis).splitlines()[1:]
+    table = workload_text(read._replace(name="late")).splitlines()[1:]
+    assert shown[: len(table)] == table
+
+
+def test_the_json_of_an_analysis_has_units_in_its_names() -> None:
+    def numbers(values: Any, name: str = "") -> set[str]:
+        if isinstance(values, dict):
+            return {n for key, value in values.items() for n in numbers(value, key)}
+        if isinstance(values, list):
+            return {n for value in values for n in numbers(value, name)}
+        return {name} if isinstance(values, (int, float)) else set()
+
+    values = trace_json(analyse_traces(late_rank_2()))
+    counts = {"calls", "ranks", "rank", "for_rank", "world_size", "count", "world"}
+    units = ("_s", "_bytes", "_GBps", "_share")
+    assert {name for name in numbers(values) - counts if not name.endswith(units)} == set()
+    assert values["operations"][0]["busbw_GBps"] == pytest.approx(1000 * 1.5 / 0.02 / 1e9)
+    assert values["operations"][0]["size_bytes"] == 1000
 
 
 def test_steps_with_other_calls_stay_apart() -> None:
     calls = [call("all_reduce", 100.1, 0.1), call("broadcast", 101.1, 0.1, root=2)]
-    workload = trace_workload(analyse_traces([trace(r, *calls) for r in range(4)]), "a")
+    workload = analyse_traces([trace(r, *calls) for r in range(4)]).workload
     assert [step.name for step in workload.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
     assert workload.steps[1].programs[0].calls[0].root == 2
-    assert "ProfilerStep#2, made 1 time" in workload_text(workload)
+    assert "from ProfilerStep#2; 1 step of 1.00 s" in workload_text(workload)
 
 
 def test_waits_and_streams_are_positions_in_the_program() -> None:
@@ -160,7 +213,7 @@ def test_waits_and_streams_are_positions_in_the_program() -> None:
         call("all_reduce", 100.4, 0.1, asynchronous=True, stream="a"),
     ]
     analysis = analyse_traces([trace(0, *calls)])
-    found = trace_workload(analysis, "a").steps[0].programs[0].calls
+    found = analysis.workload.steps[0].programs[0].calls
     assert [c.waited_after for c in found] == [1, 1, None]
     assert [c.stream for c in found] == [0, 1, 0]
     assert [c.gap_before_s for c in found] == [
@@ -172,5 +225,5 @@ def test_a_call_without_a_group_is_shown_with_what_is_known() -> None:
     analysis = analyse_traces([trace(0, call("all_reduce", 100.1, 0.1, group=""))])
     assert analysis.totals[0].group == UNKNOWN_GROUP
     assert any("do not say their group" in note for note in analysis.notes)
-    assert trace_workload(analysis, "a").steps[0].programs[0].calls[0].group == UNKNOWN_GROUP
+    assert analysis.workload.steps[0].programs[0].calls[0].group == UNKNOWN_GROUP
     assert trace_json(analysis)["operations"][0]["ranks"] is None

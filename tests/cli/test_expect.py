@@ -25,23 +25,23 @@ call       all_reduce of 1 GiB on 16 x H100 on 2 nodes (gcp-a3-mega).
 plausible  busbw 238.3 to 327.6 GB/s. Others measured 297.9 GB/s.
 possible   At most 375 GB/s: 200 GB/s one way per node (gcp-a3-mega) x 1.875 (a
            node sends once for all its ranks).
-network    If data crosses it once, as in hierarchical algorithms, a node sends
-           busbw x 0.5333, per accelerator busbw x 0.06667: 127.1 to 174.7 GB/s
-           per node. A ring sends busbw.
+network    In a hierarchical algorithm, data crosses the network once: each node
+           sends busbw x 0.5333 (127.1 to 174.7 GB/s), and each accelerator
+           busbw x 0.06667. In a ring, each node sends busbw.
 
-                                  busbw     at
-  measured by others  how   size   GB/s  1 GiB  link         NCCL
-  ──────────────────────────────────────────────────────────────────
-  2 x 8 H100               8 GiB  338.8  297.9  gcp-a3-mega        1
+  measured                  busbw     at
+  by others   nodes   size   GB/s  1 GiB  network
+  ──────────────────────────────────────────────────────
+  2 x 8 H100      2  8 GiB  338.8  297.9  gcp-a3-mega  1
 
-                        busbw    ranks
-  demanded by others     GB/s     from  this is
-  ───────────────────────────────────────────────────────────────────
-  AWS p5                  800  16 on 2  impossible: at most 750     2
-  Saturn Cloud        400-450  16 on 2  plausible                   3
-  NVIDIA aicr, EKS        300  16 on 2  plausible                   4
-  NVIDIA aicr, GKE        300  16 on 2  plausible                   4
-  NVIDIA aicr, AKS        150  16 on 2  below what others measured  4
+  demanded            busbw  from ranks
+  by others            GB/s    on nodes  network      this is
+  ──────────────────────────────────────────────────────────────────────────────
+  AWS p5                800     16 on 2  efa-p5       impossible: at most 750  2
+  Saturn Cloud      400-450     16 on 2  dgx-h100-ib  plausible                3
+  NVIDIA aicr, EKS      300     16 on 2  efa-p5       plausible                4
+  NVIDIA aicr, GKE      300     16 on 2  gcp-a3-mega  plausible                4
+  NVIDIA aicr, AKS      150     16 on 2  not known    less than measured       4
 
 Sources:
   1  https://github.com/lessizzmore/create-a3mega-ztan-fork/blob/main/ztan-NCCL-test-result
@@ -103,12 +103,16 @@ def test_a_bandwidth_is_given_in_one_of_three_ways(
     assert str(found)
 
 
-def test_nothing_is_known_of_an_unheard_of_accelerator_but_its_links_limit_it() -> None:
-    found = cb.expect("unheard-of", nodes=2, nic="8x400G", busbw="760GB/s")
+def test_hardware_that_no_table_has_is_limited_by_its_links() -> None:
+    found = cb.expect(nodes=2, nic="8x400G", busbw="760GB/s")
     assert found.verdict == "impossible"
-    assert "Nothing is known of this accelerator." in str(found)
-    assert cb.expect("unheard-of", busbw="760GB/s").verdict == "unknown"
-    assert "No link is known." in str(cb.expect("unheard-of"))
+    assert "No accelerator is given, so no figures of others count." in str(found)
+    assert cb.expect(nic="8x400G", busbw="760GB/s").verdict == "unknown"
+    said = " ".join(str(cb.expect(nic="8x400G")).split())
+    assert "possible Not known. Give --link, the speed of an accelerator's links." in said
+    assert "network Nothing crosses the network." in said
+    said = " ".join(str(cb.expect("mi300x", nodes=2)).split())
+    assert "possible Not known. Give --nic for the bound of a network." in said
     assert cb.expect(link="100GB/s", busbw="110GB/s").verdict == "impossible"
     assert cb.expect(link="nvlink4", busbw="700GB/s").verdict == "unknown"
 
@@ -117,6 +121,17 @@ def test_nothing_is_known_of_an_unheard_of_accelerator_but_its_links_limit_it() 
     ("line", "message"),
     [
         ("", "no hardware is given"),
+        ("--gpu h10", "--gpu 'h10' is no known accelerator"),
+        ("--gpu unheard-of --nodes 2 --nic 8x400G", "--gpu 'unheard-of' is no known accelerator"),
+        ("--gpu h100,a100", "--gpu names several accelerators: h100 and a100"),
+        ("--gpu h100-nvl --gpu a100", "--gpu names several accelerators: h100-nvl and a100"),
+        ("--gpu h100 --gpus-per-node 0", "--gpus-per-node is 0"),
+        ("--gpu h100 --busbw abc", "--busbw 'abc' is not a bandwidth"),
+        ("--gpu h100 --busbw -3GB/s", "--busbw '-3GB/s' is not a bandwidth"),
+        ("--gpu h100 --algbw inf", "--algbw 'inf' is not a bandwidth"),
+        ("--gpu h100 --busbw 0GB/s", "--busbw '0GB/s' is not above 0"),
+        ("--gpu h100 --busbw 800GB/s/node", "--busbw '800GB/s/node' is the speed of a node"),
+        ("--gpu h100 --link -3GB/s", "--link '-3GB/s' is not a bandwidth"),
         ("--gpu h100 --nodes 0", "--nodes is 0"),
         ("--gpu h100 --gpus-per-node 1", "one rank communicates with nobody"),
         ("--gpu h100 --op barrier", "barrier has no bandwidth to expect"),
@@ -140,6 +155,39 @@ def test_a_question_that_cannot_be_answered_is_two_lines(
     first, second = ended.err.splitlines()
     assert first.startswith(f"error: {message}")
     assert second.startswith("hint: ")
+    assert ("commbench links" in second) <= ("--nic" in line)
+
+
+def test_an_unknown_accelerator_is_answered_with_the_known_names(commbench: Commbench) -> None:
+    hint = commbench("expect", "--gpu", "h10").err.splitlines()[1]
+    assert hint.startswith("hint: did you mean h100? known: gb300, gb200, b300")
+    assert hint.endswith("; or give --link or --nic alone, for hardware that no table has")
+
+
+def test_every_figure_between_nodes_names_its_network_and_its_nodes(commbench: Commbench) -> None:
+    said = commbench("expect", "--gpu", "h100", "--nodes", "2", COLUMNS="80").out
+    lines = said.partition("\nSources:")[0].splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(said.split())
+    assert "Others measured 338.8 to 365 GB/s on 2 and 4 nodes." in text
+    networks = "dgx-h100-ib, gcp-a3-mega and efa-p5"
+    assert f"No network is given; the figures of {networks} count." in text
+    assert "plus PCIe 5 x16 to a network that is not given" in text
+    assert "(its switch can reduce: NVLS). Give --nic for the bound of a network." in text
+    nodes = {tuple(line.split()[:5]) for line in lines if line.startswith(("  2 x", "  4 x"))}
+    assert nodes == {
+        ("2", "x", "8", "H100", "2"), ("4", "x", "8", "H100", "4"), ("4", "x", "8", "H200", "4"),
+    }  # fmt: skip
+    demands = [line for line in lines if " 16 on 2  " in line]
+    assert len(demands) == 5
+    for line in demands:
+        assert line.partition(" 16 on 2  ")[2].startswith(
+            ("efa-p5", "dgx-h100-ib", "gcp-a3-mega", "not known")
+        )
+    document = json.loads(commbench("expect", "--gpu", "h100", "--nodes", "2", "--nic", "efa",
+                                    "--format", "json").out)  # fmt: skip
+    assert [each["nodes"] for each in document["figures"]] == [4]
+    assert document["thresholds"][0]["nic"] == "efa-p5"
 
 
 def test_numbers_of_python_are_checked_too() -> None:

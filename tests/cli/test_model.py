@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -47,8 +48,8 @@ def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path)
     }.items():  # fmt: skip
         ended = commbench(*PREDICT, *arguments, "-o", name)
         assert (ended.code, ended.out, ended.err) == (0, f"{name}\n", "")
-    csv = (machine.parent / "p.csv").read_text()
-    assert csv == commbench(*PREDICT, "--format", "csv").out
+    text = (machine.parent / "p.csv").read_text()
+    assert text == commbench(*PREDICT, "--format", "csv").out
     assert commbench(*PREDICT, "--format", "csv", "-o", "p.csv").code == 6
 
 
@@ -66,9 +67,9 @@ def test_fit_prints_models_and_writes_a_machine_with_its_residuals(
     ]  # fmt: skip
     assert max(map(len, lines)) <= 80
     joined = " ".join(ended.out.split())
-    assert "Fitted to 41 times of 32, 64, 128 ranks, 8 on a host, 1 MiB to 16 GiB." in joined
+    assert "Fitted to 41 measured times: 32, 64, 128 ranks, 8 on a host, 1 MiB to 16 GiB." in joined
     assert "The data cannot tell it from: Rabenseifner" in joined
-    assert "Left out: 26 times of 512, 2,048 ranks" in joined
+    assert "The fit leaves out 26 measured times: 512, 2,048 ranks" in joined
     for name in ("fixed", "alpha", "beta", "gamma", "n-half"):
         (line,) = (line for line in lines if name in line.split()[:2])
         assert " … " in line
@@ -111,16 +112,24 @@ def test_fit_says_what_one_number_of_ranks_cannot_say(commbench: Commbench, tmp_
     assert "all_reduce within a host: measured with 2 ranks only. Nothing says how" in joined
 
 
-def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model(
+def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
     commbench: Commbench, machine: Path
 ) -> None:
     assert machine.exists()
     ranks = ["--ranks", "16-512", "--ranks-per-node", "8", "--sizes", "1M-1G", "--format", "csv"]
     commbench("model", "predict", "machine.json", *ranks, "-o", "p.csv")
-    ended = commbench("model", "fit", "p.csv")
+    ended = commbench("model", "fit", "p.csv", "-o", "again.json")
     assert ended.code == 0
+    assert "p has predictions, not measurements" in " ".join(ended.out.split())
     assert "all_reduce across hosts: double binary tree" in ended.out
     assert "5.000 us/step" in ended.out
+    first, again = (
+        list(csv.DictReader(commbench("model", "predict", name, *ranks).out.splitlines()))
+        for name in ("machine.json", "again.json")
+    )
+    for old, new in zip(first, again, strict=True):
+        assert float(new["time_high_us"]) >= 0.98 * float(old["time_high_us"])
+        assert float(new["time_low_us"]) <= 1.02 * float(old["time_low_us"])
 
 
 REFUSED = {
@@ -129,6 +138,7 @@ REFUSED = {
     "--ranks 1": (2, "one rank needs no communication"),
     "--ranks 99999999": (2, "--ranks 99999999 is out of range"),
     "--ranks 64 --ranks-per-node 0": (2, "--ranks-per-node 0 is out of range"),
+    "--ranks 64,100": (2, "100 ranks do not fill hosts of 8 ranks"),
     "--ranks 64 --sizes 1KB": (2, "'1KB' could mean"),
     "--ranks 64 --op all_redcue": (2, "unknown operation 'all_redcue'"),
     "--ranks 64 --format xml": (2, "unknown format 'xml'"),

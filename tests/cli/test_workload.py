@@ -35,6 +35,10 @@ def test_traces_become_a_workload_that_is_shown(folder: Path, tmp_path: Path) ->
     assert isinstance(workload, Workload)
     assert workload == commbench.workload.load(folder)
     assert [call.size_bytes for call in workload.steps[0].programs[0].calls][2:] == real_trace.SIZES
+    stored = folder / "step.json"
+    stored.write_bytes((tmp_path / "step.json").read_bytes())
+    assert commbench.workload.load(folder) == workload  # it is no trace of the folder
+    stored.unlink()
     again = run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
     assert (again.code, again.out) == (6, "")
 
@@ -49,6 +53,9 @@ def test_a_folder_is_shown_as_a_table_and_as_json(folder: Path, tmp_path: Path) 
     assert values["operations"][0]["operation"] == "all_reduce"
     assert values["operations"][0]["waiting_s"] == 0
     assert values["groups"] == {"world": [[0, 1]]}
+    run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
+    stored = run_commbench(tmp_path, "workload", "show", "step.json", "--format", "json")
+    assert json.loads(stored.out)["operations"] == values["operations"]
 
 
 def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None:
@@ -60,3 +67,24 @@ def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None
         ended = run_commbench(tmp_path, "workload", *words)
         assert ended.code == code, words
         assert ended.err.startswith("error: ") and "\nhint: " in ended.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["ddp", "--mesh", "dp=2"], ["fsdp", "--mesh", "dp_shard=2"], ["megatron", "--mesh", "tp=1"]],
+)
+def test_each_generator_takes_the_same_options_of_a_model(words: list[str], tmp_path: Path) -> None:
+    model = ["--layers", "2", "--hidden", "64", "--heads", "2", "--kv-heads", "1"]
+    shown = [
+        run_commbench(tmp_path, "workload", *words, *model, "--params", params, COLUMNS="80")
+        for params in ("1_000_000", "1e6", "1M")
+    ]
+    assert [each.code for each in shown] == [0, 0, 0], [each.err for each in shown]
+    assert len({each.out for each in shown}) == 1
+    assert max(map(len, shown[0].out.splitlines())) <= 80
+    named = run_commbench(
+        tmp_path, "workload", *words, "--model", "gpt-2-xl", "--heads", "20", "-o", "step.json"
+    )
+    assert (named.code, (tmp_path / "step.json").exists()) == (0, True), named.err
+    both = run_commbench(tmp_path, "workload", *words, "--model", "gpt-2-xl", "--params", "7B")
+    assert (both.code, both.err.splitlines()[1]) == (2, "hint: give one of them")

@@ -107,7 +107,7 @@ def test_a_limit_that_the_hardware_makes_impossible_is_called_out() -> None:
     assert "This limit is impossible" in text
     text = " ".join(str(check(min_busbw="all_reduce:8G:290GB/s")).split())
     assert "This limit is high" in text
-    assert "but at most 300 GB/s are possible" in text
+    assert "and at most 300 GB/s are possible" in text
     assert "This limit is" not in str(check(min_busbw="all_reduce:8G:230GB/s"))
 
 

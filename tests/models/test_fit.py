@@ -11,9 +11,9 @@ import pytest
 from published_curves import curve, without
 
 from commbench.errors import UnavailableError
-from commbench.models.cost_models import ACROSS, find_model
+from commbench.models.cost_models import ACROSS, WITHIN, find_model
 from commbench.models.fit import fit_points
-from commbench.models.fit_text import interval, relative_error
+from commbench.models.fit_text import interval, ratio, warnings
 from commbench.models.machine import FittedModel, Point, time_of
 from commbench.models.predict import predict
 
@@ -58,7 +58,7 @@ def covered(fitted: FittedModel, parameters: tuple[float, ...]) -> list[bool]:
 def errors(fitted: FittedModel, low: int = 0, high: int = 1 << 60) -> list[float]:
     """Relative errors of the points left out, from `low` to `high` bytes."""
     return [
-        abs(relative_error(fitted, point))
+        abs(ratio(fitted, point) - 1)
         for point in fitted.points
         if point.is_left_out and low <= point.size_bytes <= high
     ]
@@ -132,11 +132,11 @@ def test_ring_and_tree_on_summit_within_the_published_bounds() -> None:
     tree = fit_points("all_reduce", ACROSS, curve("summit_tree"))
     assert ring.model == "ring"
     assert ring.pieces[0].parameters[1] == pytest.approx(0.9e-6, rel=0.06)
-    assert max(abs(relative_error(ring, point)) for point in ring.points) < 0.15
+    assert max(abs(ratio(ring, point) - 1) for point in ring.points) < 0.15
     # 2 log2(hosts) rounds of 7.3 us
     assert tree.model == "double binary tree"
     assert tree.pieces[0].parameters[1] == pytest.approx(7.3e-6, rel=0.05)
-    assert max(abs(relative_error(tree, point)) for point in tree.points) < 0.05
+    assert max(abs(ratio(tree, point) - 1) for point in tree.points) < 0.05
     assert "ring" not in {rival.model for rival in tree.rivals}
 
 
@@ -167,7 +167,7 @@ def test_one_node_and_four_of_b200_fit_with_the_stated_error() -> None:
     for points, middle, large in ((curves[8], 0.08, 0.07), (curves[32], 0.06, 0.06)):
         fitted = fit_points("all_reduce", ACROSS, points)
         assert not fitted.cost_model.spans_ranks
-        found = [abs(relative_error(fitted, p)) for p in points]
+        found = [abs(ratio(fitted, p) - 1) for p in points]
         assert median(found) <= middle
         assert median(found[-10:]) <= large
 
@@ -188,7 +188,25 @@ def test_one_size_says_nothing_of_much_larger_ones() -> None:
         predict(machine, "all_reduce", (96,), 6, (1024,))
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.8])
+def test_a_fit_to_disturbed_times_is_called_poor(noise: float) -> None:
+    calm = [Point(2, 2, size, 1e-4 + 1e-9 * size) for size in SIZES]
+    fitted = fit_points("all_reduce", WITHIN, noisy(calm, seed=1, noise=noise))
+    found = " ".join(warnings(fitted))
+    assert ("the fit is poor" in found) == (noise > 0.5)
+    assert ("measured times scatter" in found) == (noise > 0.5)
+
+
+def test_one_call_has_one_model() -> None:
+    one = fit_points("all_reduce", WITHIN, [Point(4, 4, 1024, 1e-5), Point(4, 4, 1024, 2e-5)])
+    assert (one.model, one.rivals) == ("alpha-beta", ())
+
+
 def test_a_few_points_are_fitted_and_not_tested() -> None:
     fitted = fit_points("barrier", ACROSS, [Point(2, 1, 0, 1e-5), Point(4, 1, 0, 2e-5)])
     assert fitted.cv_error is None
+    assert [*warnings(fitted)] == [
+        "Warning: 2 times cannot show whether the model is right. Predicted times may be wrong by "
+        "a factor of 2 or more. Measure at least 3 numbers of ranks."
+    ]
     assert time_of(fitted, 4, 1, 0) == pytest.approx(2e-5)

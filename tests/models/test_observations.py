@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_the_groups_of_a_mesh_are_within_or_across_the_hosts_of_their_ranks(tmp_
     shapes = {(each.kind, *each.point[:2]) for each in found}
     # dp: one rank on each host; tp: four ranks of one host
     assert shapes == {(ACROSS, 2, 1), (WITHIN, 4, 4), (ACROSS, 8, 4)}
+
+
+def test_a_time_is_as_uncertain_as_its_interval(tmp_path: Path) -> None:
+    run = loaded(tmp_path)
+    found, _ = observed(run)
+    row = run.rows[0]
+    wider = max(row.time_ci_high_us / row.time_us, row.time_us / row.time_ci_low_us)
+    assert wider > 1
+    assert found[0].point.uncertainty == pytest.approx(log(wider) / 1.96)
 
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path: Path) -> None:

@@ -138,6 +138,21 @@ def test_the_error_is_that_of_points_of_about_this_size() -> None:
     assert width(one(machine, size=1 << 33)) == pytest.approx(2 * 1.96 * 0.03)
 
 
+def test_the_interval_is_at_least_as_wide_as_that_of_the_nearest_measured_time() -> None:
+    model = planted.fitted(pieces=(Piece(None, planted.TREE),), scatter=0.01, cv_error=0.01)
+    points = [p._replace(uncertainty=0.3 if p.world_size == 64 else 0.0) for p in model.points]
+    machine = planted.machine(model._replace(points=tuple(points)))
+    assert width(one(machine, 64)) == pytest.approx(2 * 1.96 * 0.3)
+    assert width(one(machine, 128)) < 0.1
+
+
+def test_a_fit_that_nothing_tests_is_known_to_a_factor_of_2_at_best() -> None:
+    model = planted.fitted(pieces=(Piece(None, planted.TREE),), scatter=0.0, cv_error=None)
+    found = one(planted.machine(model))
+    assert found.high_s / found.time_s == pytest.approx(2)
+    assert found.time_s / found.low_s == pytest.approx(2)
+
+
 def test_one_number_of_ranks_supports_no_other() -> None:
     machine = planted.machine(
         planted.fitted("all_reduce", "alpha-beta", (1e-5, 1e-11), ranks=(64,))
@@ -206,7 +221,7 @@ def check_that_times_never_fall(seed: int) -> None:
     assert all(0 < p.low_s <= p.time_s <= p.high_s for p in found)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [*range(4), 30])
 def test_times_never_fall_with_size_or_ranks(seed: int) -> None:
     check_that_times_never_fall(seed)
 
@@ -233,7 +248,7 @@ def test_what_supports_no_prediction_is_refused_with_the_reason() -> None:
     with pytest.raises(UnavailableError, match="within a host only, not across hosts") as caught:
         predict(within, "all_reduce", (16,), None, (MIB,))
     assert caught.value.hint == (
-        "it was measured with 2 to 8 ranks; --ranks-per-node says how many ranks are on a host"
+        "it was measured with 2 to 8 ranks: choose --ranks-per-node to fit"
     )
 
 

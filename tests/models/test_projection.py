@@ -31,7 +31,8 @@ Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
     1 GiB  11.0 ms  9.7 … 12.5 ms  195    bandwidth 97 %
 
 all_reduce across hosts: double binary tree, measured with 32 to 128 ranks, 8 on
-a host, 1 MiB to 16 GiB. Points left out of the fit differ by 3 % on average.
+a host, 1 MiB to 16 GiB. Measured times differ by 3 % on average from fits that
+were made without them.
 512 ranks are 4 times the most that were measured (128): the interval is wider.
 n-half with 512 ranks: at 6.7 MiB latency takes as long as the bytes.
 """
@@ -85,18 +86,42 @@ def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
     rival = Rival("ring", 0.031, planted.inside().pieces)
     machine = planted.machine(planted.fitted(rivals=(rival,)))
     notes = " ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
-    assert "cannot tell this model from ring: the intervals include their times." in notes
+    assert "cannot tell this model from ring: the intervals include its times." in notes
     assert "4096 ranks are 32 times the most that were measured (128)" in notes
     assert "1 KiB is 1/1024 of the smallest size that was measured (1 MiB)" in notes
-    assert notes.count("Warning") == 2
+    assert notes.count("Warning: so far from the measurements") == 1
     both = " ".join(ask((16, 512), machine=machine).notes)
     assert "16 ranks are fewer than were measured (32 or more)" in both
     assert "512 ranks are 4 times the most" in both
     other = " ".join(ask((64,), machine=machine, per_node=4).notes)
-    assert "No group with 4 ranks on a host was measured: the interval is wider." in other
+    only = "No group with 4 ranks on a host was measured, only with 8. Intervals are wider."
+    assert only in other
+    assert "ranks on a host was measured" not in both
     near = " ".join(ask((64,), machine=machine).notes)
     assert "times the most" not in near
     assert "Warning" not in near
+
+
+def test_a_poor_or_untested_fit_is_warned_of() -> None:
+    for words, changed in {
+        "measured times scatter": {"scatter": 0.4, "cv_error": 0.3},
+        "when some of the sizes or ranks are left out": {"scatter": 0.01, "cv_error": 0.3},
+        "45 times cannot show whether the model is right": {"scatter": 0.0, "cv_error": None},
+    }.items():
+        first, second, *_ = ask((64,), machine=planted.machine(planted.fitted(**changed))).notes
+        assert first.startswith("all_reduce across hosts: double binary tree")
+        assert second.startswith("Warning: ")
+        assert words in second
+        assert "may be wrong by a factor of 2 or more" in second
+    barely = planted.fitted(scatter=0.34, cv_error=0.28)
+    assert "Warning" not in " ".join(ask((64,), machine=planted.machine(barely)).notes)
+
+
+def test_ranks_that_do_not_fill_hosts_are_refused() -> None:
+    with pytest.raises(UsageError, match="100 ranks do not fill hosts of 8 ranks") as caught:
+        ask((64, 100), per_node=None)
+    assert caught.value.hint == "ask for 96 or 104 ranks, or for another --ranks-per-node"
+    assert ask((4, 100), per_node=4).predictions
 
 
 def test_a_row_that_was_adjusted_is_named() -> None:
@@ -240,6 +265,38 @@ def test_a_picture_of_many_curves_draws_some_of_each_operation() -> None:
         for which in ("16 ranks", "64 ranks", "104 ranks", "152 ranks", "1 MiB", "256 MiB")
     }
     assert set(names) == expected
+
+
+def test_a_picture_shows_its_curves_however_wide_the_intervals_are() -> None:
+    from commbench.models.projection_plot import make_picture
+
+    for error, is_cut in ((0.03, False), (3.0, True)):
+        projection = ask((64,), machine=planted.machine(planted.fitted(cv_error=error)))
+        picture = make_picture(projection)
+        time, busbw = picture.figure.axes
+        times = [each.time_s for each in projection.predictions]
+        low, high = time.get_ylim()
+        assert low < min(times) and max(times) < high
+        assert high / low < 150 * max(times) / min(times)
+        assert busbw.get_ylim()[1] < 3 * max((p.busbw or 0) / 1e9 for p in projection.predictions)
+        said = " ".join(text.get_text() for text in picture.figure.texts)
+        assert ("goes on beyond it" in said.replace("\n", " ")) == is_cut
+
+
+def test_a_picture_of_residuals_shows_every_ratio() -> None:
+    from commbench.models.residual_plot import make_picture as draw_residuals
+
+    model = planted.fitted(ranks=(32, 64))
+    wild = [
+        p._replace(time_s=p.time_s * f) for p, f in zip(model.points, (9.0, 0.01), strict=False)
+    ]
+    picture = draw_residuals(planted.machine(model._replace(points=(*wild, *model.points[2:]))))
+    (panel,) = picture.figure.axes
+    low, high = panel.get_ylim()
+    drawn = [y for line in panel.lines for y in line.get_ydata()]
+    assert low < 0.011 and high > 9.0
+    assert all(low < y < high for y in drawn)
+    assert min(drawn) == pytest.approx(0.01, rel=0.2)
 
 
 def test_a_picture_of_one_point_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_a_time_is_given_or_follows_from_the_bus_bandwidth(tmp_path: Path) -> No
     )  # fmt: skip
 
 
+def test_the_interval_of_a_time_is_its_uncertainty(tmp_path: Path) -> None:
+    head = HEAD + ",time_low_us,time_high_us"
+    given = (
+        "all_reduce,4,4,8,100,80,200",
+        "all_reduce,4,4,8,100,,",
+        "all_reduce,4,4,8,100,100,100",
+    )
+    found = [each.point.uncertainty for each in read_published(table(tmp_path, head, *given))]
+    assert found == [pytest.approx(log(2) / 1.96), 0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
@@ -53,6 +65,10 @@ def test_a_time_is_given_or_follows_from_the_bus_bandwidth(tmp_path: Path) -> No
         ([HEAD, "all_reduce,2,1,8,0"], "time_us is '0', not a number above 0"),
         ([HEAD, "all_reduce,2,1,8,nan"], "time_us is 'nan'"),
         ([HEAD, "all_reduce,2,1,8,"], "all_reduce has no time"),
+        (
+            [HEAD + ",time_low_us,time_high_us", "all_reduce,2,1,8,5,6,7"],
+            "line 2: the time 5 us is not in its interval 6 to 7 us",
+        ),
         ([HEAD + ",busbw_GBps", "barrier,2,1,0,,5"], "barrier has no time"),
     ],
 )

@@ -115,6 +115,23 @@ def test_a_list_of_pairs_is_a_matrix_of_these_pairs() -> None:
     assert min(found, key=lambda pair: float(found[pair])) == (5, 2)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "ways", "rows"),
+    [(("5-2",), "one direction", 1), (("5-2", "2-5"), "each direction alone", 2)],
+)
+def test_one_pair_has_a_table_of_its_own(pairs: tuple[str, ...], ways: str, rows: int) -> None:
+    run = pairs_run(pairs_plan(world_size=6, pairs=pairs), slow_way)
+    latency, bandwidth = pairs_text(run).split("\n\n")
+    assert f"; 1 pair, {ways}; lower" in " ".join(bandwidth.split())
+    assert "speed over" not in bandwidth
+    for text, number in ((latency, 1), (bandwidth, rows)):
+        table = text.splitlines()[-number - 2 :]
+        assert table[0].split() == ["from", "rank", "to", "rank", "value"]
+    assert [*pairs_files(run)] == ["pairs.csv", "latency.csv", "bandwidth.csv"]
+    curve = pairs_plan(world_size=6, pairs=pairs, sizes=(1024, 4096))
+    assert pairs_text(pairs_run(curve, slow_way)) == ""
+
+
 def test_a_run_of_halves_has_no_matrix() -> None:
     run = pairs_run(pairs_plan(pairs=("halves",)), slow_way)
     assert (pairs_text(run), pairs_files(run), describe_pairs(run)) == ("", {}, [])

@@ -47,7 +47,17 @@ def test_a_device_is_known_by_its_name(device: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "device", ["NVIDIA H20", "cpu", "", "Made-up 9000", "H1000", "NVIDIA H100 MIG 1g.10gb"]
+    "device",
+    [
+        "NVIDIA H20",
+        "cpu",
+        "",
+        "Made-up 9000",
+        "H1000",
+        "NVIDIA H100 MIG 1g.10gb",
+        "h100,a100",
+        "H100 PCIe and H200",
+    ],
 )
 def test_a_device_that_the_table_lacks_is_not_taken_for_another(device: str) -> None:
     assert find_gpu(device) is None

@@ -95,8 +95,7 @@ def test_other_texts_are_refused_with_what_is_known(text: str) -> None:
     with pytest.raises(UsageError, match="unknown pairs") as refused:
         parse_pairs(text)
     assert refused.value.hint == (
-        "known: halves, neighbours, all, quick, a round such as round:3, or pairs such as 0-5 or "
-        "0-5+1-7"
+        "known: halves, neighbours, all, quick, or like round:3, 0-5, 0-5+1-7"
     )
 
 

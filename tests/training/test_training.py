@@ -17,7 +17,8 @@ from commbench.spec.workload import (
 )
 from commbench.training.ddp import cut_buckets, ddp_workload
 from commbench.training.fsdp import fsdp_workload
-from commbench.training.megatron import Training, megatron_workload
+from commbench.training.megatron import megatron_workload
+from commbench.training.megatron_calls import Training
 from commbench.training.models import Model, Tensor, find_model, find_transformer, resnet_50
 
 
@@ -93,6 +94,18 @@ def test_fsdp_calls_in_the_order_that_torch_was_seen_to_have() -> None:
     ]  # fmt: skip
 
 
+def test_fsdp_awaits_a_call_where_torch_does() -> None:
+    """A prefetched block when its backward pass begins, a reduce_scatter before the next one."""
+    made = fsdp_workload(layers(3, (4, 2)), ranks=2, replicas=2)
+    shown = [(c.operation[:8], c.waited_after) for c in calls_of(made)]
+    assert shown[:4] == [("all_gath", i) for i in range(4)]
+    assert shown[4:] == [
+        ("all_gath", 4), ("all_gath", 7), ("reduce_s", 8), ("all_redu", 14),
+        ("all_gath", 10), ("reduce_s", 10), ("all_redu", 14),
+        ("reduce_s", 12), ("all_redu", 14), ("reduce_s", 14), ("all_redu", 14),
+    ]  # fmt: skip
+
+
 def test_fsdp_that_keeps_its_parameters_gathers_once_and_replicas_reduce_shards() -> None:
     made = fsdp_workload(layers(2, (4, 2)), ranks=2, replicas=3, reshard=False)
     assert counted(made) == {
@@ -127,6 +140,9 @@ def test_tensor_parallel_layers_gather_and_scatter_the_activations() -> None:
         ("all_gather", "tp", ACTIVATION): 32 * 6 + 3,
         ("reduce_scatter", "tp", ACTIVATION): 32 * 4 + 2,
         ("all_reduce", "tp", 4 * 8192): 3,
+        ("all_reduce", "tp", 4 * 4096 * 65): 1,
+        ("all_reduce", "world", 4): 1,
+        ("all_reduce", "tp", 4): 2,
     }
 
 
@@ -136,6 +152,8 @@ def test_without_sequence_parallelism_layers_reduce_the_activations() -> None:
     assert counted(made) == {
         ("all_reduce", "tp", ACTIVATION): 32 * 4 + 2,
         ("all_reduce", "tp", 4 * 8192): 3,
+        ("all_reduce", "world", 4): 1,
+        ("all_reduce", "tp", 4): 2,
     }
 
 
@@ -143,7 +161,9 @@ def test_stages_send_activations_and_receive_gradients_in_the_order_of_1f1b() ->
     training = Training(sequence=8192, micro_batches=4)
     made = megatron_workload(LLAMA, training, mesh="tp=2,pp=2")
     assert [p.ranks for p in made.steps[0].programs] == [(0, 1), (2, 3)]
-    first, last = ([c for c in calls_of(made, stage) if c.group == "pp"] for stage in range(2))
+    first, last = (
+        [c for c in calls_of(made, stage) if c.operation in (SEND, RECV)] for stage in range(2)
+    )
     assert {c.size_bytes for c in (*first, *last)} == {ACTIVATION // 2}
     assert "".join(c.operation[0] for c in first) == "ssrsrsrr"
     assert "".join(c.operation[0] for c in last) == "rsrsrsrs"
@@ -164,34 +184,6 @@ def test_every_send_of_a_pipeline_has_its_receive(stages: int, batches: int) -> 
             received = [c for c in calls_of(made, receiver)
                         if c.operation == RECV and c.peer == sender]  # fmt: skip
             assert len(sent) == len(received) == batches
-    assert finishes(made)
-
-
-def finishes(workload: Workload) -> bool:
-    """Whether all programs end, where a send waits for its receive unless it is asynchronous."""
-    programs = [list(p.calls) for p in workload.steps[0].programs]
-    at = [0] * len(programs)
-    posted: Counter[tuple[int, int]] = Counter()
-    moved = True
-    while moved:
-        moved = False
-        for stage, calls in enumerate(programs):
-            while at[stage] < len(calls):
-                call = calls[at[stage]]
-                peer = call.peer if call.peer is not None else -1
-                if call.operation == SEND:
-                    other = programs[peer][at[peer]] if at[peer] < len(programs[peer]) else None
-                    meets = other and other.operation == RECV and other.peer == stage
-                    if not (call.asynchronous or meets):
-                        break
-                    posted[stage, peer] += 1
-                elif call.operation == RECV:
-                    if not posted[peer, stage]:
-                        break
-                    posted[peer, stage] -= 1
-                at[stage] += 1
-                moved = True
-    return all(place == len(calls) for place, calls in zip(at, programs, strict=True))
 
 
 def test_context_parallel_ranks_shift_keys_and_values_around_the_ring() -> None:
@@ -201,6 +193,43 @@ def test_context_parallel_ranks_shift_keys_and_values_around_the_ring() -> None:
     found = counted(made)
     assert found["send_recv", "cp", keys] == 32 * 4
     assert found["send_recv", "cp", 2 * keys] == 32 * 3
+
+
+@pytest.mark.parametrize("is_distributed", [True, False])
+def test_the_small_calls_of_megatron_follow_the_passes(is_distributed: bool) -> None:
+    """GPT-2 XL has a tied embedding, and per layer two norms and two biases that are not cut."""
+    training = Training(1000, dtype="float16", distributed_optimizer=is_distributed)
+    made = megatron_workload(find_transformer("gpt-2-xl"), training, mesh="tp=5,pp=2,dp=2")
+    stats = "world" if is_distributed else "pp+tp"
+    first, last = (
+        [(c.group, c.reduce_op, c.size_bytes) for c in calls_of(made, stage)
+         if c.operation == "all_reduce" and c.group != "dp" and c.size_bytes != 4 * 1000]
+        for stage in range(2)
+    )  # fmt: skip
+    expected = [
+        ("tp", "sum", 4 * 1600 * 24 * 6), ("embd", "sum", 4 * -(-50257 // 5) * 1600),
+        (stats, "max", 4), (stats, "sum", 4), ("pp+tp", "min", 4), ("pp+tp", "max", 4),
+    ]  # fmt: skip
+    assert first == expected
+    assert last == [("tp", "sum", 4 * 1600 * (24 * 6 + 2)), *expected[1:]]
+    assert made.groups["embd"] == made.groups["pp"]
+    assert calls_of(made, 1)[-1].size_bytes == 8  # the loss and the tokens, over dp
+
+
+def test_gradients_are_reduced_in_the_last_backward_pass_and_awaited_after_it() -> None:
+    training = Training(micro_batches=2)
+    made = megatron_workload(LLAMA, training, mesh="tp=2,pp=2,dp=2")
+    for stage, program in enumerate(made.steps[0].programs):
+        calls = program.calls
+        reduced = [i for i, c in enumerate(calls) if c.group == "dp" and c.operation != "all_gather"
+                   and c.dtype == "float32" and c.asynchronous]  # fmt: skip
+        last_pass = {calls[i].waited_after for i in reduced}
+        assert len(reduced) > 1 if not stage else len(reduced) == 1
+        (end,) = [at for at in last_pass if at is not None]
+        assert all(c.operation == "all_gather" for c in calls[end + 1 :] if c.group == "tp"
+                   and c.dtype == "bfloat16")  # fmt: skip
+        assert calls[end].operation == (SEND if stage else "reduce_scatter")
+        assert reduced[0] > len(calls) // 2
 
 
 def test_experts_get_tokens_by_all_to_all() -> None:
@@ -241,13 +270,13 @@ def test_gradients_are_reduced_in_buckets_over_data_and_context_parallel_ranks(
 @pytest.mark.parametrize(
     ("mesh", "options", "message"),
     [
-        ("pp=5", {}, "32 cannot be divided by 5"),
-        ("tp=3", {}, "32 cannot be divided by 3"),
-        ("tp=2", {"sequence": 33}, "33 cannot be divided by 2"),
+        ("pp=5", {}, "32 layers cannot be divided by pp = 5"),
+        ("tp=3", {}, "32 heads cannot be divided by tp = 3"),
+        ("tp=2", {"sequence": 33}, "33 tokens of a sequence cannot be divided by tp x cp = 2"),
         ("dp=-1", {}, "leaves the number of ranks open"),
         ("tp=2,ep=2,dp=2", {}, "has no experts"),
         ("tp=2,etp=2", {}, "not generated"),
-        ("nothing=2", {}, "nothing"),
+        ("edp=2", {}, "edp is none of tp, cp, dp, pp and ep"),
     ],
 )
 def test_a_layout_that_does_not_fit_the_model_is_refused(

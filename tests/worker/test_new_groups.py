@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,18 @@ def test_the_header_says_how_long_joining_took(measured: Ended, run: Run) -> Non
     assert found.connect_s > 0
     head = json.loads((measured.folder / "run.jsonl").read_text().splitlines()[0])
     assert head["start_up"]["init_s"] == found.init_s
-    assert len(joining_row(run.header)) == len(JOINING)
-    assert joining_row(run.header)[0] == "4"
+    assert len(joining_row(run.header, has_open=False)) == len(JOINING)
+    assert joining_row(run.header, has_open=False)[:2] == ("4", "")
+
+
+def test_both_tables_say_how_many_groups_were_open(run: Run) -> None:
+    opened = run.header._replace(plan=replace(run.header.plan, open_groups=16))
+    both = [run, run._replace(header=opened)]
+    joining, calls, *_ = start_up_text(both).split("\n\n")[1:]
+    for table, heading in ((joining.splitlines(), 1), (calls.splitlines(), 0)):
+        assert "open" in table[heading].split()
+        assert any("  16  " in line for line in table)
+    assert " open " not in start_up_text([run]).split("init_process_group on")[0]
 
 
 def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, run: Run) -> None:

@@ -232,6 +232,16 @@ def test_a_slow_first_call_alone_does_not_make_the_first_batch_short() -> None:
     assert course.timed[0] == pytest.approx(BATCH_S / 10e-6, abs=1)
 
 
+@pytest.mark.parametrize("wishes", [{}, {"warmup": 5}, {"iterations": 20}])
+def test_a_host_that_stalls_the_last_calls_of_a_warm_up_does_not_make_iterations_short(
+    wishes: dict[str, int],
+) -> None:
+    planned = schedule(1e-3, timing="pipelined", **wishes)
+    course = follow(planned, chain(repeat(20e-3, 5), repeat(1e-3)))
+    assert course.warmup == [5]
+    assert {block.calls for block in course.blocks if block.timed} == {20}
+
+
 @pytest.mark.parametrize(("duration", "calls"), [(1e-6, [1]), (29e-3, [1]), (31e-3, [])])
 def test_each_return_begins_with_an_untimed_call_unless_calls_are_slow(
     duration: float, calls: list[int]

@@ -126,6 +126,9 @@ class RankTrace(NamedTuple):
     """Whether the computation is that of GPU kernels, not of the host."""
     host: str = ""
     is_cut: bool = False
+    """Whether the file ends early."""
+    cut_step: str = ""
+    """The name of the step in which such a file ends; it is not in `steps`."""
     notes: tuple[str, ...] = ()
 
 

@@ -207,7 +207,14 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
         notes.append(f"{source.damaged} events are damaged and were left out")
     has_kernels = found.seen[1] > 0
     union = found.kernels if has_kernels else found.operators
-    steps = sorted(found.steps, key=lambda step: step.start_s)
+    # A step is written before the events in it, so the last one of a file that ends early may lack
+    # some of them.
+    cut_step = found.steps[-1].name if source.is_cut and found.steps else ""
+    steps = sorted(
+        (step for step in found.steps if step.name != cut_step), key=lambda step: step.start_s
+    )
+    if not found.steps and not source.is_cut:
+        notes.append("the trace marks no steps: call prof.step() after each step of the training")
     backends = {event.name.partition(":")[0] for event in found.events if event.kind == ANNOTATION}
     return RankTrace(
         path=str(path),
@@ -222,6 +229,7 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
         has_kernels=has_kernels,
         host=as_text(facts.get("host_name")),
         is_cut=source.is_cut,
+        cut_step=cut_step,
         notes=tuple(notes),
     )
 

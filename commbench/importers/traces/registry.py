@@ -11,6 +11,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.importers.traces import chakra, flight_recorder, inspector, kineto
 from commbench.importers.traces.base import RankTrace
 from commbench.results.files import is_folder, why_unreadable
+from commbench.results.workload_file import is_workload
 
 Report = Callable[[str, float], None]
 """Called with the name of a file, and the part of all files that was read, 0 to 1."""
@@ -77,7 +78,7 @@ def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> l
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
-    """The files, and those in folders whose names end like those of traces."""
+    """The files, and those in folders whose names end like those of traces, but for workloads."""
     files: list[Path] = []
     for path in paths:
         if not is_folder(path):
@@ -87,7 +88,11 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             own = sorted(each for each in path.iterdir() if each.is_file())
         except OSError as error:
             raise RecordsError(f"cannot read {path}: {error.strerror}", _HINT) from None
-        named = [each for each in own if each.name.endswith(_SUFFIXES) or _is_pickle(each)]
+        named = [
+            each
+            for each in own
+            if (each.name.endswith(_SUFFIXES) or _is_pickle(each)) and not is_workload(each)
+        ]
         if not named:
             raise RecordsError(f"{path} has no traces", f"name the files; {_HINT}")
         files += named

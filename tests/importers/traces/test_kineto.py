@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 import real_trace
 
 from commbench.analysis.trace import TraceAnalysis, analyse_traces
-from commbench.analysis.trace_workload import trace_workload
+from commbench.analysis.trace_steps import WHOLE_TRACE
 from commbench.errors import RecordsError
 from commbench.importers.traces import kineto
 from commbench.importers.traces.base import RankTrace
 from commbench.importers.traces.registry import read_trace
+from commbench.report.workload_text import trace_text
 
 Event = dict[str, Any]
 METADATA = ("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size",
@@ -68,19 +70,19 @@ def test_each_call_has_its_kernel_its_group_and_its_type(whole: RankTrace) -> No
 def test_steps_and_the_overlap_with_kernels_are_found(whole: RankTrace) -> None:
     analysis = analyse_traces([whole])
     assert analysis.steps == ("ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6")
-    assert analysis.step_s == pytest.approx(0.222368, rel=1e-4)
+    assert analysis.step_s == pytest.approx(0.222442, rel=1e-4)
     assert whole.has_kernels and analysis.overlap
-    assert analysis.overlap.communication_s == pytest.approx(15.6255e-3, rel=1e-3)
-    assert analysis.overlap.hidden_s == pytest.approx(2.439e-3, rel=1e-2)
+    assert analysis.overlap.communication_s == pytest.approx(12.3000e-3, rel=1e-3)
+    assert analysis.overlap.hidden_s == pytest.approx(1.7604e-3, rel=1e-2)
     reduced = analysis.totals[0]
     assert (reduced.group, reduced.ranks, reduced.calls) == ("world", 2, 5)
     assert reduced.busbw == pytest.approx(sum(real_trace.SIZES) / reduced.time_s)  # type: ignore[operator]
     assert reduced.waiting_s is None
-    assert "rank 0 of 2 only" in analysis.notes[0]
+    assert "only rank 0 of 2 was traced" in analysis.notes[0]
 
 
 def test_the_steps_are_one_step_of_the_workload_and_all_ranks_make_it(whole: RankTrace) -> None:
-    workload = trace_workload(analyse_traces([whole]), "resnet")
+    workload = analyse_traces([whole]).workload
     (step,) = workload.steps
     (program,) = step.programs
     assert (step.count, program.ranks) == (3, (0, 1))
@@ -143,8 +145,35 @@ def test_a_trace_of_the_host_alone_has_no_times(tmp_path: Path) -> None:
 def test_a_cut_trace_gives_the_calls_before_the_cut_and_says_so(tmp_path: Path) -> None:
     text = real_trace.small_text()
     analysis = analyse(tmp_path, text[: len(text) * 2 // 3])
-    assert 0 < len(analysis.calls) <= 21
-    assert any("the file ends early" in note for note in analysis.notes)
+    assert analysis.steps == ("ProfilerStep#4", "ProfilerStep#5")
+    assert len(analysis.calls) == 14
+    assert analysis.overlap is None
+    assert "rank0.json ends early, in ProfilerStep#6: this step is left out" in analysis.notes
+    assert "7 calls are left out: no whole step of all ranks has them" in analysis.notes
+
+
+def test_each_cut_of_a_trace_divides_by_its_whole_steps(tmp_path: Path) -> None:
+    """Each whole step has 5 all_reduces and 2 broadcasts, wherever the file ends."""
+    text = real_trace.small_text()
+    marks = [match.start() for match in re.finditer('"ProfilerStep#', text)]
+    found = set()
+    for end in (*(mark + 200 for mark in marks), *(len(text) * n // 20 for n in range(8, 20))):
+        analysis = analyse(tmp_path, text[:end])
+        found.add(len(analysis.steps))
+        if analysis.steps != (WHOLE_TRACE,):
+            totals = {row.operation: row.calls for row in analysis.totals}
+            assert totals == {"all_reduce": 5, "broadcast": 2}
+            assert len(analysis.workload.steps) == 1
+            assert analysis.workload.steps[0].count == len(analysis.steps) < 3
+    assert found == {1, 2}
+
+
+def test_a_trace_that_ends_in_its_first_step_says_so(tmp_path: Path) -> None:
+    text = real_trace.small_text()
+    analysis = analyse(tmp_path, text[: text.index('"ProfilerStep#5')])
+    assert analysis.steps == (WHOLE_TRACE,)
+    assert "rank0.json ends early, in ProfilerStep#4, and has no whole step" in analysis.notes
+    assert "no steps" in trace_text(analysis).splitlines()[0]
 
 
 def test_a_list_of_events_is_a_trace_too(tmp_path: Path) -> None:
@@ -241,7 +270,6 @@ def test_events_of_any_values_do_no_harm(tmp_path: Path) -> None:
     text = json.dumps({"traceEvents": events, "distributedInfo": {"rank": 2**60, "pg_config": 7}})
     analysis = analyse(tmp_path, text)
     assert analysis.world_size < 100
-    trace_workload(analysis, "odd")
 
 
 def test_what_is_recognised_as_a_trace() -> None:

@@ -13,7 +13,6 @@ import real_trace
 from synthetic_traces import CHAKRA, DUMP, ENTRIES, inspected
 
 from commbench.analysis.trace import analyse_traces
-from commbench.analysis.trace_workload import trace_workload
 from commbench.errors import RecordsError, UsageError
 from commbench.importers.traces.base import RankTrace
 from commbench.importers.traces.registry import TRACES, read_trace, read_traces
@@ -63,7 +62,7 @@ def test_a_chakra_trace_has_the_order_of_calls_and_no_times(tmp_path: Path) -> N
     analysis = analyse_traces([trace])
     assert analysis.step_s is None
     assert any("no times" in note for note in analysis.notes)
-    calls = trace_workload(analysis, "a").steps[0].programs[0].calls
+    calls = analysis.workload.steps[0].programs[0].calls
     assert [call.start_s for call in calls] == [None, None]
 
 

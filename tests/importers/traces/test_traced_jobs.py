@@ -11,7 +11,6 @@ import pytest
 from commands import start_command
 
 from commbench.analysis.trace import TraceAnalysis, analyse_traces
-from commbench.analysis.trace_workload import trace_workload
 from commbench.importers.traces.base import RankTrace, TracedCall
 from commbench.importers.traces.registry import read_traces
 from commbench.results.workload_file import read_workload, write_workload
@@ -128,7 +127,7 @@ def test_transfer_and_waiting_make_up_the_time_and_one_rank_waits_for_nobody(job
 
 
 def test_the_workload_has_one_step_and_the_programs_of_the_job(job: Job, tmp_path: Path) -> None:
-    workload = trace_workload(job.analysis, job.kind)
+    workload = job.analysis.workload
     (step,) = workload.steps
     assert step.count == 2
     assert workload.ranks_per_node == job.ranks
@@ -164,7 +163,7 @@ def test_a_trace_of_one_rank_says_what_it_cannot_know(job: Job) -> None:
     assert any("rank 0 of" in note for note in alone.notes)
     assert all(row.waiting_s is None for row in alone.totals if row.group != "unknown")
     assert alone.waits == ()
-    workload = trace_workload(alone, job.kind)
+    workload = alone.workload
     everyone = tuple(range(job.ranks))
     is_alike = job.kind in ("ddp", "fsdp")
     assert workload.steps[0].programs[0].ranks == (everyone if is_alike else (0,))
