@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis.overlap import Estimate, combine_ratio
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.analysis.trace import OperationTotals, bus_bandwidth
-from commbench.analysis.workload import workload_totals
+from commbench.analysis.workload import OperationTotals, bus_bandwidth, workload_totals
+from commbench.importers.traces.base import merged
 from commbench.results.schema import OK, Run
 from commbench.spec.replay import replayed_workload, step_calls
 from commbench.spec.workload import Call, Step
@@ -204,8 +204,8 @@ def _find_communication(step: Step, ranks: int) -> tuple[float | None, float | N
     with_waiting = without = 0.0
     for program in step.programs:
         part = len(program.ranks) / ranks
-        with_waiting += part * _union(map(_whole, program.calls))
-        without += part * _union(map(_transfer, program.calls))
+        with_waiting += part * _length(map(_whole, program.calls))
+        without += part * _length(map(_transfer, program.calls))
     is_known = all(call.transfer_s is not None for call in calls)
     return with_waiting, without if is_known else None
 
@@ -220,13 +220,9 @@ def _transfer(call: Call) -> tuple[float, float]:
     return (start if call.transfer_s is None else max(start, end - call.transfer_s)), end
 
 
-def _union(intervals: Iterable[tuple[float, float]]) -> float:
+def _length(intervals: Iterable[tuple[float, float]]) -> float:
     """The length of the union of intervals."""
-    total, until = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
+    return sum(end - begin for begin, end in merged(intervals))
 
 
 def _compare_with_trace(found: StepReplay) -> Estimate | None:

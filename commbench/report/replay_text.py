@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import (
-    OperationReplay,
     StepReplay,
     VariantReplay,
     analyse_replay,
@@ -45,24 +44,29 @@ if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.spec.links import Peak
 
-MEANINGS = (
-    "Figures of operations are means of one step of one rank. bytes: the sizes S of the calls "
-    "together, by nccl-tests' convention. "
-)
-TRACED = (
-    "traced: how long the calls took in the trace, without waiting for other ranks where that is "
-    "known. "
-)
-REPLAYED = "replay: the sum of the medians of the calls, each measured alone."
+FIGURES = "All figures are sums over the calls of one step of one rank"
+MEANINGS = {
+    "bytes": "bytes: the sizes S, by nccl-tests' convention.",
+    "traced": "traced: in the trace, {}.",
+    "waiting": "waiting: what it took longer on ranks that waited for others.",
+    "replay": "replay: the medians here, each call measured alone.",
+    "peak": "peak: the least time that the peak allows.",
+}
+"""What a column means."""
 WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
 
 
-def _replayed(one: OperationReplay) -> tuple[str, str]:
-    return _known(one.replayed)
+def _interval(time: Estimate | None) -> str:
+    """The ends of an interval over its value, which takes less room than two times: `±3 %`."""
+    if time is None or time.low is None or time.high is None or not time.value:
+        return ""
+    ends = [100 * abs(end / time.value - 1) for end in (time.low, time.high)]
+    down, up = (f"{end:.{0 if max(ends) >= 9.5 else 1}f}" for end in ends)
+    return f"±{up} %" if down == up else f"-{down}/+{up} %"
 
 
-def _known(time: Estimate | None) -> tuple[str, str]:
-    return format_known_time(*time) if time else ("", "")
+def _time(time: Estimate | None) -> str:
+    return format_known_time(*time)[0] if time else ""
 
 
 def _of_trace(heading: str, importance: int) -> TableColumn:
@@ -85,8 +89,8 @@ OPERATION_COLUMNS = (
     _of_trace("bytes", 6),
     TableColumn("traced\ntime", lambda one: short_time(one.traced_s), 9),
     _of_trace("waiting", 7),
-    TableColumn("replay\ntime", lambda one: _replayed(one)[0], 10),
-    TableColumn("95 %\ninterval", lambda one: _replayed(one)[1], 8),
+    TableColumn("replay\ntime", lambda one: _time(one.replayed), 10),
+    TableColumn("95 %\ninterval", lambda one: _interval(one.replayed), 8),
     TableColumn(
         "busbw\nGB/s", lambda one: _bandwidth(one.busbw), 3, is_decimal=True
     ),
@@ -107,7 +111,7 @@ class WholeLine(NamedTuple):
 WHOLE_COLUMNS = (
     TableColumn("whole step", lambda line: line.name, 9, is_left=True),
     TableColumn("time", lambda line: line.time, 8),
-    TableColumn("95 % interval", lambda line: line.interval, 7),
+    TableColumn("95 %\ninterval", lambda line: line.interval, 7),
     TableColumn("change", lambda line: line.change, 6),
 )
 
@@ -125,7 +129,8 @@ def whole_lines(found: StepReplay) -> list[WholeLine]:
     for each in found.variants:
         if each.time:
             change = _change_text(each.ratio) if each.ratio else ""
-            lines.append(WholeLine(name_variant(each.variant), *_known(each.time), change))
+            time, interval = _time(each.time), _interval(each.time)
+            lines.append(WholeLine(name_variant(each.variant), time, interval, change))
     return lines
 
 
@@ -138,10 +143,11 @@ def name_variant(variant: str) -> str:
 
 
 def _change_text(ratio: Estimate) -> str:
-    change = f"{100 * (ratio.value - 1):+.0f} %"
     if ratio.low is None or ratio.high is None:
-        return change
-    return f"{change} ({100 * (ratio.low - 1):+.0f} … {100 * (ratio.high - 1):+.0f} %)"
+        return f"{100 * (ratio.value - 1):+.0f} %"
+    decimals = 1 if ratio.high - ratio.low < 0.02 else 0
+    change, low, high = (f"{100 * (end - 1):+.{decimals}f}" for end in ratio)
+    return f"{change} % ({low} … {high} %)"
 
 
 def replay_text(run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | None = None) -> str:
@@ -168,16 +174,28 @@ def _fill(text: str) -> str:
 def step_title(workload: Workload, found: StepReplay) -> str:
     """The workload and its step, and how often the trace has it."""
     step = found.step
-    times = "" if step.time_s is None else f"; {format_time(step.time_s)} in the trace"
-    made = f", made {format_count(step.count, 'time')}" if step.time_s is not None else ""
-    name = "" if step.name == workload.name else f": {step.name}"
-    return f"{workload.name}{name}{made}{times}"
+    parts = [workload.name, *([] if step.name == workload.name else [step.name])]
+    if step.time_s is not None:
+        parts.append(
+            f"{format_count(step.count, 'step')} of {format_time(step.time_s)} in its trace"
+        )
+    return "; ".join(parts)
 
 
 def meanings(found: StepReplay) -> str:
     """What the figures of the table of operations are."""
-    is_traced = any(one.traced_s is not None for one in found.operations)
-    return f"{MEANINGS}{TRACED if is_traced else ''}{REPLAYED}"
+    several = ", means over the ranks" if len(found.step.programs) > 1 else ""
+    is_known = all(one.traced.transfer_s is not None for one in found.operations)
+    shown = {
+        "bytes": True,
+        "traced": any(one.traced_s is not None for one in found.operations),
+        "waiting": any(one.traced.waiting_s for one in found.operations),
+        "replay": True,
+        "peak": any(one.peak_s is not None for one in found.operations),
+    }
+    texts = [text for name, text in MEANINGS.items() if shown[name]]
+    how = "without waiting for other ranks" if is_known else "with waiting for other ranks"
+    return " ".join([f"{FIGURES}{several}.", *texts]).format(how)
 
 
 def savings(found: StepReplay) -> list[str]:
@@ -192,8 +210,6 @@ def savings(found: StepReplay) -> list[str]:
     for each in found.variants:
         if each.ratio:
             lines.append(f"{_capital(name_variant(each.variant))}: {meaning_of(each.ratio)}.")
-        elif not each.time:
-            lines.append(f"{_capital(name_variant(each.variant))}: {each.why}.")
     compared = [each for each in found.variants if each.ratio]
     if compared:
         lines.append(f"Changes are against {WHOLE[found.baseline]}.")
@@ -293,7 +309,7 @@ def _step_json(workload: Workload, found: StepReplay) -> dict[str, Any]:
         "operations": [
             {
                 **{f"traced_{n}" if n.endswith("_s") else n: v
-                   for n, v in one.traced._asdict().items() if n not in ("busbw", "share")},
+                   for n, v in one.traced._asdict().items() if n not in ("step", "busbw", "share")},
                 "replayed_s": _estimate_json(one.replayed),
                 "busbw": _estimate_json(one.busbw),
                 "at_peak_s": one.peak_s,
