@@ -146,7 +146,8 @@ def _change_text(ratio: Estimate) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{100 * (ratio.value - 1):+.0f} %"
     decimals = 1 if ratio.high - ratio.low < 0.02 else 0
-    change, low, high = (f"{100 * (end - 1):+.{decimals}f}" for end in ratio)
+    ends = (ratio.value, ratio.low, ratio.high)
+    change, low, high = (f"{100 * (end - 1):+.{decimals}f}" for end in ends)
     return f"{change} % ({low} … {high} %)"
 
 
@@ -268,7 +269,9 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     takes = f"The calls take {ratio.value:.2f} times{interval} as long here as in the trace"
     if was_shrunk(workload):
         yield f"{takes}, which had more ranks: this does not compare the networks."
-    elif ratio.low is None or ratio.high is None or not ratio.low <= 1 <= ratio.high:
+    elif ratio.low is None or ratio.high is None:
+        yield f"{takes}; no interval is known."
+    elif not ratio.low <= 1 <= ratio.high:
         yield f"{takes}: communication is {'slower' if ratio.value > 1 else 'faster'} here."
     else:
         yield f"{takes}: no difference that can be seen."
