@@ -66,7 +66,7 @@ class GroupingAdvice(NamedTuple):
     recommended: GroupTime
     """The smallest group whose step takes at most `tolerance` longer than the shortest one."""
     now: GroupTime
-    """One block in each group."""
+    """One block in each group; the smallest group that was measured, where that is larger."""
     gain: MedianCI
     """The time of now over that of the recommended groups."""
     kept: MedianCI

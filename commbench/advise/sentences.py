@@ -20,6 +20,7 @@ from commbench.sweep.settings import Setting, short_names
 from commbench.units import (
     format_about,
     format_bytes,
+    format_count,
     format_known_time,
     format_memory,
     format_time,
@@ -61,9 +62,10 @@ def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> t
             f"{gain_text(found.gain)}."
         )
     elif found.is_guess:
+        rank = "the best" if found.best == now else f"within {within} of the best"
         said.append(
-            f"The rows do not decide it: {used} would be within {within} of the best, but is far "
-            "beyond the measured sizes."
+            f"The rows do not decide it: {used} would be {rank}, but is far beyond the measured "
+            "sizes."
         )
     elif chosen == now:
         said.append(f"Keep {used}: no simulated size is more than {within} faster.")
@@ -131,19 +133,24 @@ def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) 
     """What the simulation of FSDP says."""
     chosen, now, within = found.recommended, found.now, _percent(question.tolerance)
     if verdict == CHANGE:
+        memory, used = map(format_memory, (chosen.gathered_bytes, now.gathered_bytes))
         first = (
-            f"Groups of {chosen.blocks} blocks instead of 1: a step of {time_text(chosen.time)} "
-            f"instead of {time_text(now.time)}, {gain_text(found.gain)}. Two groups at once need "
-            f"{format_memory(chosen.gathered_bytes)} instead of {format_memory(now.gathered_bytes)}"
-            " of gathered parameters."
+            f"Groups of {chosen.blocks} blocks instead of {now.blocks}: a step of "
+            f"{time_text(chosen.time)} instead of {time_text(now.time)}, {gain_text(found.gain)}. "
+            f"Two groups at once need {memory} instead of {used} of gathered parameters."
         )
     elif verdict == KEEP:
-        first = f"Keep one block in each group: no larger group is more than {within} faster."
+        larger = f"groups of {chosen.blocks} blocks are at most {within} faster"
+        if chosen == now:
+            larger = f"no larger group is more than {within} faster"
+        first = f"Keep {format_count(now.blocks, 'block')} in each group: {larger}."
     else:
         first = (
             f"The rows do not decide whether groups of {chosen.blocks} blocks are faster: "
             f"{gain_text(found.gain)}."
         )
+    if now.blocks > 1:
+        first += f" Groups of fewer than {now.blocks} blocks were not measured."
     kept = found.kept
     second = (
         f"reshard_after_forward=False would be {gain_text(kept)}, and needs "

@@ -208,33 +208,41 @@ def _all_columns(each: Advice) -> Table | None:
     if isinstance(found, BucketAdvice):
         return _bucket_table(found, each.verdict)
     if isinstance(found, GroupingAdvice):
+        best = min(found.curve, key=lambda point: point.time.median or 0.0)
         rows = [
-            (str(p.blocks), time_text(p.time), _interval(p.time), format_memory(p.gathered_bytes))
+            (
+                str(p.blocks), time_text(p.time), _interval(p.time),
+                format_memory(p.gathered_bytes), _mark(p, found, best, each.verdict),
+            )
             for p in found.curve
-        ]
-        return ("blocks in a\ngroup", "step", "95 % interval", "gathered\nat once"), rows
+        ]  # fmt: skip
+        return ("blocks in a\ngroup", "step", "95 % interval", "gathered\nat once", ""), rows
     if isinstance(found, MoEAdvice):
-        rows = [
+        headings = ("tokens of\na rank", "all_gather +\nreduce_scatter", "2 all_to_all", "ratio")
+        return headings, [
             (str(p.tokens), time_text(p.gathered), time_text(p.exchanged), _ratio(p.ratio))
             for p in _spread(found.curve)
         ]
-        headings = ("tokens of\na rank", "all_gather +\nreduce_scatter", "2 all_to_all", "ratio")
-        return headings, rows
     return None
 
 
 _CHOSEN = {"change": "recommended", "undecided": "not decided"}
-"""The mark of the recommended size, by verdict; none where the size in use is kept."""
+"""The mark of what is recommended, by verdict; none where that in use is kept."""
+
+
+def _mark(point: Any, found: BucketAdvice | GroupingAdvice, best: Any, verdict: str) -> str:
+    """What a point of a curve is: `now, best`."""
+    chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
+    marks = ((found.now, "now"), (best, "best"), (found.recommended, chosen))
+    return ", ".join(word for marked, word in marks if word and point == marked)
 
 
 def _bucket_table(found: BucketAdvice, verdict: str) -> Table:
     """The sizes, or powers of two and those that are marked; the size in use is the last line."""
     best = found.best.time.median or 1.0
-    chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
-    marks = ((found.now, "now"), (found.best, "best"), (found.recommended, chosen))
 
     def mark(point: BucketTime) -> str:
-        return ", ".join(word for marked, word in marks if word and point == marked)
+        return _mark(point, found, found.best, verdict)
 
     def cells(point: BucketTime) -> tuple[str, ...]:
         over = f"{(point.time.median or 0.0) / best:.3f}"

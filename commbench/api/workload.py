@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore
+from commbench.errors import RecordsError
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +38,8 @@ def load(
     *paths: str | Path, name: str | None = None, report: _Report = lambda _, __: ignore("")
 ) -> Workload:
     """The workload in a file that `commbench workload` wrote, or that of traces, as `analyse` takes
-    them. `name` is by default that of the file, or of the folder of several files."""
+    them. `name` is by default that of the file, or of the folder of several files. Raises
+    RecordsError for a file that cannot be read, and for traces without a common step."""
     from commbench.results.workload_file import is_workload, read_workload
 
     first = Path(paths[0])
@@ -46,7 +48,13 @@ def load(
         return found._replace(name=name) if name else found
     named = first if len(paths) == 1 else first.resolve().parent
     default = named.name.partition(".")[0] or named.resolve().name
-    return analyse(*paths, report=report).workload._replace(name=(name or default)[:200])
+    found = analyse(*paths, report=report).workload
+    if not found.steps:
+        raise RecordsError(
+            "no whole step is in the traces of all ranks",
+            "trace the same steps on all ranks, and let each profiler end",
+        )
+    return found._replace(name=(name or default)[:200])
 
 
 def save(workload: Workload, path: str | Path) -> None:

@@ -51,7 +51,7 @@ MOST_RANKS = 1 << 24
 MOST_PREDICTIONS = 100_000
 POOR_ERROR = log(2) / Z
 """The standard deviation of log(time) from which on a fit is poor: the 95 % interval reaches from
-half to twice the time. Algorithms of one operation differ by less than that (with 8 ranks,
+half to twice the time. Algorithms of one operation often differ by less (with 8 ranks,
 recursive doubling of all_reduce sends 3 S and a ring 1.75 S), so the fit cannot tell them apart."""
 MEAN_TO_SIGMA = 1.2533
 """Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""

@@ -23,6 +23,8 @@ from commbench.units import GB, format_about, format_count, format_GBps, format_
 
 SLOW = 1e7
 """Bytes/s: a smaller bandwidth is that of a message so small that it says nothing."""
+MOST_STEPS = 4
+"""Different steps that are printed, the first ones."""
 MOST_WAITING = 4
 """Ranks whose waiting is printed, those that wait longest."""
 
@@ -101,7 +103,7 @@ def trace_text(analysis: TraceAnalysis) -> str:
 def _steps(title: str, workload: Workload) -> list[str]:
     """A title and a table for each step."""
     lines = [] if workload.steps else [style(clean(title), BOLD)]
-    for step in workload.steps:
+    for step in workload.steps[:MOST_STEPS]:
         parts = [title]
         if len(step.programs) > 1:
             parts.append(format_count(len(step.programs), "program"))
@@ -113,12 +115,15 @@ def _steps(title: str, workload: Workload) -> list[str]:
         elif step.count > 1 or len(workload.steps) > 1 or time:
             count = format_count(step.count, "step")
             parts.append(f"{count} of {time}" if time else count)
-        lines.append(style(clean("; ".join(parts)), BOLD))
+        lines += [style(line, BOLD) for line in fill("; ".join(parts), rest="  ").split("\n")]
         totals = workload_totals(workload, step)
         what = "one rank" if step.name == WHOLE_TRACE else "one step of one rank"
         if len(step.programs) > 1:
             what += ", means over the ranks"
         lines += _table(totals, what) if totals else ["  no collective calls"]
+    if others := workload.steps[MOST_STEPS:]:
+        count = format_count(sum(step.count for step in others), "step")
+        lines.append(wrapped(f"{count} more with other calls: --format json prints all.", margin=2))
     return lines
 
 

@@ -168,6 +168,31 @@ def test_a_size_in_use_that_is_not_cut_into_unmeasured_buckets_is_not_extrapolat
     assert "extrapolated" not in report.text
 
 
+@pytest.mark.parametrize(
+    ("sizes", "alpha", "marks", "said"),
+    [
+        (SIZES, 2e-3, {"1": "now", "3": "recommended", "4": "best"},
+         "Groups of 3 blocks instead of 1: a step of "),
+        (SIZES, 1e-9, {"1": "now, best"},
+         "Keep 1 block in each group: no larger group is more than 2 % faster."),
+        (SIZES[7:], 2e-3, {"2": "now", "3": "recommended", "4": "best"},
+         "Groups of fewer than 2 blocks were not measured."),
+    ],
+)  # fmt: skip
+def test_the_table_of_groups_marks_what_the_sentence_says(
+    sizes: tuple[int, ...], alpha: float, marks: dict[str, str], said: str
+) -> None:
+    run = run_of(
+        lambda case: alpha + case.size_bytes * 1e-10, operations=OPERATIONS[1:3], sizes=sizes,
+        world_size=8, **NCCL,
+    )  # fmt: skip
+    report = find_advice([run], Question(params=1e7, backward_s=0.05, blocks=32))
+    (advice,) = [each for each in report.advice if each.subject == "Groups of FSDP2"]
+    assert said in advice.sentences[0]
+    rows = re.findall(r"^ +([0-9]+) .*iB  ([a-z, ]+)$", report.text, re.M)
+    assert dict(rows) == marks
+
+
 def test_tokens_that_were_not_measured_are_named_with_the_command_that_measures_them() -> None:
     run = run_of(seconds, operations=OPERATIONS, sizes=SIZES, world_size=8)
     asked = Question(routing=Routing(2, 16, 1024, 2, tokens=100_000))

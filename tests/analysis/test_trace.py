@@ -206,6 +206,18 @@ def test_steps_with_other_calls_stay_apart() -> None:
     assert "from ProfilerStep#2; 1 step of 1.00 s" in workload_text(workload)
 
 
+def test_many_different_steps_are_not_all_printed() -> None:
+    steps = tuple(TracedStep(f"ProfilerStep#{n}", 100.0 + n, 101.0 + n) for n in range(7))
+    calls = [
+        call("all_reduce", s.start_s + 0.1, 0.1, size_bytes=8 * n) for n, s in enumerate(steps)
+    ]
+    analysis = analyse_traces([trace(0, *calls, steps=steps)])
+    text = trace_text(analysis)
+    assert [n for n in range(7) if f"from ProfilerStep#{n};" in text] == [0, 1, 2, 3]
+    assert "3 steps more with other calls: --format json prints all." in text
+    assert len(trace_json(analysis)["operations"]) == 7
+
+
 def test_waits_and_streams_are_positions_in_the_program() -> None:
     calls = [
         call("all_reduce", 100.1, 0.1, asynchronous=True, stream="a", waited_s=100.25),

@@ -58,6 +58,18 @@ def test_a_folder_is_shown_as_a_table_and_as_json(folder: Path, tmp_path: Path) 
     assert json.loads(stored.out)["operations"] == values["operations"]
 
 
+def test_ranks_without_a_common_step_make_no_workload(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "rank1.json").read_text()
+    (tmp_path / "rank1.json").write_text(text.replace("ProfilerStep#", "ProfilerStep#1"))
+    both = [str(folder / "rank0.json"), "rank1.json"]
+    shown = run_commbench(tmp_path, "workload", "show", *both)
+    assert shown.code == 0
+    assert "no step is whole in the traces of all ranks" in " ".join(shown.out.split())
+    ended = run_commbench(tmp_path, "workload", "import", *both, "-o", "step.json")
+    assert (ended.code, (tmp_path / "step.json").exists()) == (6, False)
+    assert ended.err.startswith("error: no whole step is in the traces of all ranks\nhint: ")
+
+
 def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None:
     first = str(folder / "rank0.json")
     for words, code in (

@@ -29,7 +29,7 @@ from commbench.importers.traces.torch_calls import Operator, read_operator, read
 from commbench.spec.workload import RECV, SEND
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
-_GLOO = "gloo:"
+GLOO = "gloo:"
 _MOST_ISSUED = 256
 """Calls without a kernel that a later kernel may be of."""
 _PEER_KERNELS = (SEND, RECV, "all_to_all", "all_to_all_v", "gather", "scatter")
@@ -85,7 +85,7 @@ def make_calls(
     kernels = sorted((e for e in events if e.kind == KERNEL), key=lambda e: e.start_s)
     loose = _link_kernels(sites, kernels)
     transfers = gloo_groups.Transfers(
-        (e for e in events if e.kind == ANNOTATION and e.name.startswith(_GLOO)), _describe
+        (e for e in events if e.kind == ANNOTATION and e.name.startswith(GLOO)), _describe
     )
     calls: list[TracedCall] = []
     waits: list[tuple[str, int | None, float]] = []
@@ -120,7 +120,7 @@ def _find_sites(events: Iterable[Event]) -> list[_Site]:
     """The outermost events on the host about a call, each with those inside it, in order."""
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
-        is_transfer = event.kind == ANNOTATION and event.name.startswith(_GLOO)
+        is_transfer = event.kind == ANNOTATION and event.name.startswith(GLOO)
         if event.kind in (OPERATOR, RECORD, ANNOTATION) and not is_transfer:
             by_thread[event.thread].append(event)
     sites: list[_Site] = []

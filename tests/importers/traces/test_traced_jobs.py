@@ -158,6 +158,22 @@ def test_without_shapes_all_calls_are_found_but_no_sizes(job: Job, tmp_path: Pat
     assert any("have no size: profile with record_shapes=True" in n for n in analysis.notes)
 
 
+@pytest.mark.parametrize("part", [0.5, 0.7, 0.9, 0.99])
+def test_a_cut_trace_says_nothing_else_of_a_call_than_the_whole_one(
+    job: Job, tmp_path: Path, part: float
+) -> None:
+    text = (job.folder / "trace" / "rank0.json").read_text()
+    (path := tmp_path / "rank0.json").write_text(text[: int(len(text) * part)])
+    whole = {call.issued_s: call for call in job.traces[0].calls}
+    (cut,) = read_traces([path])
+    assert cut.is_cut
+    assert len(cut.steps) < 2
+    for call in cut.calls:
+        known = whole[call.issued_s]
+        for name in ("operation", "size_bytes", "start_s", "time_s"):
+            assert getattr(call, name) in (None, getattr(known, name))
+
+
 def test_a_trace_of_one_rank_says_what_it_cannot_know(job: Job) -> None:
     alone = analyse_traces(job.traces[:1])
     assert any("rank 0 of" in note for note in alone.notes)
