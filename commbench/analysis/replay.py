@@ -88,6 +88,8 @@ class StepReplay(NamedTuple):
     over_trace: Estimate | None
     """The time of the calls here over that in the trace, without waiting where that is known; None
     where there is no trace."""
+    step_over_trace: Estimate | None = None
+    """The time of the step with gaps here over that in the trace."""
 
     @property
     def waiting_s(self) -> float | None:
@@ -135,7 +137,9 @@ def _analyse_step(run: Run, step: Step, rows: _Rows, peak: Peak | None) -> StepR
     found = StepReplay(
         step, tuple(operations), variants, baseline, communication_s, transfer_s, None
     )
-    return found._replace(over_trace=_compare_with_trace(found))
+    gaps = found.variant(GAPS)
+    whole = _over(gaps.time, step.time_s) if gaps else None
+    return found._replace(over_trace=_compare_with_trace(found), step_over_trace=whole)
 
 
 def _importance(one: OperationReplay) -> tuple[float, float]:
@@ -230,14 +234,17 @@ def _compare_with_trace(found: StepReplay) -> Estimate | None:
     during which calls were under way; where that is not known, of the sums of all calls."""
     traced = found.communication_s if found.transfer_s is None else found.transfer_s
     calls = found.variant(CALLS)
-    if traced and calls and calls.time:
-        return combine_ratio(lambda here, there: here / there, calls.time, _exact(traced))
+    if traced and calls:
+        return _over(calls.time, traced)
     here = [(1.0, one.replayed) for one in found.operations if one.replayed]
     there = [one.traced_s for one in found.operations if one.traced_s]
     if not here or not len(here) == len(there) == len(found.operations):
         return None
-    return combine_ratio(lambda here, there: here / there, _sum(here), _exact(sum(there)))
+    return _over(_sum(here), sum(there))
 
 
-def _exact(value: float) -> Estimate:
-    return Estimate(value, value, value)
+def _over(here: Estimate | None, traced: float | None) -> Estimate | None:
+    """The ratio of a time here and one of the trace, which has no interval."""
+    if not (here and here.value and traced):
+        return None
+    return combine_ratio(lambda a, b: a / b, here, Estimate(traced, traced, traced))

@@ -200,8 +200,13 @@ def meanings(found: StepReplay) -> str:
 
 
 def savings(found: StepReplay) -> list[str]:
-    """Sentences: what a step would save without waiting, and in its variants."""
+    """Sentences: how near the replay is to the trace, and what a step would save without waiting,
+    and in its variants."""
     lines = []
+    if ratio := found.step_over_trace:
+        lines.append(
+            f"With gaps, the replay takes {_times(ratio)} as long as the step of the trace."
+        )
     if (waiting := found.waiting_s) is not None:
         share = f" ({format_share(waiting / found.step.time_s)} of it)" if found.step.time_s else ""
         lines.append(
@@ -263,10 +268,7 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     ratio = found.over_trace
     if ratio is None:
         return
-    interval = ""
-    if ratio.low is not None and ratio.high is not None:
-        interval = f" ({ratio.low:.2f}-{ratio.high:.2f})"
-    takes = f"The calls take {ratio.value:.2f} times{interval} as long here as in the trace"
+    takes = f"The calls take {_times(ratio)} as long here as in the trace"
     if was_shrunk(workload):
         yield f"{takes}, which had more ranks: this does not compare the networks."
     elif ratio.low is None or ratio.high is None:
@@ -275,6 +277,13 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         yield f"{takes}: communication is {'slower' if ratio.value > 1 else 'faster'} here."
     else:
         yield f"{takes}: no difference that can be seen."
+
+
+def _times(ratio: Estimate) -> str:
+    """A ratio with its interval: `0.64 times (0.51-0.71)`."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f} times"
+    return f"{ratio.value:.2f} times ({ratio.low:.2f}-{ratio.high:.2f})"
 
 
 def _waiting(found: StepReplay) -> Iterator[str]:
@@ -288,7 +297,7 @@ def _waiting(found: StepReplay) -> Iterator[str]:
 
 
 def replay_json(run: Run, peak: Peak | None = None) -> dict[str, Any]:
-    """The figures of a replay as plain JSON values: seconds, bytes and bytes/s; null for what is
+    """The figures of a replay as plain JSON values, named as in results.csv; null for what is
     not known."""
     workload = replayed_workload(run.header.plan)
     return {
@@ -307,14 +316,18 @@ def _step_json(workload: Workload, found: StepReplay) -> dict[str, Any]:
         "traced_s": found.step.time_s,
         "communication_s": found.communication_s,
         "communication_without_waiting_s": found.transfer_s,
-        "over_trace": _estimate_json(found.over_trace),
+        "calls_over_trace": _estimate_json(found.over_trace),
+        "step_over_trace": _estimate_json(found.step_over_trace),
         "baseline": found.baseline,
         "operations": [
             {
                 **{f"traced_{n}" if n.endswith("_s") else n: v
                    for n, v in one.traced._asdict().items() if n not in ("step", "busbw", "share")},
                 "replayed_s": _estimate_json(one.replayed),
-                "busbw": _estimate_json(one.busbw),
+                "busbw_GBps": one.busbw and {
+                    name: None if end is None else end / GB
+                    for name, end in one.busbw._asdict().items()
+                },
                 "at_peak_s": one.peak_s,
             }
             for one in found.operations

@@ -60,6 +60,7 @@ def test_a_replay_has_a_table_of_its_operations_and_one_of_the_step(run: Recorde
 def test_sentences_say_what_would_be_saved_and_where_the_time_goes(run: Recorded) -> None:
     text = sentences(run)
     for expected in (
+        "With gaps, the replay takes 1.00 times (1.00-1.00) as long as the step of the trace. "
         "Without waiting, a step of the trace would be at most 1.00 ms (5 % of it) shorter.",
         "Buckets of 4 MiB: 10 % less time. Buckets of 16 MiB: no difference that can be seen. "
         "reduce_scatter + all_gather: 25 % more time. Changes are against all calls with gaps.",
@@ -143,6 +144,8 @@ def test_json_has_the_figures_in_seconds_and_bytes(run: Recorded) -> None:
     assert reduced["traced_transfer_s"] == pytest.approx(9e-3)
     assert reduced["replayed_s"]["value"] == pytest.approx(12e-3)
     assert reduced["size_bytes"] == 12 * MIB
+    assert reduced["busbw_GBps"]["value"] == pytest.approx(12 * MIB / 12e-3 / 1e9)
+    assert step["step_over_trace"]["value"] == pytest.approx(1.0)
     by_variant = {each["variant"]: each for each in step["variants"]}
     assert by_variant["bucket:4M"]["over_baseline"]["value"] == pytest.approx(0.9)
     assert by_variant["gaps"]["over_baseline"] is None
