@@ -1,8 +1,9 @@
-"""A workload with what a workload can have: two programs, two sets of groups, unequal blocks."""
+"""Workloads: one with what a workload can have, two programs, two sets of groups, unequal blocks;
+and one that two ranks can replay."""
 
 from __future__ import annotations
 
-from commbench.spec.workload import SEND, UNKNOWN_GROUP, Call, Program, Step, Workload
+from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, Call, Program, Step, Workload
 
 WORKLOAD = Workload(
     name="example",
@@ -35,4 +36,40 @@ WORKLOAD = Workload(
         ),
     ),
     notes=("gaps are not known",),
+)  # fmt: skip
+
+TWO_RANKS = Workload(
+    name="two-ranks",
+    source="written by hand",
+    world_size=2,
+    groups={"world": ((0, 1),), "pp": ((0, 1),)},
+    steps=(
+        Step(
+            "train",
+            (
+                Program(
+                    (0,),
+                    (
+                        Call("all_reduce", "world", "float32", 4096, reduce_op="sum", start_s=2e-3,
+                             asynchronous=True, waited_after=2, time_s=1e-3, transfer_s=1e-3),
+                        Call("all_reduce", "world", "float32", 8192, reduce_op="sum", start_s=4e-3,
+                             asynchronous=True, waited_after=2, time_s=2e-3, transfer_s=1e-3),
+                        Call(SEND, "pp", "bfloat16", 1024, peer=1, start_s=5e-3, time_s=1e-3),
+                    ),
+                ),
+                Program(
+                    (1,),
+                    (
+                        Call("all_reduce", "world", "float32", 4096, reduce_op="sum", start_s=2e-3,
+                             asynchronous=True, waited_after=1, time_s=2e-3, transfer_s=1e-3),
+                        Call("all_reduce", "world", "float32", 8192, reduce_op="sum", start_s=4e-3,
+                             asynchronous=True, waited_after=2, time_s=1e-3, transfer_s=1e-3),
+                        Call(RECV, "pp", "bfloat16", 1024, peer=0, start_s=5e-3, time_s=2e-3),
+                    ),
+                ),
+            ),
+            count=3,
+            time_s=10e-3,
+        ),
+    ),
 )  # fmt: skip

@@ -73,6 +73,8 @@ _DIMENSIONS = {
     for dimension in DIMENSIONS
 }
 
+_LATER = ("step", "variant")
+"""Dimensions whose columns came after others."""
 COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
@@ -122,7 +124,7 @@ COLUMNS: dict[str, Column] = {
         _of_time("time_p5_us", "p5"),
         _of_time("time_p5_ci_low_us", "p5_low"),
         _of_time("time_p5_ci_high_us", "p5_high"),
-        *_DIMENSIONS.values(),  # dimensions that are not above
+        *(column for name, column in _DIMENSIONS.items() if name not in _LATER),
         Column("messages_per_s", lambda row: row.messages_per_s),
         Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
         Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
@@ -151,6 +153,7 @@ COLUMNS: dict[str, Column] = {
         Column("group_bytes", lambda row: row.group_bytes, INTEGER),
         Column("interference_ci_low", lambda row: _interference(row, "low")),
         Column("interference_ci_high", lambda row: _interference(row, "high")),
+        *(_DIMENSIONS[name] for name in _LATER),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -20,7 +20,7 @@ from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 
 _DIGITS = 9
 """Decimals of seconds: torch.profiler's clock counts nanoseconds."""
-_TIMES = ("start_s", "gap_before_s", "time_s", "transfer_s")
+_TIMES = ("start_s", "ready_s", "gap_before_s", "time_s", "transfer_s")
 
 
 def trace_workload(
@@ -33,7 +33,8 @@ def trace_workload(
     notes: Sequence[str],
 ) -> Workload:
     """The workload, without a name, of traces whose calls are in the steps of these names."""
-    by_step = _calls_by_step(calls, rank_steps, names, sets)
+    on_host = {trace.rank or 0 for trace in traces if not trace.has_kernels}
+    by_step = _calls_by_step(calls, rank_steps, names, sets, on_host)
     durations: dict[str, list[float]] = defaultdict(list)
     for steps in rank_steps.values():
         for step in steps:
@@ -80,6 +81,7 @@ def _calls_by_step(
     rank_steps: Mapping[int, Sequence[TracedStep]],
     names: Sequence[str],
     sets: GroupSets,
+    on_host: Collection[int],
 ) -> dict[str, dict[int, tuple[Call, ...]]]:
     placed: dict[tuple[str, int], list[PlacedCall]] = defaultdict(list)
     for one in calls:
@@ -89,12 +91,14 @@ def _calls_by_step(
     }
     found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in names}
     for (name, rank), own in placed.items():
-        found[name][rank] = _make_calls(sets, own, begins[name, rank])
+        found[name][rank] = _make_calls(sets, own, begins[name, rank], rank in on_host)
     return found
 
 
-def _make_calls(sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float) -> tuple[Call, ...]:
-    """The program of one rank in one step."""
+def _make_calls(
+    sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float, is_on_host: bool
+) -> tuple[Call, ...]:
+    """The program of one rank in one step; `is_on_host`: no GPU ran it."""
     issued = [one.call.begin_s or 0.0 for one in placed]
     streams: dict[str, int] = {}
     calls, busy_until = [], begin_s
@@ -103,6 +107,7 @@ def _make_calls(sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float) -
         groups = sets.sets.get(name, ())
         group = next((g for g in groups if one.rank in g), ())
         start = call.start_s if call.start_s is not None else call.issued_s
+        is_ready = is_on_host and call.issued_s is not None
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
         busy_until = max(busy_until, call.end_s or busy_until)
         calls.append(Call(
@@ -120,6 +125,7 @@ def _make_calls(sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float) -
             stream=streams.setdefault(call.stream, len(streams)),
             waited_after=_waited_after(call, index, issued),
             start_s=None if start is None else max(0.0, start - begin_s),
+            ready_s=max(0.0, issued[index] - begin_s) if is_ready else None,
             gap_before_s=gap,
             time_s=call.time_s,
             transfer_s=one.transfer_s,

@@ -21,7 +21,7 @@ from commbench.spec.rounding import EXACT, round_size
 from commbench.spec.splits import FILE, UNIFORM
 from commbench.spec.timing_modes import ISOLATED
 from commbench.spec.workload import RECV, SEND, Call, Step, Workload, make_workload
-from commbench.spec.workload_order import Matrices, match_calls, waits_after
+from commbench.spec.workload_order import match_calls, waits_after
 from commbench.spec.workload_variants import (
     COMPOSED,
     expand_variants,
@@ -148,13 +148,20 @@ def _step_case(plan: Plan, step: Step, variant: str, size_bytes: int) -> Case:
 
 
 @lru_cache(maxsize=64)
-def _matrices(plan: Plan, step_name: str) -> Matrices:
-    """The matrices of the calls of a step with unequal blocks."""
+def _matrices(plan: Plan, step_name: str) -> dict[tuple[int, int], tuple[int, ...]]:
+    """By rank and index of a call with unequal blocks, what each rank (row) of its group sends to
+    each other, in elements, row by row."""
     workload = replayed_workload(plan)
     step = next(step for step in workload.steps if step.name == step_name)
     if not any(call.send_splits for program in step.programs for call in program.calls):
         return {}
-    return match_calls(workload, step)
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    for match in match_calls(workload, step):
+        rows = [one.call.send_splits for one in match]
+        if all(rows):
+            matrix = tuple(number for row in rows for number in row)
+            found |= {(one.rank, one.number): matrix for one in match}
+    return found
 
 
 def _call_case(

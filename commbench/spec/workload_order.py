@@ -9,15 +9,12 @@ from typing import NamedTuple, TypeAlias
 from commbench.errors import UsageError
 from commbench.spec.workload import RECV, SEND, Call, Step, Workload
 
-Matrices: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
-"""By the rank and the index of its call, what each rank (row) of the group sends to each other, in
-elements, row by row; of calls with unequal blocks."""
 _Group = tuple[int, ...]
 _HINT = "import the traces of all ranks, of the same steps"
 
 
-class _Made(NamedTuple):
-    """A call that a rank has begun."""
+class MadeCall(NamedTuple):
+    """A call as one rank makes it."""
 
     rank: int
     number: int
@@ -25,7 +22,12 @@ class _Made(NamedTuple):
     call: Call
 
 
-def match_calls(workload: Workload, step: Step) -> Matrices:
+Match: TypeAlias = tuple[MadeCall, ...]
+"""The calls of different ranks that are one: of all ranks of a group, in the order of its ranks, or
+of the two ranks of a message."""
+
+
+def match_calls(workload: Workload, step: Step) -> list[Match]:
     """Let all ranks make the calls of a step, and find which calls of different ranks are one.
 
     A rank goes on when the calls that it waits for have been begun by all ranks of their groups.
@@ -44,7 +46,7 @@ def match_calls(workload: Workload, step: Step) -> Matrices:
         while next_index[rank] < len(calls):
             index = next_index[rank]
             next_index[rank] += 1
-            done = matching.begin(_Made(rank, index, calls[index]))
+            done = matching.begin(MadeCall(rank, index, calls[index]))
             for one in done:
                 if one.number in waiting[one.rank]:
                     waiting[one.rank].discard(one.number)
@@ -61,7 +63,7 @@ def match_calls(workload: Workload, step: Step) -> Matrices:
                 f"{_name(programs[rank][index])}, for ranks that do not make it",
                 _HINT,
             )
-    return matching.matrices
+    return matching.matches
 
 
 def waits_after(calls: Sequence[Call]) -> list[list[int]]:
@@ -83,27 +85,29 @@ class _Matching:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._counts: dict[tuple[int, str, _Group], int] = defaultdict(int)
-        self._begun: dict[tuple[str, _Group, int], list[_Made]] = defaultdict(list)
+        self._begun: dict[tuple[str, _Group, int], list[MadeCall]] = defaultdict(list)
         """Of each group and number of its collectives, the ranks that have begun it."""
-        self._messages: dict[tuple[str, int, int], tuple[deque[_Made], deque[_Made]]] = {}
+        self._messages: dict[tuple[str, int, int], tuple[deque[MadeCall], deque[MadeCall]]] = {}
         """Of two ranks in a group, the sends and the receives that have no other side yet."""
         self._open: set[tuple[int, int]] = set()
         """Rank and index of the calls that not all ranks have begun."""
-        self.matrices: Matrices = {}
+        self.matches: list[Match] = []
 
     def is_open(self, rank: int, index: int) -> bool:
         return (rank, index) in self._open
 
-    def begin(self, made: _Made) -> list[_Made]:
+    def begin(self, made: MadeCall) -> list[MadeCall]:
         """The calls that are complete now that a rank has begun another one."""
         self._open.add((made.rank, made.number))
         group = self._workload.group_of(made.call, made.rank)
         find = self._begin_message if made.call.peer is not None else self._begin_collective
         done = find(made, group)
         self._open.difference_update((one.rank, one.number) for one in done)
+        if done:
+            self.matches.append(tuple(sorted(done, key=lambda one: group.index(one.rank))))
         return done
 
-    def _begin_message(self, made: _Made, group: _Group) -> list[_Made]:
+    def _begin_message(self, made: MadeCall, group: _Group) -> list[MadeCall]:
         assert made.call.peer is not None
         other, is_send = group[made.call.peer], made.call.operation == SEND
         source, target = (made.rank, other) if is_send else (other, made.rank)
@@ -115,7 +119,7 @@ class _Matching:
         _require_alike(others[0], made)
         return [others.popleft(), made]
 
-    def _begin_collective(self, made: _Made, group: _Group) -> list[_Made]:
+    def _begin_collective(self, made: MadeCall, group: _Group) -> list[MadeCall]:
         counter = (made.rank, made.call.group, group)
         key = (made.call.group, group, self._counts[counter])
         self._counts[counter] += 1
@@ -125,18 +129,10 @@ class _Matching:
         begun.append(made)
         if len(begun) < len(group):
             return []
-        self._note_matrix(group, begun)
         return self._begun.pop(key)
 
-    def _note_matrix(self, group: _Group, begun: Sequence[_Made]) -> None:
-        by_rank = {one.rank: one.call for one in begun}
-        rows = [by_rank[rank].send_splits for rank in group]
-        if all(rows):
-            matrix = tuple(number for row in rows for number in row)
-            self.matrices |= {(one.rank, one.number): matrix for one in begun}
 
-
-def _require_alike(first: _Made, second: _Made) -> None:
+def _require_alike(first: MadeCall, second: MadeCall) -> None:
     """Raise UsageError where the calls of two ranks cannot be one."""
     if _work(first.call) != _work(second.call):
         raise UsageError(

@@ -21,7 +21,7 @@ def test_every_dimension_is_a_field_of_case_and_of_plan() -> None:
 
 
 def test_the_option_of_a_dimension_is_the_one_that_sets_its_field_of_plan() -> None:
-    flags = {option.plan: option.flag for option in RUN_OPTIONS.values() if option.plan}
+    flags = {option.plan or name: option.flag for name, option in RUN_OPTIONS.items()}
     assert {d.plan_field: d.option for d in DIMENSIONS}.items() <= flags.items()
 
 
@@ -46,7 +46,8 @@ def test_what_makes_rows_of_two_files_match_is_the_key_of_their_cases() -> None:
     assert KEY == (
         "operation", "dtype", "reduce_op", "root", "placement", "timing", "launch_mode",
         "buffers", "p2p_call", "pairs", "window", "tensors", "form", "memory", "group",
-        "concurrency", "group_ranks", "imbalance", "overlap", "part", "size_bytes",
+        "concurrency", "group_ranks", "imbalance", "overlap", "part", "step", "variant",
+        "size_bytes",
     )  # fmt: skip
     case = plan(operations=("reduce",), root=1).cases()[0]
     assert dict(zip(KEY, case.key(), strict=True)).items() <= case._asdict().items()
@@ -79,7 +80,7 @@ def test_a_title_says_the_names_first_and_what_qualifies_them_last() -> None:
     assert case.title_without("timing", "dtype") == "reduce sum in_place root 1"
     assert case.key("size_bytes", "placement") == (
         "reduce", "float32", "sum", 1, "pipelined", "eager", "hot", "", "", None, "1", "direct",
-        "default", "", "", "", "", "", "",
+        "default", "", "", "", "", "", "", "", "",
     )  # fmt: skip
 
 

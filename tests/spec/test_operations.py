@@ -49,6 +49,7 @@ CONVENTIONS = {
     "all_gather_object":     (Extent.BLOCK,   Extent.WHOLE, 0.5, 0.75, 0.875),
     "broadcast_object_list": (Extent.AT_ROOT, Extent.WHOLE, 1.0, 1.0,  1.0),
     "monitored_barrier":     (Extent.NOTHING, Extent.NOTHING, None, None, None),
+    "replay":                (Extent.NOTHING, Extent.NOTHING, None, None, None),
     "new_group":             (Extent.NOTHING, Extent.NOTHING, None, None, None),
     "split_group":           (Extent.NOTHING, Extent.NOTHING, None, None, None),
     # The factor depends on the blocks: tests/spec/test_splits.py.
@@ -115,6 +116,7 @@ HELD_BY_3_RANKS = {
     "all_gather_object": [[(0, 0), (0, 1), (0, 2)]] * 3,
     "broadcast_object_list": [[(0, 1)], [(0, 1)], [(0, 1)]],
     "monitored_barrier": [[None], [None], [None]],
+    "replay": [[None], [None], [None]],
     "new_group": [[], [], []],
     "split_group": [[], [], []],
     "all_to_all_v": [
@@ -167,6 +169,7 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "all_gather_object": ("out_of_place",),
         "broadcast_object_list": ("in_place",),
         "monitored_barrier": ("",),
+        "replay": ("",),
         "new_group": ("",),
         "split_group": ("",),
         **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_workload import TWO_RANKS
 
 from commbench.errors import UsageError
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS, PLACEMENT_CHOICES
+from commbench.spec.operations import OPERATIONS, PLACEMENT_CHOICES, REPLAY
 from commbench.spec.plan import CPU_MODES, ORDERS, ROUNDING_CHOICES, Plan
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import TIMING_CHOICES
+from commbench.spec.workload import workload_values
 
 quick = settings(deadline=None, max_examples=30)
 
@@ -42,7 +44,7 @@ def plans(draw: st.DrawFn) -> Plan:
     world_size = draw(st.integers(1, 1000))
     backend = draw(st.sampled_from(sorted(BACKENDS)))
     return Plan(
-        operations=draw(some(OPERATIONS)),
+        operations=draw(some(name for name in OPERATIONS if name != REPLAY)),
         dtypes=draw(some(DTYPES)),
         reduce_ops=draw(some(REDUCE_OPS)),
         sizes=tuple(sorted(draw(st.sets(st.integers(1, 1 << 40), min_size=1, max_size=5)))),
@@ -129,6 +131,8 @@ DIFFERENCES: dict[str, Any] = {
     "group_stride": 2,
     "open_groups": 4,
     "concurrency": "both",
+    "workload": workload_values(TWO_RANKS),
+    "variants": ("calls",),
 }
 NEEDED: dict[str, dict[str, Any]] = {
     "mesh_order": {"mesh": "dp=1,tp=2"},

@@ -2,7 +2,8 @@
 
 Arguments: a folder, the kind of job, the number of ranks. Each rank writes the trace of two steps,
 `trace/rankR.json`, the dump of its flight recorder, `recorder/rankR.json`, and what a hook counted,
-`counted-R.json`: each operator of c10d with the bytes of its tensors.
+`counted-R.json`: each operator of c10d with the bytes of its tensors. With the variable WIDTH the
+layers are so wide, and 10 steps are traced.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ folder, kind, ranks, rank = (
     int(sys.argv[3]),
     int(os.environ["RANK"]),
 )
+wide = int(os.environ.get("WIDTH", "0"))
+active = 10 if wide else 2
 torch.set_num_threads(1)
 torch.manual_seed(0)
 store = dist.FileStore(str(folder / "store"), ranks)
@@ -43,7 +46,9 @@ class Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().partition(".")[0]
         if name.startswith(("c10d::", "_c10d_functional::all_", "_c10d_functional::reduce_")):
-            counted.append([name, sum(map(size_of, args[0])) if args else 0])
+            first = args[0] if args else []
+            parts = [first] if isinstance(first, torch.Tensor) else first
+            counted.append([name, sum(map(size_of, parts))])
         return func(*args, **(kwargs or {}))
 
 
@@ -56,9 +61,12 @@ def linear_layers(number: int, width: int) -> nn.Sequential:
 
 
 def ddp() -> Callable[[], object]:
-    """Buckets of about 8 KiB."""
-    model = nn.parallel.DistributedDataParallel(linear_layers(4, 32), bucket_cap_mb=0.008)
-    data = torch.randn(4, 32)
+    """Buckets of two layers."""
+    width = wide or 32
+    model = nn.parallel.DistributedDataParallel(
+        linear_layers(4, width), bucket_cap_mb=8e-6 * width * width
+    )
+    data = torch.randn(4, width)
     return lambda: model(data).sum().backward()
 
 
@@ -66,11 +74,12 @@ def fsdp() -> Callable[[], object]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh, model = init_device_mesh("cpu", (ranks,)), linear_layers(3, 64)
+    width = wide or 64
+    mesh, model = init_device_mesh("cpu", (ranks,)), linear_layers(3, width)
     for layer in model:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    data = torch.randn(4, 64)
+    data = torch.randn(4, width)
     return lambda: model(data).sum().backward()
 
 
@@ -85,8 +94,8 @@ def tp() -> Callable[[], object]:
 
     mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp", "tp"))
     plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
-    model = parallelize_module(linear_layers(2, 64), mesh["tp"], plan)
-    data = torch.randn(4, 64)
+    model = parallelize_module(linear_layers(2, wide or 64), mesh["tp"], plan)
+    data = torch.randn(4, wide or 64)
     splits = [number + 1 for number in range(ranks)]
 
     def step() -> None:
@@ -112,9 +121,10 @@ def tp() -> Callable[[], object]:
 def pp() -> Callable[[], object]:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    stage = PipelineStage(linear_layers(1, 64), rank, ranks, torch.device("cpu"))
+    width = wide or 64
+    stage = PipelineStage(linear_layers(1, width), rank, ranks, torch.device("cpu"))
     pipeline = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda a, b: (a - b).square().sum())
-    data = torch.randn(8, 64)
+    data = torch.randn(wide or 8, width)
     if rank == 0:
         return lambda: pipeline.step(data)
     return (lambda: pipeline.step(target=data, losses=[])) if rank == ranks - 1 else pipeline.step
@@ -139,10 +149,10 @@ first = 0
 with profile(
     activities=[ProfilerActivity.CPU],
     record_shapes=True,
-    schedule=schedule(wait=0, warmup=1, active=2),
+    schedule=schedule(wait=0, warmup=1, active=active),
     on_trace_ready=write,
 ) as profiler:
-    for number in range(3):
+    for number in range(1 + active):
         if number == 1:
             first = len(recorder().get("entries", []))
         with Counter():

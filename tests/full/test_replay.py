@@ -1,0 +1,64 @@
+"""Traces of real training jobs on links of known speed, and their replays on the same links."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from commands import START_TIMEOUT_S
+from hosts import DEVICE, Cluster, hosts
+from test_links import end_on
+
+import commbench
+from commbench.analysis.rows import make_rows
+from commbench.analysis.step_time import calls_only_s
+
+pytestmark = pytest.mark.full
+JOB = Path(__file__).parents[1] / "importers" / "traces" / "traced_job.py"
+WIDTHS = {"ddp": 1024, "fsdp": 1024, "tp": 2048, "pp": 1024}
+
+
+def trace(cluster: Cluster, folder: Path, kind: str) -> None:
+    """Ten traced steps of a job with a rank on each host."""
+    ranks = [
+        host.start(
+            sys.executable, str(JOB), str(folder), kind, str(len(cluster)), RANK=str(rank),
+            WIDTH=str(WIDTHS[kind]), GLOO_SOCKET_IFNAME=DEVICE,
+        )
+        for rank, host in enumerate(cluster)
+    ]  # fmt: skip
+    try:
+        outputs = [rank.communicate(timeout=4 * START_TIMEOUT_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert not any(rank.returncode for rank in ranks), outputs
+
+
+@pytest.mark.parametrize("kind", WIDTHS)
+def test_a_replayed_step_takes_as_long_as_the_communication_of_the_trace(
+    tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "step.json"
+    with hosts(4) as cluster:
+        for host in cluster:
+            host.limit("1gbit", "256k")
+        trace(cluster, tmp_path, kind)
+        workload = commbench.workload.load(tmp_path / "trace")
+        commbench.workload.save(workload, file)
+        end_on(cluster, tmp_path, "--workload", str(file), "--variant", "calls", "--iters", "10")
+    (step,) = workload.steps
+    assert step.count == 10
+    expected = calls_only_s(workload, step)
+    assert expected
+    rows = make_rows(commbench.load(tmp_path / "run"))
+    (row,) = (row for row in rows if row.measurement.case.step)
+    assert row.time
+    time_s = row.time.median
+    ratio = time_s / expected
+    print(
+        f"{kind}: {1e3 * expected:.1f} ms in the trace, {1e3 * time_s:.1f} ms replayed, {ratio:.3f}"
+    )
+    assert 0.85 <= ratio <= 1.15
