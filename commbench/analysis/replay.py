@@ -4,6 +4,7 @@ was in the trace and as it is here.
     replayed time of an operation    sum over its calls in the step of the medians of their cases
     time in the trace                union of the intervals of all calls of a rank, mean over ranks
     the same without waiting         of each call only [end - transfer, end]
+    the same without computation     analysis.step_time
 
 The medians of a sum are those of different cases, so its interval follows from theirs by the
 method of analysis.overlap. A trace has one value for each call, the median over its steps, and no
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis.overlap import Estimate, combine_ratio
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.step_time import calls_only_s
 from commbench.analysis.workload import OperationTotals, bus_bandwidth, workload_totals
 from commbench.importers.traces.base import merged
 from commbench.results.schema import OK, Run
@@ -85,9 +87,12 @@ class StepReplay(NamedTuple):
     """Seconds of a step in the trace during which a call was under way, mean over ranks."""
     transfer_s: float | None
     """The same without waiting; None where the trace does not say how long calls waited."""
+    calls_only_s: float | None
+    """Seconds that the calls of the trace take where no rank computes or waits for one that does;
+    None where their times are not known."""
     over_trace: Estimate | None
-    """The time of the calls here over that in the trace, without waiting where that is known; None
-    where there is no trace."""
+    """The time of the calls here over that in the trace, in which ranks do not wait where it says
+    how long they waited; None where there is no trace."""
     step_over_trace: Estimate | None = None
     """The time of the step with gaps here over that in the trace."""
 
@@ -135,8 +140,9 @@ def _analyse_step(run: Run, step: Step, rows: _Rows, peak: Peak | None) -> StepR
     variants, baseline = _find_variants(step, rows)
     communication_s, transfer_s = _find_communication(step, ranks)
     found = StepReplay(
-        step, tuple(operations), variants, baseline, communication_s, transfer_s, None
-    )
+        step, tuple(operations), variants, baseline, communication_s, transfer_s,
+        calls_only_s(workload, step), None,
+    )  # fmt: skip
     gaps = found.variant(GAPS)
     whole = _over(gaps.time, step.time_s) if gaps else None
     return found._replace(over_trace=_compare_with_trace(found), step_over_trace=whole)
@@ -230,12 +236,11 @@ def _length(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def _compare_with_trace(found: StepReplay) -> Estimate | None:
-    """The time of the calls here over that in the trace: of the step without gaps over the time
-    during which calls were under way; where that is not known, of the sums of all calls."""
-    traced = found.communication_s if found.transfer_s is None else found.transfer_s
+    """The time of the calls here over that in the trace: of the step without gaps; where that was
+    not measured, of the sums of all calls."""
     calls = found.variant(CALLS)
-    if traced and calls:
-        return _over(calls.time, traced)
+    if found.calls_only_s and calls:
+        return _over(calls.time, found.calls_only_s)
     here = [(1.0, one.replayed) for one in found.operations if one.replayed]
     there = [one.traced_s for one in found.operations if one.traced_s]
     if not here or not len(here) == len(there) == len(found.operations):

@@ -122,6 +122,7 @@ def whole_lines(found: StepReplay) -> list[WholeLine]:
         ("trace: whole step", found.step.time_s),
         ("trace: communication", found.communication_s),
         ("trace: without waiting", found.transfer_s),
+        ("trace: without computation", found.calls_only_s),
     )
     lines = [
         WholeLine(name, format_time(seconds)) for name, seconds in named if seconds is not None
@@ -316,6 +317,7 @@ def _step_json(workload: Workload, found: StepReplay) -> dict[str, Any]:
         "traced_s": found.step.time_s,
         "communication_s": found.communication_s,
         "communication_without_waiting_s": found.transfer_s,
+        "calls_only_s": found.calls_only_s,
         "calls_over_trace": _estimate_json(found.over_trace),
         "step_over_trace": _estimate_json(found.step_over_trace),
         "baseline": found.baseline,

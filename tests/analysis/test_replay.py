@@ -69,8 +69,15 @@ def test_the_communication_of_the_trace_is_the_union_of_the_calls_of_each_rank()
     assert found.communication_s == pytest.approx((9e-3 + 9e-3) / 2)
     assert found.transfer_s == pytest.approx((8e-3 + 8e-3) / 2)
     assert found.waiting_s == pytest.approx(1e-3)
-    assert found.over_trace is not None
-    assert found.over_trace.value == pytest.approx(8e-3 / 8e-3)
+
+
+def test_the_calls_are_compared_with_those_of_the_trace_without_computation() -> None:
+    found = one_step()
+    assert found.calls_only_s == pytest.approx(10e-3)
+    assert found.over_trace and found.over_trace.value == pytest.approx(8 / 10)
+    assert found.step_over_trace and found.step_over_trace.value == pytest.approx(20 / 20)
+    sums = one_step(variants=("gaps",))
+    assert sums.over_trace and sums.over_trace.value == pytest.approx(12e-3 / 10e-3, rel=1e-3)
 
 
 def test_waiting_is_not_guessed_where_one_call_does_not_tell_it() -> None:
