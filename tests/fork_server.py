@@ -51,6 +51,7 @@ OTHER_PACKAGES = (
 PR_SET_CHILD_SUBREAPER = 36
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FIRST_COPY = 500
+HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
 INTERPRETER = """#!{python} -IS
 import json, os, signal, socket, sys
 words = sys.argv[1:]
@@ -160,6 +161,20 @@ def _import_everything() -> None:
     assert len(threads) == 1, f"{len(threads)} threads after imports: forking is not safe"
     gc.collect()
     gc.freeze()
+    _use_huge_pages()
+
+
+def _use_huge_pages() -> None:
+    """Move this process's memory to huge pages, where Linux can (6.1). A fork copies the table of
+    pages, and the end of a process removes it: both take half as long."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, _, _, inode, *name = line.split()
+        if access == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
+            first, last = (int(address, 16) // HUGE_PAGE for address in addresses.split("-"))
+            for number in range(first + 1, last):
+                madvise(number * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)
 
 
 def _become(request_file: int, *streams: int) -> NoReturn:

@@ -110,7 +110,7 @@ def test_a_graph_captures_all_calls_of_a_form(program: Commbench) -> None:
         program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--op",
         "all_reduce", "--sizes", "4K",
         "--tensors", "1,3", "--form", "async,flat_copy,reduce_scatter+all_gather", "--launch",
-        "graph", "--iters", "2", "--warmup", "0", "--no-plots",
+        "graph", "--iters", "2", "--warmup", "0", "--buffers", "hot", "--no-plots",
     )  # fmt: skip
     assert ended.code == 0, ended.err
     assert [(row["tensors"], row["form"], row["status"]) for row in ended.rows()] == [

@@ -74,9 +74,14 @@ def launch(task: LaunchTask, nodes: NodeConfig, method: str) -> None:
         )
         node_exit = NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)
-        if error := node_exit.exchange(_run_ranks(config, worker_args)):
-            gc.collect()  # an agent that was cut short holds semaphores
-            raise error
+        try:
+            if error := node_exit.exchange(_run_ranks(config, worker_args)):
+                # An agent that was cut short holds semaphores. What is frozen is older than it, and
+                # is left out: to look at all objects of torch takes 0.2 s.
+                gc.collect()
+                raise error
+        finally:
+            gc.unfreeze()
 
 
 @contextmanager
@@ -167,7 +172,6 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
         not_started.__cause__ = error
         return LaunchOutcome(not_started)  # not raised: other nodes may already be waiting
     finally:
-        gc.unfreeze()
         for number, handler in handlers.items():  # the agent has installed its own
             signal.signal(number, handler)
 

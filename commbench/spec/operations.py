@@ -168,9 +168,10 @@ REPLAYS: dict[str, Operation] = {
     ),
 }  # fmt: skip
 
-OPERATIONS: dict[str, Operation] = (
-    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION | REPLAYS
+SINGLE_CALLS: dict[str, Operation] = (
+    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
 )
+OPERATIONS: dict[str, Operation] = SINGLE_CALLS | REPLAYS
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {

@@ -202,7 +202,7 @@ def _shrink(workload: Workload, ranks: int) -> Fitted:
             changes.append(f"groups of {name} have {after} ranks instead of {before}; S is kept")
     for (operation, group), number in sorted(left_out.items()):
         calls = format_count(number, "call")
-        changes.append(f"{calls} of {operation} over {group} are left out: no other rank is left")
+        changes.append(f"{calls} of {operation} over {group} left out: no other rank is left")
     shrunk = workload._replace(world_size=ranks, groups=kept, steps=tuple(steps))
     return Fitted(shrunk, tuple(changes))
 

@@ -33,18 +33,18 @@ HEAD = (
     ",overlap_gain_ci_low,overlap_gain_ci_high,computation_at_once_us"
     ",computation_at_once_ci_low_us,computation_at_once_ci_high_us,communication_at_once_us"
     ",communication_at_once_ci_low_us,communication_at_once_ci_high_us,imb_overlap"
-    ",osu_overlap,work,group_bytes,interference_ci_low,interference_ci_high\n"
+    ",osu_overlap,work,group_bytes,interference_ci_low,interference_ci_high,step,variant\n"
 )
 FIRST = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,1000,250,6,fixed,"
     "3.5,1,6,1,3.5,,,6,0.2857143,0.2857143,0.1666667,1,0.125,1,0,ok,0,"
     "1,2,1,3.5,3.5,3.25,0,0.25,0.3333333,imprecise,,,,eager,hot,,,,1,direct,default,,,,,,,,,1,,,,,2,1,,,,,,,"
-    ",,,,,,,,,,,,,,,,,,,,,,,,\n"
+    ",,,,,,,,,,,,,,,,,,,,,,,,,,\n"
 )
 SECOND = (
     "ring,all_reduce,gloo,cpu,2,1,float32,sum,,in_place,isolated,quiet,2,0,0,,"
     ",,,,,,,,,,,,,,,skipped,0,,0,0,,,,,,,,,,,eager,hot,,,,1,direct,default,,,,,,,,,1,,,,,2,1,,,,,,,"
-    ",,,,,,,,,,,,,,,,,,,,,,,,\n"
+    ",,,,,,,,,,,,,,,,,,,,,,,,,,\n"
 )
 
 

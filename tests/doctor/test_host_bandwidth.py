@@ -75,7 +75,9 @@ def test_too_little_memory_is_no_measurement(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_all_ceilings_are_measured_and_no_process_is_left() -> None:
     before = children()
-    found = measure_host_bandwidth(HostFacts("host", (0, 1), 2, fifo_permitted=None), seconds=1.0)
+    found = measure_host_bandwidth(
+        HostFacts("host", (0, 1), 2, cache_bytes=1 << 20, fifo_permitted=None), seconds=1.0
+    )
     assert found.loopback and found.round_trip and found.copy_one and found.copy_all
     assert (found.cores, found.undisturbed) == (2, False)
     assert children() == before

@@ -18,7 +18,7 @@ from commbench.runner.run_options import DEFAULT_SIZES, RUN_OPTIONS, RunOptions,
 from commbench.spec.allocators import MEMORY_CHOICES
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.memory_operations import SYMM_MEM
-from commbench.spec.operations import COLLECTIVES, OPERATIONS, REPLAY
+from commbench.spec.operations import COLLECTIVES, OPERATIONS, SINGLE_CALLS
 from commbench.spec.pairs import P2P_CALL_CHOICES
 from commbench.spec.plan import OPTIONS, ORDERS, ROUNDING_CHOICES, Plan
 from commbench.spec.point_to_point import POINT_TO_POINT
@@ -246,7 +246,7 @@ def some(table: Iterable[str]) -> st.SearchStrategy[tuple[str, ...]]:
 
 some_options = st.builds(
     options,
-    op=some(name for name in OPERATIONS if name != REPLAY),
+    op=some(SINGLE_CALLS),
     sizes=st.sets(st.integers(1, 1 << 40), min_size=1, max_size=5).map(sorted).map(tuple),
     dtype=some(DTYPES),
     reduce_op=some(REDUCE_OPS),

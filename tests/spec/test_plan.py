@@ -15,7 +15,7 @@ from commbench.errors import UsageError
 from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS, PLACEMENT_CHOICES, REPLAY
+from commbench.spec.operations import OPERATIONS, PLACEMENT_CHOICES, SINGLE_CALLS
 from commbench.spec.plan import CPU_MODES, ORDERS, ROUNDING_CHOICES, Plan
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.timing_modes import TIMING_CHOICES
@@ -44,7 +44,7 @@ def plans(draw: st.DrawFn) -> Plan:
     world_size = draw(st.integers(1, 1000))
     backend = draw(st.sampled_from(sorted(BACKENDS)))
     return Plan(
-        operations=draw(some(name for name in OPERATIONS if name != REPLAY)),
+        operations=draw(some(SINGLE_CALLS)),
         dtypes=draw(some(DTYPES)),
         reduce_ops=draw(some(REDUCE_OPS)),
         sizes=tuple(sorted(draw(st.sets(st.integers(1, 1 << 40), min_size=1, max_size=5)))),

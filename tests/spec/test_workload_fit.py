@@ -30,12 +30,17 @@ def test_data_parallel_ranks_are_left_out_and_sizes_are_kept() -> None:
         find_transformer("llama-3-8b")._replace(layers=2), Training(), mesh="dp=4,tp=2"
     )
     fitted, changes = fit_workload(made, 4, SHRINK)
-    assert fitted.groups == {"tp": ((0, 1), (2, 3)), "dp": ((0, 2), (1, 3))}
+    assert fitted.groups == {
+        "tp": ((0, 1), (2, 3)),
+        "dp": ((0, 2), (1, 3)),
+        "world": ((0, 1, 2, 3),),
+    }
     assert fitted.steps[0].programs[0].calls == made.steps[0].programs[0].calls
     assert fitted.steps[0].programs[0].ranks == (0, 1, 2, 3)
     assert changes == (
         "ranks 0 to 3 of 8 are kept",
         "groups of dp have 2 ranks instead of 4; S is kept",
+        "groups of world have 4 ranks instead of 8; S is kept",
     )
     assert make_workload(workload_values(fitted)) == fitted
 
@@ -56,8 +61,8 @@ def test_calls_of_a_single_rank_are_left_out_and_waiting_follows() -> None:
         ("all_gather", 1),
     ]
     assert changes[-2:] == (
-        "1 call of all_reduce over dp are left out: no other rank is left",
-        "1 call of barrier over dp are left out: no other rank is left",
+        "1 call of all_reduce over dp left out: no other rank is left",
+        "1 call of barrier over dp left out: no other rank is left",
     )
 
 

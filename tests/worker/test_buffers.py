@@ -12,7 +12,7 @@ import torch.distributed as dist
 from commands import Commbench
 
 from commbench.spec.case import MOST_PIECES, READY, ROTATED_BYTES, Case
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import SINGLE_CALLS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
 from commbench.worker.call_forms import make_call
@@ -21,7 +21,7 @@ from commbench.worker.device import Cpu
 
 RANKS, ROOT, COUNT = 3, 1, 100
 PLAN = Plan(
-    operations=tuple(OPERATIONS), sizes=(COUNT * RANKS * 4,), placement="both", root=ROOT,
+    operations=tuple(SINGLE_CALLS), sizes=(COUNT * RANKS * 4,), placement="both", root=ROOT,
     backend="gloo", device="cpu", world_size=RANKS,
 )  # fmt: skip
 CASES = tuple(case for case in PLAN.cases() if case.status == READY)

@@ -9,7 +9,7 @@ from gloo_ranks import on_ranks
 from synthetic_rows import plan
 
 from commbench.errors import UnavailableError
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import SINGLE_CALLS
 from commbench.spec.plan import MOST_CASES
 from commbench.worker.communicator import Communicator
 from commbench.worker.plan_agreement import (
@@ -51,7 +51,7 @@ def test_long_plans_differ_also_where_their_ends_are_alike() -> None:
 
 def test_the_largest_plans_are_exchanged_and_their_difference_is_short() -> None:
     largest = plan(
-        operations=tuple(OPERATIONS), sizes=tuple(range(1, MOST_CASES // 4 // len(OPERATIONS))),
+        operations=tuple(SINGLE_CALLS), sizes=tuple(range(1, MOST_CASES // 4 // len(SINGLE_CALLS))),
         backend="ü" * 5000,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from commbench.results.schema import WrongElement
 from commbench.spec.case import READY, Case
 from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS, SINGLE_CALLS
 from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
@@ -247,7 +247,7 @@ def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> N
 
 def every_case(ranks: int, sizes: tuple[int, ...], dtype: str = "int32") -> Iterator[Case]:
     plan = Plan(
-        operations=tuple(OPERATIONS), sizes=sizes, dtypes=(dtype,), root=ranks - 1,
+        operations=tuple(SINGLE_CALLS), sizes=sizes, dtypes=(dtype,), root=ranks - 1,
         placement="both", imbalance=("zipf:1:2",), backend="gloo", device="cpu",
         world_size=ranks,
     )  # fmt: skip
@@ -279,7 +279,7 @@ def test_what_every_operation_must_do_is_what_its_closed_form_expects(ranks: int
     # A CPU has no memory of torch's symmetric memory, registers none, and gloo splits no group.
     here = [
         o
-        for o in OPERATIONS.values()
+        for o in SINGLE_CALLS.values()
         if not (o.memory or o.registers or (o.makes_group and o.backends))
     ]
     expected = {(o.name, placement) for o in here for placement in o.placements}
