@@ -12,6 +12,7 @@ from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import COLOURS, INK, Grid, Head, Picture, plain
 from commbench.report.replay_text import name_variant, step_title, verdict
 from commbench.results.schema import Run
+from commbench.spec.operations import REPLAY
 from commbench.spec.replay import replayed_workload
 from commbench.units import format_known_time, format_time
 
@@ -42,7 +43,7 @@ class _Row(NamedTuple):
 def replay_pictures(runs: Sequence[Run]) -> list[Picture]:
     """A picture for each step that a run replays."""
     return [
-        _picture(run, found, f"replay-{number}" if number else "replay")
+        _picture(run, found, f"{REPLAY}-{number}" if number else REPLAY)
         for run in runs
         for number, found in enumerate(analyse_replay(run))
         if found.variants and any(one.replayed for one in found.operations)

@@ -49,7 +49,7 @@ MEANINGS = {
     "bytes": "bytes: the sizes S, by nccl-tests' convention.",
     "traced": "traced: in the trace, {}.",
     "waiting": "waiting: what it took longer on ranks that waited for others.",
-    "replay": "replay: the medians here, each call measured alone.",
+    "here": "replay: the medians here, each call measured alone.",
     "peak": "peak: the least time that the peak allows.",
 }
 """What a column means."""
@@ -192,7 +192,7 @@ def meanings(found: StepReplay) -> str:
         "bytes": True,
         "traced": any(one.traced_s is not None for one in found.operations),
         "waiting": any(one.traced.waiting_s for one in found.operations),
-        "replay": True,
+        "here": True,
         "peak": any(one.peak_s is not None for one in found.operations),
     }
     texts = [text for name, text in MEANINGS.items() if shown[name]]
