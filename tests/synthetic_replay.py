@@ -1,82 +1,81 @@
-"""Runs that replay a workload, with times that a test chooses, and a workload to replay."""
+"""Made-up replays: runs and sweeps of the steps of a workload, with durations that a test
+chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from synthetic import Samples, header, steady
+from synthetic import noisy, synthetic_run
 
-from commbench.results.schema import Batch, Measurement, Run, RunEnd
-from commbench.spec.case import READY, Case
-from commbench.spec.plan import make_replay_plan
-from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
-from commbench.spec.workload_fit import prepare_replay
+from commbench.results.run_folder import create_folder
+from commbench.spec.case import Case
+from commbench.spec.plan import Plan, make_replay_plan
+from commbench.spec.workload import Call, Program, Step, Workload
+from commbench.sweep.runner import Sweep, write_sweep
+from commbench.sweep.settings import Setting, make_settings, parse_values
 
-MIB = 1 << 20
-STEP = Step(
-    "train",
-    (
-        Program(
-            (0,),
-            (
-                Call("all_reduce", "world", "float32", 4 * MIB, asynchronous=True, waited_after=1,
-                     start_s=2e-3, time_s=4e-3, transfer_s=3e-3),
-                Call("all_reduce", "world", "float32", 8 * MIB, asynchronous=True, waited_after=1,
-                     start_s=4e-3, time_s=6e-3, transfer_s=6e-3),
-                Call(SEND, "pp", "float32", 1024, peer=1, waited_after=2, start_s=11e-3,
-                     time_s=1e-3, transfer_s=1e-3),
-            ),
-        ),
-        Program(
-            (1,),
-            (
-                Call("all_reduce", "world", "float32", 4 * MIB, asynchronous=True, waited_after=1,
-                     start_s=3e-3, time_s=3e-3, transfer_s=3e-3),
-                Call("all_reduce", "world", "float32", 8 * MIB, asynchronous=True, waited_after=1,
-                     start_s=4e-3, time_s=6e-3, transfer_s=6e-3),
-                Call(RECV, "pp", "float32", 1024, peer=0, waited_after=2, start_s=11e-3,
-                     time_s=2e-3, transfer_s=1e-3),
-            ),
-        ),
-    ),
-    count=3,
-    time_s=20e-3,
-)  # fmt: skip
+SIZES = (2 << 20, 1 << 20, 3 << 20)
 WORKLOAD = Workload(
-    name="small",
+    name="resnet",
     source="written by hand",
     world_size=2,
-    groups={"world": ((0, 1),), "pp": ((0, 1),)},
-    steps=(STEP,),
-)
-"""Rank 0 communicates from 2 to 10 ms and from 11 to 12 ms, without waiting from 3 ms; rank 1 from
-3 to 10 ms and from 11 to 13 ms, without waiting only from 12 ms then."""
+    groups={"world": ((0, 1),)},
+    steps=(
+        Step("train", (Program((0, 1), tuple(
+            Call("all_reduce", "world", "float32", size, reduce_op="sum", asynchronous=True,
+                 waited_after=2)
+            for size in SIZES
+        )),)),
+    ),
+)  # fmt: skip
+"""A step of three all_reduces that are under way at once."""
 
 
-def without_times(step: Step) -> Step:
-    """The step as one that was generated."""
-    unknown: dict[str, Any] = dict.fromkeys(("start_s", "time_s", "transfer_s"))
-    programs = tuple(
-        p._replace(calls=tuple(call._replace(**unknown) for call in p.calls)) for p in step.programs
-    )
-    return step._replace(programs=programs, time_s=None, count=1)
+def replay_plan(variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD) -> Plan:
+    """The plan that replays the workload on two ranks."""
+    values = {
+        "backend": "gloo", "device": "cpu", "world_size": workload.world_size,
+        "cpu_mode": "plain", "variants": tuple(variants), "precision": 0.9,
+    }  # fmt: skip
+    return make_replay_plan(workload, values)
 
 
-def replay_run(
-    workload: Workload = WORKLOAD,
-    samples: Callable[[Case], Samples | None] = lambda _: steady(1e-3),
-    **wishes: Any,
-) -> Run:
-    """The run that replays all steps of a workload; None for samples: the case was not measured."""
-    fitted, changes = prepare_replay(workload, wishes.pop("ranks", None), "shrink", ("all",))
-    fitted = fitted._replace(notes=(*workload.notes, *changes))
-    target = {"backend": "gloo", "device": "cpu", "world_size": fitted.world_size}
-    plan = make_replay_plan(fitted, target | wishes)
-    found = []
-    for case in plan.cases():
-        times = samples(case) if case.status == READY else None
-        batches = tuple(Batch(tuple(batch)) for batch in times or ())
-        status = "ok" if times else case.status if case.status != READY else "failed"
-        found.append(Measurement(case, status, case.reason, wrong=0, batches=batches))
-    return Run("results/small", header(plan, "small"), tuple(found), RunEnd("complete"))
+def replay_time(case: Case) -> float:
+    """Seconds: 20 us and 1 ns a byte for a call; for a step 1 ms, with buckets of 6 MiB half, and
+    as two calls twice that."""
+    if not case.step:
+        return 2e-5 + case.size_bytes * 1e-9
+    return 1e-3 * {"bucket:6M": 0.5, "reduce_scatter+all_gather": 2.0}.get(case.variant, 1.0)
+
+
+def synthetic_replay(
+    folder: Path, label: str, factor: Callable[[Case], float] = lambda _: 1.0, seed: int = 0,
+    variants: Sequence[str] = ("all",),
+) -> Path:  # fmt: skip
+    """A run folder of a replay; a case takes replay_time, times a factor."""
+    return synthetic_run(
+        folder, label,
+        lambda case: noisy(
+            replay_time(case) * factor(case), 100 * seed + case.index, 0.02, batches=6, each=15
+        ),
+        asked=replay_plan(variants),
+    )  # fmt: skip
+
+
+def synthetic_replay_sweep(
+    folder: Path, factor: Callable[[int, Case], float], env: Sequence[str] = (), rounds: int = 3
+) -> tuple[Setting, ...]:
+    """The folder of a sweep over a replay; returns its settings. `factor` gets the number of the
+    setting."""
+    settings = make_settings(parse_values(env, "env"), {})
+    create_folder(folder)
+    none: tuple[tuple[()], ...] = ((),) * len(settings)
+    write_sweep(folder, Sweep(settings, none, none, rounds, 0, "", 0.05, ("gloo",) * len(settings)))
+    for index, setting in enumerate(settings):
+        for number in range(1, rounds + 1):
+            synthetic_replay(
+                folder / setting.slug / f"round-{number}", "r",
+                lambda case, i=index: factor(i, case), seed=1 + 10 * index + number,
+            )  # fmt: skip
+    return settings

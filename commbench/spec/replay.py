@@ -298,7 +298,7 @@ def replay_fields(plan: Plan) -> dict[str, Any]:
         "operations": tuple(dict.fromkeys(case.operation for case in cases)),
         "dtypes": tuple(dict.fromkeys(case.dtype for case in cases if case.dtype)),
         "reduce_ops": tuple(dict.fromkeys(case.reduce_op for case in cases if case.reduce_op)),
-        "sizes": tuple(sorted({case.size_bytes for case in cases if case.size_bytes})),
+        "sizes": tuple(sorted({case.size_bytes for case in cases if case.dtype})),
     }
     return {name: values for name, values in found.items() if values}
 

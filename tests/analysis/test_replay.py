@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from synthetic import noisy, steady
-from synthetic_replay import MIB, STEP, WORKLOAD, replay_run, without_times
+from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
 
 from commbench.analysis.replay import StepReplay, analyse_replay
 from commbench.analysis.rows import make_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import real_trace
 from commands import Commbench
-from synthetic_replay import STEP, WORKLOAD, without_times
+from synthetic_step import STEP, WORKLOAD, without_times
 
 import commbench as library
 from commbench.api.measuring import REPLAY_OPTIONS, replay_options

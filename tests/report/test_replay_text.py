@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from synthetic import noisy, steady
-from synthetic_replay import MIB, STEP, WORKLOAD, replay_run, without_times
+from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
 
 from commbench.api.runs import Run
 from commbench.results.schema import Run as Recorded
