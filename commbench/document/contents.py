@@ -168,6 +168,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
         sections.append(Section("Notes about the imported file", [Items(notes)]))
     if pairs := describe_pairs(run):
         sections.insert(0, Section("Pairs of ranks", [Items(pairs)]))
+    sections[:0] = about_runs.replay_sections(run, parsed)
     if missing := run_table.describe_missing(rows):
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):

@@ -211,6 +211,8 @@ def field_text(name: str, value: Any) -> str:
         return _workload_text(make_workload(value)) if value else "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, dict):  # a workload
+        return str(value.get("name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name == "precision":
