@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from commbench.api import pairs as pairs
     from commbench.api import plot as plot
     from commbench.api import predict as predict
+    from commbench.api import replay as replay
     from commbench.api import report as report
     from commbench.api import resume_sweep as resume_sweep
     from commbench.api import run as run
@@ -53,6 +54,7 @@ _MODULES = {
     "resume_sweep": "commbench.api",
     "fit_model": "commbench.api",
     "predict": "commbench.api",
+    "replay": "commbench.api",
     "report": "commbench.api",
     "pairs": "commbench.api",
     "plot": "commbench.api",

@@ -26,6 +26,7 @@ ENDS_BEFORE = {
     "run": (["--dry-run"],),
     "sweep": (["--rounds", "0"], ["--output", "full"], ["--tolerance", "x"], ["--nnodes", "2"]),
     "pairs": (["--dry-run"],),
+    "replay": (["--dry-run"],),
     "init": (["--ranks", "0"], ["--timeout", "0"], ["--backend", "none"]),
     "smoke": (["--timeout", "0"], ["--backend", "none"], ["--junit", "text/x.xml"]),
     "doctor": (["--seconds", "0"], ["--rounds", "0"], ["--nproc-per-node", "1"]),

@@ -32,6 +32,7 @@ LINES = {
     f"import {LOG} --op all_reduce --output new": 0,
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2,
     "pairs --timeout 0": 2,
+    "replay absent": 6,
     "init --ranks 0": 2,
     "job slurm --nodes 2 --nproc-per-node 8": 0,
     "model fit absent": 6,
@@ -49,6 +50,7 @@ LINES = {
 _RARE = {
     "shwo", "advise", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops",
     "links", "expect", "pairs", "workload",
+    "replay",
 }  # fmt: skip
 RARE = [line for line in LINES if line.split(" ")[0] in _RARE]
 """Those that only the full tests start from nothing."""

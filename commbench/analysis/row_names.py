@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
+from commbench.spec.operations import OPERATIONS
 from commbench.units import format_size
 
 _FIELDS = tuple(d.field for d in DIMENSIONS if d.field != "size_bytes")
@@ -27,7 +28,7 @@ def short_titles(cases: Mapping[_Kind, Case], varied: Collection[str] = ()) -> d
     alike = []
     for dimension in IN_TITLE:
         found = {(case.operation, getattr(case, dimension.field)) for case in cases.values()}
-        if dimension.field != "operation" and len({o for o, _ in found}) == len(found):
+        if not dimension.is_name and len({o for o, _ in found}) == len(found):
             alike.append(dimension.field)
     return {kind: case.title_without(*alike, *varied) for kind, case in cases.items()}
 
@@ -39,6 +40,12 @@ def format_range(low_bytes: int, high_bytes: int) -> str:
         for size in (low_bytes, high_bytes)
     )
     return ("" if not low_bytes else low) if low == high else f"{low}-{high}"
+
+
+def named_bytes(row: Any) -> int:
+    """The size that names a row, a case or a named tuple of columns of results.csv; 0 where the
+    operation has no size, as the step of a workload."""
+    return row.size_bytes if OPERATIONS[row.operation].has_data else 0
 
 
 class _Part(NamedTuple):
@@ -85,5 +92,5 @@ def _sizes_by_kind(rows: Iterable[Any]) -> dict[tuple[Any, ...], set[int]]:
     """The sizes of each kind of case; the kind as the values of its dimensions."""
     kinds: dict[tuple[Any, ...], set[int]] = {}
     for row in rows:
-        kinds.setdefault(_kind(row), set()).add(row.size_bytes)
+        kinds.setdefault(_kind(row), set()).add(named_bytes(row))
     return kinds

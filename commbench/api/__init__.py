@@ -30,7 +30,15 @@ from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.api.advice import advise
-    from commbench.api.measuring import init, measure, pairs, plan_options, run, run_options
+    from commbench.api.measuring import (
+        init,
+        measure,
+        pairs,
+        plan_options,
+        replay,
+        run,
+        run_options,
+    )
     from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
@@ -67,6 +75,7 @@ __all__ = [
     "plan_options",
     "plot",
     "predict",
+    "replay",
     "report",
     "resume_sweep",
     "run",
@@ -79,11 +88,13 @@ __all__ = [
 
 _LAZY = {
     "commbench.api.advice": ("advise",),
-    "commbench.api.measuring": ("init", "measure", "pairs", "plan_options", "run", "run_options"),
+    "commbench.api.measuring": (
+        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options",
+    ),
     "commbench.api.models": ("fit_model", "predict"),
     "commbench.api.reports": ("report",),
     "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

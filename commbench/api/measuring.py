@@ -24,6 +24,7 @@ from commbench.runner.run_options import (
 from commbench.spec.dimensions import HOT
 from commbench.spec.operations import PAIR_OPERATIONS
 from commbench.spec.pairs import BATCH, EVERY_PAIR, QUICK
+from commbench.spec.workload import Workload, workload_values
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -211,6 +212,57 @@ def pairs(*, quick: bool = False, **options: Unpack[RunKeywords]) -> Run:
         if options.get(name) is not None:
             option.require_allowed("api")
     return _record(pairs_options(is_quick=quick, **{"plots": False, **options}))
+
+
+REPLAY_DEFAULTS: dict[str, Any] = {"budget": 1.0}
+"""The defaults of `commbench replay`, where they differ from those of `commbench run`."""
+REPLAY_OPTIONS = tuple(
+    name
+    for name, option in RUN_OPTIONS.items()
+    if not (option.chooses_calls or option.sets or name == "workload")
+)
+"""The options of a run that `commbench replay` takes besides its workload."""
+
+
+def replay_options(workload: Workload | str | Path | None = None, **options: Any) -> RunOptions:
+    """The options of the replay of a workload, or of its file; UsageError for one that it does not
+    take, and where there is no workload and nothing to resume."""
+    for name in options:
+        if name not in REPLAY_OPTIONS:
+            raise name_error("option", name, list(REPLAY_OPTIONS))
+    if options.get("resume") is not None:
+        if workload is not None:
+            raise UsageError("a run that is resumed has its workload", "leave out the file")
+        return parse_options(options)
+    if workload is None:
+        raise UsageError(
+            "which workload is replayed?",
+            "name its file; `commbench workload import TRACE -o step.json` makes one of a trace",
+        )
+    defaults = {} if options.get("iters") is not None else REPLAY_DEFAULTS
+    if isinstance(workload, Workload):
+        if options.get("launcher") == "torchrun":
+            raise UsageError(
+                "the torchrun command needs the file of the workload",
+                "write it with commbench.workload.save, and give its path",
+            )
+        parsed = parse_options({**defaults, **options})
+        return replace(parsed, workload_values=workload_values(workload))
+    return parse_options({**defaults, **options, "workload": Path(workload)})
+
+
+def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -> Run:
+    """Replay the collectives of a training step, and return the recorded run.
+
+    `workload` is the file that `commbench workload` wrote, or what `commbench.workload` returned.
+    The ranks are launched from here, as many as it has. The keywords are options of `commbench
+    replay`, such as `nproc_per_node`, `fit`, `step` and `variant`. `print(run)` compares it with
+    the trace, and `run.replay()` returns these figures. Raises CommbenchError.
+    """
+    for name, option in RUN_OPTIONS.items():
+        if options.get(name) is not None:
+            option.require_allowed("api")
+    return _record(replay_options(workload, **{"plots": False, **options}))
 
 
 def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from commbench.analysis.load import LoadedRun
     from commbench.analysis.pair_values import PairMatrix
+    from commbench.analysis.replay import StepReplay
     from commbench.explain.expectation import Answer
     from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
@@ -38,14 +39,20 @@ class Run(schema.Run):
         return as_loaded_run(self).frame()
 
     def text(
-        self, format: str = "table", peak: str | None = None, *, warnings: bool = False
+        self,
+        format: str = "table",
+        peak: str | None = None,
+        *,
+        warnings: bool = False,
+        calls: bool = False,
     ) -> str:
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
-        the one that the run was given. With `warnings` every warning is explained."""
+        the one that the run was given. With `warnings` every warning is explained. With `calls`, a
+        replay has also the tables of its single calls."""
         from commbench.report.formats import format_run, require_format
 
         require_format(format, peak)
-        return format_run(self, format, peak, has_explanations=warnings)
+        return format_run(self, format, peak, has_explanations=warnings, has_calls=calls)
 
     def groups_text(self) -> str:
         """The time of each group of ranks, as `commbench show --groups` prints it."""
@@ -59,6 +66,15 @@ class Run(schema.Run):
         from commbench.analysis.pair_values import pair_matrices
 
         return pair_matrices(self)
+
+    def replay(self, peak: str | None = None) -> tuple[StepReplay, ...]:
+        """What each step of a replay took in the trace, and takes here, in seconds; empty for
+        another run. `peak` is a speed such as "450GB/s"."""
+        from commbench.analysis.replay import analyse_replay
+        from commbench.spec.links import parse_peak
+
+        peak = peak or self.header.plan.peak
+        return analyse_replay(self, peak=parse_peak(peak) if peak else None)
 
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""

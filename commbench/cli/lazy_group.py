@@ -17,6 +17,7 @@ COMMAND_GROUPS = {
     "Measure": {
         "run": "Measure collectives: table, journal, CSV and plots.",
         "sweep": "Measure under several settings, and say which is fastest.",
+        "replay": "Replay the collectives of your training step, and compare with its trace.",
         "pairs": "Find a slow rank, host or link: all pairs of ranks.",
         "init": "Measure how long ranks and process groups take to start.",
         "smoke": "Check in a few seconds that every collective works here.",

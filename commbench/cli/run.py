@@ -56,10 +56,10 @@ class RunPrinter:
         print_status(wrap_on_terminal(line))
 
     def ended(self, run: Run, error: CommbenchError | None) -> None:
+        verbose = self._options.verbose
         if error is None:
             from commbench.report.formats import format_run
 
-            verbose = self._options.verbose
             print_result(
                 format_run(
                     run,
@@ -67,6 +67,7 @@ class RunPrinter:
                     self._options.peak,
                     is_condensed=not verbose,
                     has_explanations=verbose,
+                    has_calls=verbose,
                 )
             )
         elif run.measurements:
@@ -74,7 +75,7 @@ class RunPrinter:
 
             # The error that follows gives the reason.
             ended = run._replace(end=run.end and run.end._replace(reason=""))
-            print_result(run_text(ended, is_condensed=not self._options.verbose))
+            print_result(run_text(ended, is_condensed=not verbose, has_calls=verbose))
 
     def hung(self, error: CommbenchError) -> None:
         print_error(error.message, error.hint, error.details)

@@ -23,6 +23,9 @@ def show(
     groups: bool = Option(
         False, "--groups", help="Print the time of each group of ranks instead: alone, together."
     ),
+    calls: bool = Option(
+        False, "--calls", help="Print also the tables of the single calls of a replay."
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
@@ -49,14 +52,18 @@ def show(
         from commbench.cli.sweep import show_sweep
 
         given = (peak, ranks, op, dtype)
-        if format_ != TABLE or groups or any(option is not None for option in given):
+        if format_ != TABLE or groups or calls or any(option is not None for option in given):
             raise UsageError(
                 f"{name} is a sweep, and a sweep has one form only", "leave out the options"
             )
         show_sweep(folder, warnings)
         return
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
-    text = loaded.groups_text() if groups else loaded.text(format_, peak, warnings=warnings)
+    text = (
+        loaded.groups_text()
+        if groups
+        else loaded.text(format_, peak, warnings=warnings, calls=calls)
+    )
     print_result(text)
     if (end := loaded.end) is None or end.status != COMPLETE:
         condition = "To continue it" if end else "If it was cut off, continue it"

@@ -107,7 +107,8 @@ class Comparison:
     b: LoadedRun
     tolerance: float
     rows: tuple[ComparedRow, ...]
-    """A row per case that both have; kinds in the order of A, sizes ascending within each kind."""
+    """A row per case that both have: steps of a workload first, kinds in the order of A, sizes
+    ascending within each kind."""
     only_a: tuple[Any, ...]
     """The rows of A that B lacks, named tuples of columns of results.csv."""
     only_b: tuple[Any, ...]
@@ -186,7 +187,8 @@ def compare(
     first, second = index_rows(a), index_rows(b)
     both = [(index, second[key]) for key, index in first.items() if key in second]
     rows = [_compare_rows(a, b, *place, tolerance) for place in both]
-    order = {kind: number for number, kind in enumerate(dict.fromkeys(row.kind for row in rows))}
+    kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
+    order = {kind: number for number, kind in enumerate(kinds)}
 
     def place_in_output(row: ComparedRow) -> tuple[int, int]:
         return order[row.kind], row.a.size_bytes

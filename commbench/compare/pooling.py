@@ -27,6 +27,7 @@ from math import exp, inf, log, sqrt
 from operator import mul
 from typing import Any, NamedTuple
 
+from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import UNDISTURBED, chi_square_limit, student
 from commbench.compare.ratio import (
@@ -192,8 +193,8 @@ def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
         and (estimate := _estimate(of, *_undisturbed_ratio(of.row)))
     ]
     undisturbed = _pool(estimates, UNDISTURBED) if estimates else MedianCI(None, None, None)
-    sizes = [of.row.a.size_bytes for of in found.rows]
-    known = [estimate.of.row.a.size_bytes for estimate in estimates] or [0]
+    sizes = [named_bytes(of.row.a) for of in found.rows]
+    known = [named_bytes(estimate.of.row.a) for estimate in estimates] or [0]
     return PooledRatio(
         kind, sizes[0], sizes[-1], len(sizes), *found.ratio, found.verdict, *undisturbed,
         decide_verdict(undisturbed, tolerance) if estimates else "",

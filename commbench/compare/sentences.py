@@ -24,9 +24,10 @@ _PRECISE = 0.02
 
 
 def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
-    """For each range of sizes what the pooled ratio is, and what it means; ranges where B is slower
-    or faster first. `kind` limits them to one kind of case."""
-    ranked = sorted(found.pooled, key=lambda pooled: pooled.verdict not in CHANGED)
+    """For each range of sizes what the pooled ratio is, and what it means; the steps of a workload
+    first, then ranges where B is slower or faster. `kind` limits them to one kind of case."""
+    steps = {row.kind for row in found.rows if row.a.step}
+    ranked = sorted(found.pooled, key=lambda p: (p.kind not in steps, p.verdict not in CHANGED))
     short = _short_kinds(found)
     names = found.a.name, found.b.name
     if names[0] == names[1] or max(map(len, names)) > _LONGEST_NAME:

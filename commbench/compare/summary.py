@@ -11,7 +11,7 @@ from commbench import units
 from commbench.analysis.advice import PRECISION, measure_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_names import name_rows
+from commbench.analysis.row_names import name_rows, named_bytes
 from commbench.analysis.rows import make_rows
 from commbench.compare.comparison import ComparedRow, Comparison, Crossover
 from commbench.compare.ratio import (
@@ -125,7 +125,7 @@ def rows_in_ranges(found: Comparison, *verdicts: str) -> Callable[[ComparedRow],
         if pooled.verdict in verdicts:
             ranges.setdefault(pooled.kind, []).append((pooled.low_bytes, pooled.high_bytes))
     return lambda row: any(
-        low <= row.a.size_bytes <= high for low, high in ranges.get(row.kind, ())
+        low <= named_bytes(row.a) <= high for low, high in ranges.get(row.kind, ())
     )
 
 

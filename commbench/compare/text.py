@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import inf
 
 from commbench.analysis.environment_diff import Difference
+from commbench.analysis.row_names import named_bytes
 from commbench.compare import summary
 from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import FASTER, SAME, SLOWER, UNDECIDED
 from commbench.compare.sentences import CHANGED, pooled_sentences, smallest_differences
 from commbench.output.paragraphs import WIDTH, fill
-from commbench.output.table import BOLD, GREEN, RED, clean, style, table
+from commbench.output.table import (
+    BOLD,
+    GREEN,
+    RED,
+    clean,
+    labelled_table,
+    style,
+    table,
+)
 
 STYLES = {SLOWER: RED, FASTER: GREEN}
 MOST_ROWS = 20
@@ -48,10 +58,7 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
         "\n".join(map(_wrapped, answer)),
         "\n".join(map(_wrapped, summary.warning_lines(found, is_verbose))),
         _wrapped(f"{summary.count_line(found)} {rest}".strip()),
-        *(
-            _kind_text(kind, summary.make_lines(concerned), is_verbose)
-            for kind, concerned in summary.by_kind(rows)
-        ),
+        *_tables(rows, is_verbose),
     ]
     parts += [
         "\n".join(map(_wrapped, texts)) for texts in remarks(found, rows, is_verbose) if texts
@@ -125,18 +132,35 @@ def _values(fact: Difference) -> tuple[str, str]:
     return first, second
 
 
-def _kind_text(kind: str, lines: Sequence[summary.TableLine], has_p_values: bool) -> str:
-    columns = [*zip(summary.HEADINGS, *(line.cells for line in lines), strict=True)]
+def _tables(rows: Sequence[ComparedRow], has_p_values: bool) -> Iterator[str]:
+    """A table for each kind of case; kinds without sizes share one for their operation."""
+    for title, found in groupby(rows, lambda r: r.kind if named_bytes(r.a) else r.a.operation):
+        same = list(found)
+        names = [row.kind.removeprefix(title).strip() for row in same]
+        lines = summary.make_lines(same)
+        if any(names):
+            named = zip(lines, names, strict=True)
+            lines = [line._replace(cells=(name, *line.cells[1:])) for line, name in named]
+        yield _table_text(title, lines, any(names), has_p_values)
+
+
+def _table_text(
+    title: str, lines: Sequence[summary.TableLine], has_names: bool, has_p_values: bool
+) -> str:
+    """A table; with names of its rows instead of sizes where there are names."""
+    first = "" if has_names else summary.HEADINGS[0]
+    headings = (first, *summary.HEADINGS[1:])
+    columns = [*zip(headings, *(line.cells for line in lines), strict=True)]
     if has_p_values:
         columns.insert(-1, (P_VALUE, *(line.p_value for line in lines)))
     headings, *cells = zip(*(column for column in columns if any(column[1:])), strict=True)
-    text = table(headings, cells, left="verdict")
+    text = (labelled_table if has_names else table)(headings, cells, left="verdict")
     head, body = text[: -len(lines)], text[-len(lines) :]
     coloured = (
         style(row, STYLES[line.verdict]) if line.verdict in STYLES else row
         for row, line in zip(body, lines, strict=True)
     )
-    return "\n".join([style(clip(kind, WIDTH), BOLD), *head, *coloured])
+    return "\n".join([style(clip(title, WIDTH), BOLD), *head, *coloured])
 
 
 def remarks(

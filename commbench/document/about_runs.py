@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.environment_diff import (
     NOT_SET,
@@ -18,22 +19,28 @@ from commbench.analysis.environment_diff import (
 )
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import describe_init, describe_start_up
+from commbench.analysis.replay import analyse_replay
 from commbench.analysis.rows import ResultRow
-from commbench.document.blocks import Block, Download, Facts, Folded, Section, Table, Text
+from commbench.document.blocks import Block, Download, Facts, Folded, Items, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
 from commbench.output.table import TableColumn, fill_columns
+from commbench.report import replay_text
 from commbench.report.plan_table import field_name, field_text
 from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import COMPLETE, CUT_OFF, OK, WRONG, Run, RunHeader, is_imported
 from commbench.spec.call_forms import ONE_TENSOR
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS, REPLAY
 from commbench.spec.plan import Plan
+from commbench.spec.replay import replayed_workload
 from commbench.spec.timing_modes import describe_timing, expand_timing
 from commbench.units import format_about, format_count, format_sizes
 from commbench.worker.context import LOCAL
+
+if TYPE_CHECKING:
+    from commbench.spec.links import Peak
 
 MOST_EMBEDDED_BYTES = 450_000
 """All the journals in a report, compressed; base64 makes a third more of them."""
@@ -68,8 +75,8 @@ def doubts(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def run_verdict(run: Run) -> list[str]:
-    """How many cases were measured, whether results are right, and how the run ended; of an
-    imported run how many rows were read, and which were left out."""
+    """What a replay found, how many cases were measured, whether results are right, and how the
+    run ended; of an imported run how many rows were read, and which were left out."""
     found = run.measurements
     if is_imported(run.header):
         facts = run.header.environment
@@ -80,6 +87,7 @@ def run_verdict(run: Run) -> list[str]:
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
     measured = [m for m in found if m.status == OK]
     whole = [m for m in measured if m.stop_reason != CUT_OFF]
+    checked = [m for m in whole if m.case.operation != REPLAY] or whole
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     if part := len(measured) - len(whole):
         parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
@@ -88,12 +96,17 @@ def run_verdict(run: Run) -> list[str]:
     sentence = ", ".join(parts)
     if has_wrong(run):
         sentence += ". Some results are wrong"
-    elif whole and all(m.wrong == 0 for m in whole):
+    elif whole and all(m.wrong == 0 for m in checked):
         which = "those of finished cases" if part else "all" if len(whole) > 1 else "its"
         sentence += f"; {which} {'' if part else 'results '}are correct"
     elif whole:
         sentence += ". Results were not checked"
-    return [f"{sentence}.", *([] if is_complete(run) else [run_end_text(run)])]
+    replayed = [
+        line
+        for found in analyse_replay(run)
+        for line in replay_text.verdict(replayed_workload(run.header.plan), found)
+    ]
+    return [*replayed, f"{sentence}.", *([] if is_complete(run) else [run_end_text(run)])]
 
 
 def kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[ResultRow]) -> Table:
@@ -106,6 +119,28 @@ def kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[Result
     headings, cells = zip(*filled, strict=True)
     left = ("status",) if notes else ()
     return Table(title, headings, list(zip(*cells, strict=True)), left, sorted({*notes} - {""}))
+
+
+def _table(title: str, columns: Sequence[TableColumn], things: Sequence[Any]) -> Table:
+    return Table(title, *replay_text.as_table(columns, things))
+
+
+def replay_sections(run: Run, peak: Peak | None) -> list[Section]:
+    """For each step that a run replays, its tables and what they mean."""
+    sections = []
+    for found in analyse_replay(run, peak=peak):
+        workload = replayed_workload(run.header.plan)
+        whole = replay_text.whole_lines(found)
+        blocks: list[Block] = [
+            Items(replay_text.verdict(workload, found)),
+            _table("Operations", replay_text.OPERATION_COLUMNS, found.operations),
+            Text(replay_text.meanings(found)),
+            *([_table("Whole step", replay_text.WHOLE_COLUMNS, whole)] if whole else []),
+        ]
+        if texts := [*replay_text.savings(found), *(f"Note: {note}." for note in workload.notes)]:
+            blocks.append(Items(texts))
+        sections.append(Section(f"Replay of {replay_text.step_title(workload, found)}", blocks))
+    return sections
 
 
 def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> Section:

@@ -168,6 +168,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
         sections.append(Section("Notes about the imported file", [Items(notes)]))
     if pairs := describe_pairs(run):
         sections.insert(0, Section("Pairs of ranks", [Items(pairs)]))
+    sections[:0] = about_runs.replay_sections(run, parsed)
     if missing := run_table.describe_missing(rows):
         sections.append(Section("Not measured", [Items(missing)]))
     if slow := run_notes.describe_slow_links(run.header):
@@ -363,7 +364,7 @@ def sweep_contents(result: SweepResult) -> Contents:
         results.append(Table(kind, headings, rows))
     results += map(Text, sweep_text.notes(result))
     if ranks := sweep_text.rank_rows(result):
-        results.append(Table("All cases together", sweep_text.RANK_HEADINGS, ranks))
+        results.append(Table(sweep_text.rank_title(result), sweep_text.RANK_HEADINGS, ranks))
     every = [row for each in result.settings for row in each.rows]
     warnings = _warning_blocks(
         every, partial(sweep_text.name_settings, result), partial(sweep_text.in_rounds, result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from commbench.analysis.environment_diff import chosen_variables
 from commbench.document.blocks import Block, Code, Text
@@ -19,6 +20,10 @@ from commbench.sweep.runner import Sweep
 _WIDTH = 76
 """Columns of a line of a command, so that it fits a page and a ticket."""
 
+_WORKLOAD = (
+    "{} is the file of the workload that was replayed. The first line of run.jsonl has its "
+    "content, too."
+)
 _IN_PROCESS = (
     "A program measured this on its process group, with commbench.measure. These commands measure "
     "the same on ranks of their own."
@@ -44,6 +49,7 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
     before = _with_variables(chosen_variables(header))
     return (
         *([Text(_IN_PROCESS)] if is_in_process(header) else []),
+        *([Text(_WORKLOAD.format(options.workload))] if options.workload else []),
         Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
         Code(
             f"The same ranks under torchrun{each}:",
@@ -90,6 +96,9 @@ def _recorded_options(header: RunHeader) -> RunOptions:
     renamed = header._replace(label=as_label(header.label))
     options = with_recorded_plan(RunOptions(), renamed)
     options = replace(options, peak=header.plan.peak or None)
+    if workload := header.plan.workload:
+        file = Path(f"{as_label(str(workload['name']))}.json")
+        options = replace(options, workload=file, step=tuple(s["name"] for s in workload["steps"]))
     if header.num_nodes == 1:
         return options
     return replace(options, nnodes=header.num_nodes, master_addr=header.hosts[0])

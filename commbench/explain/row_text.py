@@ -45,10 +45,11 @@ _STOPS = {
 
 
 def explain_row(
-    row: ResultRow, peak: Peak | None = None, where: str = "", why: Sequence[str] = ()
-) -> str:
-    """Everything about a row; `where` describes where it was measured, if it was, and `why` what
-    bounds it (explain.why)."""
+    row: ResultRow, peak: Peak | None = None, where: str = "", why: Sequence[str] = (),
+    step: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """Everything about a row; `where` describes where it was measured, if it was, `why` what bounds
+    it (explain.why), and `step` the step of a workload that it is."""
     case = row.measurement.case
     operation = OPERATIONS[case.operation]
     kind = case.title_without("timing")
@@ -59,10 +60,12 @@ def explain_row(
     parts = [Paragraph("where", [where])] if where else []
     if case.dtype:
         parts.append(Paragraph("size", [*_size(row, operation)]))
+    if step:
+        parts.append(Paragraph("step", step))
     parts.append(Paragraph("time", [*_time(row)]))
     if case.part:
         parts.append(Paragraph("overlap", [*_overlap(row)]))
-    if row.time and (case.has_bandwidth or not case.part):
+    if row.time and (case.has_bandwidth or not case.part) and not case.step:
         parts += _bandwidths(row, operation)
         if not operation.registers:
             parts.append(Paragraph("latency", [_latency(operation, case.ranks)]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from commbench.analysis.nccl_log import describe_communicator, describe_init, describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
+from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.errors import UsageError
 from commbench.explain.row_text import (
@@ -14,6 +15,7 @@ from commbench.explain.row_text import (
     explain_row,
     is_of_size,
 )
+from commbench.explain.step_text import step_sentences
 from commbench.explain.why import why_in_short, why_sentences
 from commbench.models.machine import Machine
 from commbench.output.paragraphs import Paragraph, gbps, paragraphs, seconds, wrapped
@@ -85,7 +87,9 @@ def explain_run(
     if operation or size_bytes or len(rows) == 1:
         where = _where(run.header)
         texts = (
-            explain_row(row, peak, where, list(why_sentences(row, every, machine)))
+            explain_row(
+                row, peak, where, list(why_sentences(row, every, machine)), _step(row, every)
+            )
             for row in largest
         )
         return "\n\n\n".join(texts) + others
@@ -99,11 +103,22 @@ def explain_run(
         *(Paragraph("timing", [f"{name}: {text}"]) for name, text in timings.items()),
     ]
     blocks = [
-        wrapped(" ".join(filter(None, (_compact(row, peak), why_in_short(row, every, machine)))))
-        for row in largest
+        wrapped(" ".join(filter(None, _in_short(row, every, peak, machine)))) for row in largest
     ]
     blocks = [block.replace(UNBROKEN, " ") for block in blocks]
     return "\n\n".join((wrapped(run.name), paragraphs(parts), *blocks)) + others
+
+
+def _in_short(
+    row: ResultRow, every: Sequence[ResultRow], peak: Peak | None, machine: Machine | None
+) -> list[str]:
+    """The sentences about a row among others."""
+    return [_compact(row, peak), why_in_short(row, every, machine), *_step(row, every)]
+
+
+def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[str]:
+    """The sentences about the step of a workload; none for a single call."""
+    return list(step_sentences(row, every)) if row.measurement.case.step else []
 
 
 def _choose(
@@ -119,7 +134,7 @@ def _choose(
             raise UsageError(f"{name} has no {operation.name}", f"it has {', '.join(names)}")
     if size is None:
         return rows
-    sizes = sorted({row.measurement.case.size_bytes for row in rows} - {0})
+    sizes = sorted({named_bytes(row.measurement.case) for row in rows} - {0})
     rows = [row for row in rows if is_of_size(row, size)]
     if not rows:
         has = f"it has {format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"

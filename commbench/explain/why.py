@@ -83,7 +83,7 @@ def find_why(row: ResultRow, rows: Sequence[ResultRow]) -> Why:
     ]
     return Why(
         row,
-        fit_sizes(case.operation, points) if len(points) > 1 else None,
+        fit_sizes(case.operation, points) if max(by_size) >= 2 * min(by_size) > 0 else None,
         by_size.get(2 * case.size_bytes),
         wider[0] if wider else None,
     )
@@ -114,6 +114,8 @@ def why_sentences(
     row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None
 ) -> Iterator[str]:
     """The paragraph `why` of a row: by the models of a machine, else by all rows of its run."""
+    if row.measurement.case.step:
+        return
     if machine is not None:
         yield from model_sentences(row, machine)
     elif _has_why(row):
@@ -153,6 +155,8 @@ def _own_sentences(why: Why) -> Iterator[str]:
 
 def why_in_short(row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None) -> str:
     """The same in two sentences, or nothing where nothing is known."""
+    if row.measurement.case.step:
+        return ""
     if machine is not None:
         return next(model_sentences(row, machine))
     if not _has_why(row):

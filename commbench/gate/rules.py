@@ -8,12 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.analysis.row_names import format_range
+from commbench.analysis.row_names import format_range, named_bytes
 from commbench.errors import RecordsError, UsageError, name_error
 from commbench.gate.limits import DEFAULT_SLOWDOWN, LIMITS, Limit
 from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
-from commbench.spec.operations import find_operation
+from commbench.spec.operations import REPLAY, find_operation
+from commbench.spec.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.units import LARGEST_SIZE, parse_size
 from commbench.validation import brief, is_within_limits
 
@@ -37,6 +38,10 @@ class Rule(NamedTuple):
     dtype: str = ""
     smallest: int = 0
     largest: int = LARGEST_SIZE
+    step: str = ""
+    """The step of a workload."""
+    variant: str = ""
+    """How the step is replayed (spec.workload_variants)."""
     optional: bool = False
     """The rule may match no row."""
     of_row: Callable[[Any], RowLimit] | None = None
@@ -47,9 +52,11 @@ class Rule(NamedTuple):
     def covers(self, row: Any) -> bool:
         """Whether the rule applies to a row of results."""
         return (
-            self.smallest <= row.size_bytes <= self.largest
+            self.smallest <= named_bytes(row) <= self.largest
             and self.operation in ("", row.operation)
             and self.dtype in ("", row.dtype)
+            and self.step in ("", row.step)
+            and self.variant in ("", row.variant)
         )
 
     @property
@@ -63,7 +70,10 @@ class Rule(NamedTuple):
             elif self.largest == LARGEST_SIZE:
                 sizes = f"{format_range(self.smallest, self.smallest)}-"
         every = "all operations" if self.dtype or sizes else "all rows"
-        return " ".join(filter(None, (self.operation or every, self.dtype, sizes)))
+        if self.step or self.variant:
+            every = f"{REPLAY} {self.step}" if self.step else "all steps"
+        variant = self.variant.replace(":", " ")
+        return " ".join(filter(None, (self.operation or every, self.dtype, sizes, variant)))
 
     @property
     def title(self) -> str:
@@ -96,7 +106,8 @@ def select_rules(
 
 
 def parse_rule(name: str, text: str) -> Rule:
-    """The rule in an option: `[OPERATION:][SIZES:]LIMIT`, such as `all_reduce:1M-1G:3GB/s`.
+    """The rule in an option: `[OPERATION:][SIZES:]LIMIT`, such as `all_reduce:1M-1G:3GB/s`; of a
+    replay `[step=NAME:][variant=HOW:]LIMIT`, whose variant may hold a colon.
 
     Raises UsageError for a text that is not a rule.
     """
@@ -104,21 +115,28 @@ def parse_rule(name: str, text: str) -> Rule:
     *selectors, value = (field.strip() for field in text.split(":"))
     selected: dict[str, Any] = {}
     for field in selectors:
-        kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
-        if not field or kind in selected:
+        kind, equals, chosen = (part.strip() for part in field.partition("="))
+        if not equals and "variant" in selected:
+            selected["variant"] += f":{field}"
+            continue
+        if not equals:
+            chosen = field
+            kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
+        if not chosen or kind in selected or kind not in _SELECTORS:
             raise UsageError(
                 f"{text!r} is not a limit",
                 f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
-                "such as all_reduce:1M-1G:LIMIT",
+                "such as all_reduce:1M-1G:LIMIT or step=NAME:variant=calls:LIMIT",
             )
-        selected[kind] = field
+        selected[kind] = chosen
     return make_rule(limit, value, selected)
 
 
 def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
-    """A rule from texts by name: `operation`, `sizes`, `dtype`. A missing name means all."""
+    """A rule from texts by the names of _SELECTORS. A missing name means all."""
     texts = {key: as_text(key, found) for key, found in selected.items()}
     operation, dtype = texts.get("operation", "all"), texts.get("dtype", "all")
+    variant = parse_variant(texts["variant"]) if "variant" in texts else EVERY_VARIANT
     smallest, largest = _sizes(texts["sizes"]) if "sizes" in texts else (0, LARGEST_SIZE)
     return Rule(
         limit=limit,
@@ -127,6 +145,8 @@ def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
         dtype="" if dtype == "all" else find_dtype(dtype).name,
         smallest=smallest,
         largest=largest,
+        step=texts.get("step", ""),
+        variant="" if variant == EVERY_VARIANT else variant,
     )
 
 
@@ -151,7 +171,7 @@ def as_text(key: str, value: Any) -> str:
     raise UsageError(f"{key} is {brief(value)}", "write it as text, in quotation marks")
 
 
-_SELECTORS = ("operation", "sizes", "dtype")
+_SELECTORS = ("operation", "sizes", "dtype", "step", "variant")
 _KEYS = (*_SELECTORS, *LIMITS, "optional")
 _LARGEST_BYTES = 1 << 20
 _EXAMPLE = "docs/comparing.md shows an example"

@@ -12,7 +12,7 @@ from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, GREEN, RED, clean, style, table
+from commbench.output.table import BOLD, GREEN, RED, clean, labelled_table, style, table
 from commbench.units import format_bytes
 
 MOST_ROWS = 20
@@ -346,10 +346,20 @@ def _rule_text(gate: GateResult, result: RuleResult, verbose: bool) -> str:
 
 
 def _table(result: RuleResult, rows: Sequence[RowCheck]) -> list[str]:
-    """Lines of a table of rows; each kind of case has a line of its own above its rows."""
+    """Lines of a table of rows; each kind of case has a line of its own above its rows. The steps
+    of a workload have a table of their own, first, with a column of their names."""
+    steps = [row for row in rows if row.case.step]
+    if steps and len(steps) < len(rows):
+        calls = [row for row in rows if not row.case.step]
+        return [*_table(result, steps), "", *_table(result, calls)]
+    headings = ("size", result.rule.limit.heading, "95 % interval", "outcome")
+    if steps:
+        names = [row.case.title_without("operation") for row in steps]
+        cells = [row_cells(result, row)[1:] for row in steps]
+        named = [(name, *rest) for name, rest in zip(names, cells, strict=True)]
+        return labelled_table((steps[0].case.operation, *headings[1:]), named, left="outcome")
     kinds = list(dict.fromkeys(row.case.title for row in rows))
     rows = sorted(rows, key=lambda row: kinds.index(row.case.title))
-    headings = ("size", result.rule.limit.heading, "95 % interval", "outcome")
     lines = table(headings, [row_cells(result, row) for row in rows], left="outcome")
     head, body = lines[: -len(rows)], iter(lines[-len(rows) :])
     for title, same in groupby(rows, lambda row: row.case.title):

@@ -128,6 +128,8 @@ def uncertainty(time: float, low: float | None, high: float | None) -> float:
 def _why_unused(row: Any) -> str:
     if row.status != OK or not row.time_us:
         return "without a valid time"
+    if row.step:
+        return "steps of a workload, which are no single calls"
     if row.overlap:
         return "with a computation beside the call"
     return "of ranks that share a GPU" if row.gpu_shared else ""

@@ -143,6 +143,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     rows = [
         (name, row)
         for run, name in zip(distinct, names, strict=True)
+        if not run.header.plan.workload  # report.replay_plot draws its steps
         for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)
     ]
@@ -173,8 +174,10 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
 
 def why_no_picture(runs: Sequence[Run]) -> str:
     """Why there is no picture of runs; empty where there is one: a kind of call was timed at two
-    sizes, or two kinds of call were timed, or pairs of ranks."""
+    sizes, or two kinds of call were timed, or pairs of ranks, or a workload was replayed."""
     if any(has_matrix(run.header.plan) and pair_matrices(run) for run in runs):
+        return ""
+    if any(run.header.plan.workload and any(m.batches for m in run.measurements) for run in runs):
         return ""
     timed = [len(curve.timed) for curve in find_curves(runs, least=1).curves]
     if not timed:

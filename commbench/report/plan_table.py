@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
-from commbench.output.table import BOLD, TableColumn, fitting_table, style, table
+from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style, table
 from commbench.report.shape_text import describe_shape
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
@@ -18,6 +18,7 @@ from commbench.spec.memory_needs import count_allocations, find_oversized
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.pairs import BACK, EVERY_PAIR, QUICK
 from commbench.spec.plan import Plan
+from commbench.spec.workload import Workload, make_workload
 from commbench.units import format_about, format_bytes, format_count, format_memory, format_sizes
 
 MOST_ROWS = 60
@@ -52,14 +53,17 @@ def plan_text(
     for own in ready:
         of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), _most_bytes(own))
     largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
+    of_steps = [case for case in cases if case.step and case.status == READY]
+    largest = max([largest, *(_most_of_step(plan, case) for case in of_steps)])
     not_ready = {title: [(case.name, _why(case)) for case in own] for title, own in kinds.items()}
     what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
     parts = (
         _facts_text(plan),
-        "\n".join(fitting_table(_COLUMNS, ready)) if ready else "",
+        "\n".join(fitting_table(_columns(plan), ready)) if ready else "",
         not_measured_text(list_missing(not_ready)),
         groups_text(plan),
         left_out_text(plan),
+        _notes_text(plan),
         *_shapes(cases),
         fill(f"Cases: {len(every)}; a rank needs at most {format_bytes(largest)} for {what}."),
         _host_text(plan, cases, host) if host else "",
@@ -112,6 +116,12 @@ def _shapes(cases: Sequence[Case]) -> Iterator[str]:
 
 MOST_GROUPS = 4
 """Groups of a dimension that are named."""
+
+
+def _notes_text(plan: Plan) -> str:
+    """What is unknown of the workload, and how it differs from its file; empty if nothing is."""
+    texts = [fill(clean(note), "  ", "    ") for note in plan.workload.get("notes", ())]
+    return "\n".join([style("Notes on the workload:", BOLD), *texts]) if texts else ""
 
 
 def groups_text(plan: Plan) -> str:
@@ -175,13 +185,16 @@ def _most_groups_of_a_rank(plan: Plan) -> int:
 
 def _facts_text(plan: Plan) -> str:
     """The fields of the plan that are set, but the sizes: a line for each."""
-    unused = {d.plan_field for d in DIMENSIONS} - used_plan_fields(plan)
+    of_cases = {d.plan_field for d in DIMENSIONS}
+    unused = of_cases - used_plan_fields(plan)
+    if plan.workload:  # it has the cases
+        unused = of_cases - {"workload", "variants"} | {"rounding"}
     if not plan.open_groups:
         unused.add("open_groups")
     facts = {
         field_name(name): field_text(name, value)
         for name, value in plan.as_json().items()
-        if name not in ("sizes", "matrix", *unused) and value not in (None, "", [])
+        if name not in ("sizes", "matrix", *unused) and value not in (None, "", [], {})
     }
     margin = max(map(len, facts)) + 2
     return "\n".join(wrapped(str(value), name, margin) for name, value in facts.items())
@@ -193,14 +206,28 @@ def field_name(name: str) -> str:
 
 
 def field_text(name: str, value: Any) -> str:
-    """The value of a field of a plan: `0.2 s`, `5 %`, `yes`."""
+    """The value of a field of a plan: `0.2 s`, `5 %`, `yes`; of a workload its name and steps."""
+    if isinstance(value, dict):
+        return _workload_text(make_workload(value)) if value else "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, dict):  # a workload
+        return str(value.get("name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name == "precision":
         return f"{100 * value:g} %"
     return f"{value:g} s" if name.endswith("_s") else str(value)
+
+
+def _workload_text(workload: Workload) -> str:
+    """A workload in a few words: `llama, step train (12 calls of rank 0)`."""
+    steps = [
+        f"step {step.name} ({format_count(len(step.programs[0].calls), 'call')} of rank "
+        f"{step.programs[0].ranks[0]})"
+        for step in workload.steps
+    ]
+    return clean(f"{workload.name}: {list_some(steps, 4)}")
 
 
 def not_measured_text(lines: Sequence[str]) -> str:
@@ -262,13 +289,25 @@ def _others_bytes(cases: Sequence[Case]) -> str:
     return format_bytes(least) if least < _most_bytes(cases) else ""
 
 
-_COLUMNS = (
-    TableColumn("case", lambda cases: cases[0].title, 8, is_left=True, is_wrapped=True),
-    TableColumn("size", _sizes, 9),
-    TableColumn("count", lambda c: str(c[0].count) if c[0].dtype and len(c) == 1 else "", 1),
-    TableColumn("bytes\nper rank", lambda cases: format_bytes(_most_bytes(cases)), 9),
-    TableColumn("not at\nthe root", _others_bytes, 2),
-)
+def _most_of_step(plan: Plan, case: Case) -> int:
+    """Bytes of buffers of the rank that needs most for a step of a workload."""
+    programs = make_workload(plan.workload).steps
+    firsts = {p.ranks[0] for step in programs if step.name == case.step for p in step.programs}
+    return max(plan.needed_bytes(case, (rank,)) for rank in firsts)
+
+
+def _columns(plan: Plan) -> tuple[TableColumn, ...]:
+    def bytes_per_rank(cases: Sequence[Case]) -> str:
+        is_step = bool(cases[0].step)
+        return format_bytes(_most_of_step(plan, cases[0]) if is_step else _most_bytes(cases))
+
+    return (
+        TableColumn("case", lambda cases: cases[0].title, 8, is_left=True, is_wrapped=True),
+        TableColumn("size", _sizes, 9),
+        TableColumn("count", lambda c: str(c[0].count) if c[0].dtype and len(c) == 1 else "", 1),
+        TableColumn("bytes\nper rank", bytes_per_rank, 9),
+        TableColumn("not at\nthe root", _others_bytes, 2),
+    )
 
 
 def operations_text() -> str:

@@ -20,6 +20,7 @@ from commbench.report import curves as curve_text
 from commbench.report.curves import Curve, Curves, find_curves
 from commbench.report.dot_plot import dot_figure
 from commbench.report.pairs_plots import pair_pictures
+from commbench.report.replay_plot import replay_pictures
 from commbench.results.files import is_folder, unused_path, write_new
 from commbench.results.schema import Run
 from commbench.spec.links import Peak, parse_peak
@@ -62,12 +63,12 @@ class Panel(NamedTuple):
 
 
 def run_figures(runs: Sequence[Run], peak: Peak | None = None) -> list[Picture]:
-    """The pictures `busbw` and `time` of runs, and before them the heat maps of pairs of ranks.
+    """The pictures `busbw` and `time` of runs, and before them heat maps of pairs, and replays.
 
     There is no `busbw` where no bus bandwidth is above 0, and where no curve has two sizes; then
     `time` has a row for each kind of call. There is no picture of a single time. `peak` is drawn as
     a line; None is the peak that the runs were made with."""
-    found, curves = pair_pictures(runs), find_curves(runs)
+    found, curves = pair_pictures(runs) + replay_pictures(runs), find_curves(runs)
     if not curves.with_sizes:
         singles = find_curves(runs, least=1)
         return found + ([dot_figure(runs, singles)] if len(singles.curves) > 1 else [])

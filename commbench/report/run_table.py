@@ -25,6 +25,7 @@ from commbench.report import run_notes
 from commbench.report.overlap_table import overlap_text, without_overlaps
 from commbench.report.pairs_table import pairs_text
 from commbench.report.plan_table import MOST_ROWS, left_out_text, list_missing, not_measured_text
+from commbench.report.replay_text import replay_text
 from commbench.report.shape_text import shape_lines
 from commbench.results.schema import CUT_OFF, OK, Run
 from commbench.spec.dimensions import IN_TITLE
@@ -47,15 +48,21 @@ def run_text(
     *,
     is_condensed: bool = False,
     most_warnings: int | None = run_notes.MOST_WARNINGS,
+    has_calls: bool = False,
 ) -> str:
     """A run: a table for each kind of case with a row per size, and the notes.
 
     With a peak, a column shows the fraction of it that the bus bandwidth reached. `is_condensed`
     makes one table of a run with many rows. None for `most_warnings` gives all of them, explained.
+    `has_calls`: a replay has also the tables of its single calls.
     """
     rows = make_rows(run)
+    replay = replay_text(run, rows, peak)
     timed = timed_kinds(rows if most_warnings is None else without_overlaps(rows))
-    if is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
+    if replay and not has_calls:
+        name = run_notes.typed_name(run)
+        tables = [fill(f"`commbench show {name} --calls` prints also the tables of single calls.")]
+    elif is_condensed and len(timed) > 1 and len(rows) > MOST_ROWS:
         tables = [_condensed_text(list(timed.values()), run_notes.typed_name(run))]
     else:
         name = run_notes.typed_name(run)
@@ -70,6 +77,7 @@ def run_text(
         _head(run),
         shared if run.header.gpu_shared else "",
         pairs_text(run),
+        replay,
         *tables,
         _not_measured_text(rows),
         left_out_text(run.header.plan),

@@ -29,7 +29,7 @@ MOST_WAITING = 4
 """Ranks whose waiting is printed, those that wait longest."""
 
 
-def _time(seconds: float | None) -> str:
+def short_time(seconds: float | None) -> str:
     """A time with three digits, which leaves room for the other columns."""
     if not seconds:
         return "" if seconds is None else "0"
@@ -47,9 +47,9 @@ COLUMNS = (
     TableColumn("operation", lambda row: row.operation, 10, is_left=True),
     TableColumn("calls", lambda row: _calls(row.calls), 8),
     TableColumn("bytes", lambda row: _bytes(row), 7),
-    TableColumn("time", lambda row: _time(row.time_s), 6),
-    TableColumn("transfer", lambda row: _time(row.transfer_s), 3),
-    TableColumn("waiting", lambda row: _time(row.waiting_s), 5),
+    TableColumn("time", lambda row: short_time(row.time_s), 6),
+    TableColumn("transfer", lambda row: short_time(row.transfer_s), 3),
+    TableColumn("waiting", lambda row: short_time(row.waiting_s), 5),
     TableColumn("busbw\nGB/s", lambda row: _bandwidth(row.busbw), 2),
     TableColumn(
         "step", lambda row: "" if row.share is None else format_share(row.share), 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from commbench.errors import RecordsError
@@ -52,13 +53,16 @@ def is_workload(path: Path) -> bool:
 
 def read_workload(path: Path) -> Workload:
     """The workload in a file; RecordsError where it cannot be read or is damaged."""
-    hint = "`commbench workload import TRACE -o step.json` writes such a file"
+    trace = quote(str(path)) if path.exists() else "TRACE"
+    hint = f"make one of a trace: commbench workload import {trace} -o step.json"
     if why := why_unreadable(path, LARGEST_FILE_BYTES):
         raise RecordsError(f"cannot read {path}: {why}", hint)
     try:
         return make_workload(json.loads(path.read_bytes()))
     except OSError as error:
         raise RecordsError(f"cannot read {path}: {error.strerror}", hint) from None
-    except (ValueError, RecursionError) as error:  # errors of JSON and of Unicode are ValueErrors
+    except UnicodeDecodeError:
+        raise RecordsError(f"{path} is not a workload: it is no text", hint) from None
+    except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise RecordsError(f"{path} is not a workload: {why}", hint) from None

@@ -339,19 +339,24 @@ class RunOptions(ShapeOptions):
         changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
         return [
             write_argument(option, getattr(self, option.name))
-            for option in _FIELDS.values()
+            for option in self._effective()
             if option.passed_on == ALWAYS
             or (option.passed_on in changed and getattr(self, option.name) != option.default)
         ]
 
     def command(self) -> list[str]:
         """The `commbench run` command of these options, without those that have their default."""
-        told = () if self.workload else ("op", "sizes")
         return ["commbench", "run"] + [
             write_argument(option, value)
-            for option in _FIELDS.values()
-            if (value := getattr(self, option.name)) != option.default or option.name in told
+            for option in self._effective()
+            if (value := getattr(self, option.name)) != option.default
+            or option.name in ("op", "sizes")
         ]
+
+    def _effective(self) -> list[RunOption]:
+        """The options that have an effect: a workload chooses the calls instead of some."""
+        has_workload = bool(self.workload_values)
+        return [o for o in _FIELDS.values() if not (has_workload and o.chooses_calls)]
 
 
 def _declared_options() -> dict[str, RunOption]:

@@ -74,6 +74,8 @@ class Dimension(NamedTuple):
     """What a curve of a value is called, where that is not the title's word."""
     is_qualifier: bool = False
     """Whether it is at the end of the title, after the names."""
+    is_name: bool = False
+    """Whether a short title has it, too, although it may be the same in all rows."""
     is_integer: bool = False
     """Whether its values are whole numbers; otherwise they are text."""
 
@@ -171,7 +173,7 @@ def _parts(plan: Plan, operation: Operation) -> tuple[str, ...]:
 DIMENSIONS: tuple[Dimension, ...] = (
     Dimension(
         "operation", "operations", "--op",
-        values=lambda _, operation: (operation.name,), choices=tuple(OPERATIONS),
+        values=lambda _, operation: (operation.name,), choices=tuple(OPERATIONS), is_name=True,
     ),
     Dimension(
         "dtype", "dtypes", "--dtype",
@@ -263,7 +265,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "part", "overlap", "--overlap", values=_parts, is_qualifier=True,
         curve_names={COMMUNICATION: "alone", AT_ONCE: "at once"},
     ),
-    Dimension("step", "workload", "--workload", values=_none),
+    Dimension("step", "workload", "--workload", values=_none, is_name=True),
     Dimension(
         "variant", "variants", "--variant", values=_none,
         title=lambda variant: variant.replace(":", " "), is_qualifier=True,

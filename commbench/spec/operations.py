@@ -161,7 +161,7 @@ COLLECTIVES: dict[str, Operation] = {
 REPLAY = "replay"
 REPLAYS: dict[str, Operation] = {
     REPLAY: Operation(
-        name=REPLAY, summary="the calls of a training step, in order (`commbench replay`)",
+        name=REPLAY, summary="the calls of a training step (`commbench replay`)",
         torch_call="the calls of the step", send=Extent.NOTHING, receive=Extent.NOTHING,
         call=lambda _, b: b.run_step(), expected=lambda _: None,
         busbw_formula="", placements=("",), is_on_host=True,

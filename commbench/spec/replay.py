@@ -100,19 +100,11 @@ def replay_cases(plan: Plan) -> tuple[Case, ...]:
     found: dict[tuple[Any, ...], Case] = {}
     used: dict[str, dict[tuple[Any, ...], None]] = {}
     for step in workload.steps:
-        matrices = _matrices(plan, step.name)
         keys = used.setdefault(step.name, {})
-        for program in step.programs:
-            ranks = program.ranks if any(c.operation in MESSAGES for c in program.calls) else (
-                program.ranks[:1]
-            )  # fmt: skip
-            for rank in ranks:
-                for index, call in enumerate(program.calls):
-                    if call.operation == RECV:
-                        continue
-                    case = _call_case(plan, call, rank, matrices.get((rank, index), ()))
-                    found.setdefault(case.key(), case)
-                    keys[case.key()] = None
+        for call, case, _ in step_calls(plan, step):
+            if call.operation != RECV:
+                found.setdefault(case.key(), case)
+                keys[case.key()] = None
     for step in workload.steps:
         reasons = [
             f"{found[key].title}: {found[key].reason}"
@@ -126,6 +118,21 @@ def replay_cases(plan: Plan) -> tuple[Case, ...]:
                 case = case._replace(status=UNSUPPORTED, reason=why)
             found[case.key()] = case
     return tuple(case._replace(index=index) for index, case in enumerate(found.values()))
+
+
+def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
+    """The calls of a step in the order of its programs, each with the case that measures it, which
+    for a RECV is that of the message, and with the number of ranks that make it."""
+    matrices = _matrices(plan, step.name)
+    for program in step.programs:
+        has_messages = any(call.operation in MESSAGES for call in program.calls)
+        # A message has other ranks on each rank of a program; all else is alike on them.
+        ranks = program.ranks if has_messages else program.ranks[:1]
+        weight = len(program.ranks) // len(ranks) if ranks else 0
+        for rank in ranks:
+            for index, call in enumerate(program.calls):
+                matrix = matrices.get((rank, index), ())
+                yield call, _call_case(plan, call, rank, matrix), weight
 
 
 def _moved_bytes(calls: Sequence[Call]) -> int:
@@ -291,7 +298,7 @@ def replay_fields(plan: Plan) -> dict[str, Any]:
         "operations": tuple(dict.fromkeys(case.operation for case in cases)),
         "dtypes": tuple(dict.fromkeys(case.dtype for case in cases if case.dtype)),
         "reduce_ops": tuple(dict.fromkeys(case.reduce_op for case in cases if case.reduce_op)),
-        "sizes": tuple(sorted({case.size_bytes for case in cases if case.size_bytes})),
+        "sizes": tuple(sorted({case.size_bytes for case in cases if case.dtype})),
     }
     return {name: values for name, values in found.items() if values}
 

@@ -168,6 +168,14 @@ def _keep(calls: Sequence[Call], changed: Sequence[Call | None]) -> tuple[Call, 
     )
 
 
+_FIRST_KEPT = "ranks 0 to "
+
+
+def was_shrunk(workload: Workload) -> bool:
+    """Whether a workload was mapped to fewer ranks, so that its times are those of other groups."""
+    return any(note.startswith(_FIRST_KEPT) for note in workload.notes)
+
+
 def _shrink(workload: Workload, ranks: int) -> Fitted:
     kept = {
         name: tuple(filter(None, (tuple(r for r in group if r < ranks) for group in groups)))
@@ -187,7 +195,7 @@ def _shrink(workload: Workload, ranks: int) -> Fitted:
             f"no call of {workload.name} is left on {format_count(ranks, 'rank')}",
             "start more ranks",
         )
-    changes = [f"ranks 0 to {ranks - 1} of {workload.world_size} are kept"]
+    changes = [f"{_FIRST_KEPT}{ranks - 1} of {workload.world_size} are kept"]
     for name, groups in workload.groups.items():
         before, after = _sizes(groups), _sizes(kept[name])
         if before != after:

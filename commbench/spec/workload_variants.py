@@ -15,6 +15,9 @@ from commbench.units import format_size, parse_size
 CALLS, GAPS, BUCKET = "calls", "gaps", "bucket"
 COMPOSED = next(form for form in CALL_FORMS.values() if form.steps and form.is_divided)
 """The form of a reduction that a step may use instead: a reduce_scatter and an all_gather."""
+AS_TRACED = (GAPS, CALLS)
+"""The variants with the calls that the step has, the most faithful first: what others are compared
+with is the first of them that was measured."""
 EVERY_VARIANT = "all"
 VARIANTS = {
     CALLS: "its calls one after another, without the gaps",

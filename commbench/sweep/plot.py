@@ -17,7 +17,7 @@ from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import FIXED, GREY, INK, Grid, Head, Picture, plain
 from commbench.results.files import unused_path, write_new
 from commbench.sweep.ranking import SweepPoint, rank_settings
-from commbench.sweep.sentences import sentences_by_kind
+from commbench.sweep.sentences import kind_sentences, sentences_by_kind
 from commbench.sweep.settings import UNSET, Setting, make_axes
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def sweep_figures(result: SweepResult) -> list[Picture]:
     """
     kinds: dict[str, list[SweepPoint]] = {}
     for point in result.points:
-        kinds.setdefault(point.kind, []).append(point)
+        kinds.setdefault(point.case.operation if point.case.step else point.kind, []).append(point)
     pictures = []
     sentences = sentences_by_kind(result)
     for kind, points in kinds.items():
@@ -79,9 +79,16 @@ def sweep_figures(result: SweepResult) -> list[Picture]:
             (point for point in points if point.is_compared), key=lambda point: point.size_bytes
         )
         if ordered:
-            texts = sentences[kind][:MOST_SENTENCES]
-            pictures += _kind_pictures(result, kind, ordered, texts)
+            texts = kind_sentences(result) if points[0].case.step else sentences[kind]
+            pictures += _kind_pictures(result, kind, ordered, texts[:MOST_SENTENCES])
     return pictures
+
+
+def _label(point: SweepPoint) -> str:
+    """What a point is called among others of its kind: its size; of a step also its variant."""
+    if point.size_bytes:
+        return plot_axes.size_label(point.size_bytes)
+    return plain(point.kind.removeprefix(point.case.operation).strip(), 34) or "no size"
 
 
 def draw(result: SweepResult, folder: Path, ending: str = ".png") -> list[Path]:
@@ -165,10 +172,9 @@ def _value_maps(
         for setting, cell in _cells(point).items():
             values = dict(setting.values)
             cells[values[row_name], values[column_name]] = cell
-        heading = plot_axes.size_label(point.size_bytes) if point.size_bytes else "no size"
         maps.append(
             Map(
-                heading,
+                _label(point),
                 tuple(map(_value, row_values)),
                 tuple(map(_value, column_values)),
                 tuple(
@@ -178,14 +184,20 @@ def _value_maps(
             )
         )
     where = f"Rows: {plain(row_name)}. Columns: {plain(column_name)}."
-    notes = [*texts, f"{where} Number: {READING}."]
+    notes = [*texts, f"{where} Number: {_reading(points)}."]
     if len(chosen) < len(points):
-        notes.append(f"{len(chosen)} of {len(points)} sizes are shown.")
+        what = "sizes" if points[0].size_bytes else "cases"
+        notes.append(f"{len(chosen)} of {len(points)} {what} are shown.")
     title = f"{plain(kind)}: {plain(row_name)} and {plain(column_name)}"
     return _map_picture(name, title, notes, maps, " ".join(texts))
 
 
-READING = "time over the shortest time of the same size"
+READING = "time over the shortest time of the same {}"
+
+
+def _reading(points: Sequence[SweepPoint]) -> str:
+    """What the number in a cell is."""
+    return READING.format("size" if points[0].size_bytes else "case")
 
 
 def _value(value: str) -> str:
@@ -206,12 +218,13 @@ def _setting_map(
         kept = [setting for setting in settings if setting in best]
         notes.append(f"The best {len(kept)} of {len(settings)} settings are shown.")
     if len(chosen) < len(points):
-        notes.append(f"{len(chosen)} of {len(points)} sizes are shown.")
+        what = "sizes" if points[0].size_bytes else "cases"
+        notes.append(f"{len(chosen)} of {len(points)} {what} are shown.")
     by_size = [_cells(point) for point in chosen]
     one = Map(
-        READING[0].upper() + READING[1:],
+        _reading(points).capitalize(),
         tuple(plain(result.names[setting], 34) for setting in kept),
-        tuple(plot_axes.size_label(p.size_bytes) if p.size_bytes else "no size" for p in chosen),
+        tuple(map(_label, chosen)),
         tuple(tuple(cells.get(setting, EMPTY) for cells in by_size) for setting in kept),
     )
     title = f"{plain(kind)} under {len(settings)} settings"

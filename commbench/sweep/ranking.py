@@ -7,6 +7,7 @@ from math import exp, log
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TIMES, UNDISTURBED_TIMES, row_type, row_values
+from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.compare.comparison import ComparedRow
 from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
@@ -49,7 +50,7 @@ class SweepPoint(NamedTuple):
     kind: str
     """The title of the case without the fields that are varied."""
     size_bytes: int
-    """0 for an operation without data."""
+    """0 for an operation without a size, such as the step of a workload."""
     times: tuple[SettingTime | None, ...]
     """One for each setting, in the order of the sweep; None where a setting has no valid time."""
 
@@ -119,20 +120,22 @@ class SettingRank(NamedTuple):
 
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
-    """Every case that at least one setting has a valid time for, in the order of the plan."""
+    """Every case that at least one setting has a valid time for: steps of a workload first, else in
+    the order of the plan."""
     varied = varied_fields([result.setting for result in results])
     found: dict[tuple[str, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
             if row.time and row.time.median and row.measurement.status == OK:
                 case = row.measurement.case
-                key = (case.title_without(*varied), case.size_bytes)
+                key = (case.title_without(*varied), named_bytes(case))
                 found.setdefault(key, {})[result.setting] = row
     settings = [result.setting for result in results]
-    return tuple(
+    points = [
         SweepPoint(kind, size, _make_times(settings, rows, tolerance))
         for (kind, size), rows in found.items()
-    )
+    ]
+    return tuple(sorted(points, key=lambda point: not point.case.step))
 
 
 def varied_fields(settings: Sequence[Setting]) -> list[str]:
@@ -187,11 +190,16 @@ def pooled_ratios(
     return pool_kind(points[0].kind, rows, tolerance)
 
 
-_POOLED = ("size_bytes", *TIMES, *UNDISTURBED_TIMES)
+_POOLED = ("operation", "size_bytes", *TIMES, *UNDISTURBED_TIMES)
 
 
 def _pooled_values(row: ResultRow) -> Any:
     return row_type(_POOLED)(**row_values(row, _POOLED))
+
+
+def judged_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:
+    """The points that decide which setting is the best: of a replay its steps, else all."""
+    return [point for point in points if point.case.step] or list(points)
 
 
 def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:

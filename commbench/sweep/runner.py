@@ -4,6 +4,7 @@ Every round of every setting is a `commbench run` in a process of its own, with 
 own, so that a sweep that was stopped can be resumed. Folders:
 
     sweep.json                 the description
+    workload.json              the workload that is replayed, if there is one
     SETTING/round-1            the run of the first round; round-1.2 is the second attempt at it
     SETTING/failure.txt        the error of the last round that failed, and its exit code
 """
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 LARGEST_BYTES = 1 << 24
 FAILURE = "failure.txt"
+WORKLOAD = "workload.json"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
@@ -210,8 +212,9 @@ def run_missing_rounds(
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
         # What NCCL logs of itself is the same in every round.
         is_known = any(setting == known for known, _ in rounds)
-        more = ("--no-nccl-log",) if is_known else ()
-        code, failure = run_once(sweep, setting, attempt, more, advanced=advance)
+        more = ["--no-nccl-log"] if is_known else []
+        more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
+        code, failure = run_once(sweep, setting, attempt, tuple(more), advanced=advance)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
         elif code in PERMANENT:

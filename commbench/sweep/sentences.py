@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.compare.pooling import PooledRatio
-from commbench.compare.ratio import FASTER, SLOWER
-from commbench.compare.sentences import pooled_sentence
+from commbench.compare.ratio import FASTER, SLOWER, decide_verdict, time_ratio
+from commbench.compare.sentences import interval_text, pooled_sentence, ratio_text
 from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
+from commbench.spec.workload_variants import AS_TRACED
 from commbench.sweep.ranking import (
+    SettingTime,
     SizeRange,
     SweepPoint,
+    judged_points,
     make_ranges,
     pooled_ratios,
     rank_settings,
     varied_fields,
 )
 from commbench.sweep.settings import Setting
+from commbench.units import format_known_time
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -29,9 +34,75 @@ MOST_RANGES = 4
 
 
 def kind_sentences(result: SweepResult) -> list[str]:
-    """What was found, in one or a few sentences for each kind of case."""
+    """What was found, in one or a few sentences for each kind of case; of a replay for each step in
+    each variant, with the setting to use."""
     found = sentences_by_kind(result)
-    return [sentence for kind in found.values() for sentence in kind] or ["Nothing was timed."]
+    kinds = dict.fromkeys(point.kind for point in judged_points(result.points))
+    sentences = [sentence for kind in kinds for sentence in found[kind]] or ["Nothing was timed."]
+    return [*_recommendations(result), *sentences]
+
+
+def _recommendations(result: SweepResult) -> Iterator[str]:
+    """For each step of a workload the setting to use, and the variant that is faster with it."""
+    steps: dict[str, list[SweepPoint]] = {}
+    for point in judged_points(result.points):
+        if point.case.step and point.is_compared:
+            steps.setdefault(point.case.step, []).append(point)
+    for step, points in steps.items():
+        made = next((p for v in AS_TRACED for p in points if p.case.variant == v), None)
+        if made:
+            yield _recommendation(result, f"For the step {clean(step)!r}", made)
+            yield from _faster_variants(result, made, points)
+
+
+def _recommendation(result: SweepResult, what: str, point: SweepPoint) -> str:
+    """Which setting to use for a step, and its time there."""
+    names = {setting: clean(name) for setting, name in result.names.items()}
+    best, *others = point.by_time
+    candidates = [names[setting] for setting in point.not_slower]
+    if len(candidates) == 1:
+        second = time_ratio(best.time, others[0].time)
+        return (
+            f"{what}, use {candidates[0]}: it takes {_time(best)}, and {ratio_text(second)} times "
+            f"as long{interval_text(second)} under {names[others[0].setting]}"
+            f"{', the next one' if len(others) > 1 else ''}."
+        )
+    listed = list_some(candidates, MOST_NAMED)
+    if {*point.tied} == {*point.not_slower}:
+        tolerance = f"{result.sweep.tolerance * 100:g} %"
+        return f"{what}, these are equally fast, within {tolerance}: {listed}."
+    more = "" if len(candidates) == len(point.by_time) else "; the others are slower"
+    return f"{what}, more rounds must decide between {listed}{more}."
+
+
+def _faster_variants(
+    result: SweepResult, made: SweepPoint, points: Sequence[SweepPoint]
+) -> Iterator[str]:
+    """The variant of a step that takes least time under the best setting of the step, if it is
+    faster than the step as it was made."""
+    setting = made.best.setting
+    times = {
+        point.case.variant: each.time
+        for point in points
+        for each in point.by_time
+        if each.setting == setting
+    }
+    others = [variant for variant in times if variant not in AS_TRACED]
+    if not others:
+        return
+    fastest = min(others, key=lambda variant: times[variant].median or inf)
+    ratio = time_ratio(made.best.time, times[fastest])
+    if decide_verdict(ratio, result.sweep.tolerance) == FASTER:
+        yield (
+            f"With {clean(fastest.replace(':', ' '))} under {clean(result.names[setting])} the "
+            f"step takes {ratio_text(ratio)} times as long as with its own "
+            f"calls{interval_text(ratio)}."
+        )
+
+
+def _time(found: SettingTime) -> str:
+    time = found.time
+    return format_known_time(time.median or 0.0, time.low, time.high)[0]
 
 
 def sentences_by_kind(result: SweepResult) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from commbench.analysis.row_names import named_bytes
 from commbench.errors import (
     CommbenchError,
     Interrupted,
@@ -18,9 +19,12 @@ from commbench.errors import (
 )
 from commbench.output.progress import work_listener
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
+from commbench.results.workload_file import write_workload
 from commbench.runner.run_options import RunOptions
 from commbench.runner.session import raise_at_signals
+from commbench.spec.operations import REPLAY
 from commbench.spec.plan import Plan
+from commbench.spec.workload import make_workload
 from commbench.sweep import nccl_tuning, runner
 from commbench.sweep.ranking import varied_fields
 from commbench.sweep.result import SweepResult, make_result, require_correct, write_csv
@@ -83,9 +87,12 @@ def start(options: SweepOptions, listener: SweepListener) -> SweepResult:
     """
     sweep = _make_sweep(options)
     _require_exportable(options.export, sweep.backends)
+    workload = options.runs[0].workload_values
     name = "sweep" + (f"-{options.label}" if options.label else "")
     folder = empty_folder(options.output or new_folder(name))
     runner.write_sweep(folder, sweep)
+    if workload:
+        write_workload(folder / runner.WORKLOAD, make_workload(workload))
     return _run(sweep, folder, options.export, options.runs[0].plots, listener)
 
 
@@ -143,6 +150,8 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         make_nccl_options(plan)  # raises where there are none
         _require_one_case(setting, plan)
         variables, operations = [], run.op
+        if plan.workload:
+            operations = tuple(name for name in plan.operations if name != REPLAY)
         for name, value in setting.variables:
             if name == nccl_tuning.ALGORITHM and target.backend == "nccl":
                 value, operations = nccl_tuning.make_value(operations, value, _nccl_version())
@@ -152,10 +161,9 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
                         "see `commbench ops`; all_reduce has every algorithm",
                     )
             variables.append((name, value))
-        words = run.arguments()[1:]
-        arguments.append(
-            (f"--op={','.join(operations)}", *words, f"--nproc-per-node={target.ranks_per_node}")
-        )
+        # A round reads the workload in the folder of the sweep.
+        words = replace(run, op=operations, workload=None).arguments()
+        arguments.append((*words, f"--nproc-per-node={target.ranks_per_node}"))
         environments.append(tuple(variables))
         backends.append(target.backend)
     return runner.Sweep(
@@ -188,7 +196,7 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
     """Raise UsageError where a varied option makes several cases of what is one case under another
     setting: `--vary timing=both`."""
     varied = varied_fields([setting])
-    seen = Counter((case.title_without(*varied), case.size_bytes) for case in plan.cases())
+    seen = Counter((case.title_without(*varied), named_bytes(case)) for case in plan.cases())
     if varied and max(seen.values(), default=1) > 1:
         raise UsageError(
             f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "

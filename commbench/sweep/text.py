@@ -7,14 +7,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.compare.ratio import MedianCI, time_ratio
 from commbench.compare.sentences import interval_text, ratio_text
 from commbench.output.paragraphs import line_width, list_some, wrapped
-from commbench.output.table import BOLD, clean, style, table, width
+from commbench.output.table import BOLD, clean, labelled_table, style, table, width
 from commbench.report.run_notes import MOST_WARNINGS, warnings_text
 from commbench.sweep.nccl_tuning import find_selection
-from commbench.sweep.ranking import SettingTime, SweepPoint, rank_settings
+from commbench.sweep.ranking import (
+    SettingTime,
+    SweepPoint,
+    judged_points,
+    rank_settings,
+    varied_fields,
+)
 from commbench.sweep.runner import plain_reason
 from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.settings import UNSET, Setting, make_axes
@@ -74,7 +81,7 @@ def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
     tolerance = f"{result.sweep.tolerance * 100:g} %"
     first = result.names[result.sweep.settings[0]]
     tied = any(len(point.tied) > 1 for point in compared)
-    undecided = any(point.undecided for point in compared)
+    undecided = [point for point in compared if point.undecided]
     texts = []
     if is_folded:
         texts.append(
@@ -96,9 +103,13 @@ def notes(result: SweepResult, is_folded: bool = False) -> list[str]:
     if undecided:
         texts.append(
             f"Mark {UNDECIDED}: undecided; it may be as fast as the setting with the shortest "
-            "time, or slower. The sentences use neighbouring sizes together, so they can decide "
-            "what one row cannot."
+            "time, or slower."
         )
+        if any(point.size_bytes for point in judged_points(undecided)):
+            texts[-1] += (
+                " The sentences use neighbouring sizes together, so they can decide what one row "
+                "cannot."
+            )
     if (rounds := result.sweep.rounds) < ENOUGH_ROUNDS:
         count = "One round is" if rounds == 1 else f"{rounds} rounds are"
         texts.append(
@@ -130,19 +141,45 @@ Columns = tuple[list[str], list[list[str]]]
 
 
 def _join(result: SweepResult, *parts: Columns, left: Sequence[str] = ()) -> list[str]:
-    """A table of these columns after one of sizes. Of several kinds of case each has a
-    line above its sizes."""
-    sizes = [format_bytes(point.size_bytes) if point.size_bytes else "" for point in result.points]
-    headings = ["size", *(heading for part, _ in parts for heading in part)]
-    rows = [[size] for size in sizes]
-    for _, cells in parts:
-        rows = [[*row, *more] for row, more in zip(rows, cells, strict=True)]
-    lines = table(headings, rows, left=",".join(left))
+    """A table of these columns after one of sizes. Of several kinds of case each has a line above
+    its sizes; the steps of a workload have a table of their own, after one of their names."""
+    headings = [heading for part, _ in parts for heading in part]
+    rows = [
+        (point, [cell for _, cells in parts for cell in cells[index]])
+        for index, point in enumerate(result.points)
+    ]
+    named = [row for row in rows if row[0].case.step]
+    sized = [row for row in rows if not row[0].case.step]
+    lines = _named_table(headings, named, left) if named else []
+    lines += [""] if named and sized else []
+    has_kinds = len({point.kind for point, _ in sized}) > 1 or bool(named)
+    return [*lines, *_sized_table(headings, sized, left, has_kinds)] if sized else lines
+
+
+def _named_table(
+    headings: Sequence[str], rows: Sequence[tuple[SweepPoint, list[str]]], left: Sequence[str]
+) -> list[str]:
+    """A table of steps with their cells after one of their names, without empty columns."""
+    operation = rows[0][0].case.operation
+    names = [point.kind.removeprefix(operation).strip() for point, _ in rows]
+    columns = [(operation, *names), *zip(headings, *(cells for _, cells in rows), strict=True)]
+    head, *body = zip(*(column for column in columns if any(column[1:])), strict=True)
+    return "\n".join(labelled_table(head, body, ",".join(left))).split("\n")
+
+
+def _sized_table(
+    headings: Sequence[str], rows: Sequence[tuple[SweepPoint, list[str]]], left: Sequence[str],
+    has_kinds: bool,
+) -> list[str]:  # fmt: skip
+    """A table of points with their cells after one of sizes; with `has_kinds` each kind of case has
+    a line above its sizes."""
+    sizes = [format_bytes(point.size_bytes) if point.size_bytes else "" for point, _ in rows]
+    cells = [[size, *cells] for size, (_, cells) in zip(sizes, rows, strict=True)]
+    lines = table(["size", *headings], cells, left=",".join(left))
     found, body = lines[: -len(rows)], lines[-len(rows) :]
-    has_several = len({point.kind for point in result.points}) > 1
     kind = None
-    for point, line in zip(result.points, body, strict=True):
-        if has_several and point.kind != kind:
+    for (point, _), line in zip(rows, body, strict=True):
+        if has_kinds and point.kind != kind:
             found.append(f"  {clean(point.kind)}")
         found.append(line)
         kind = point.kind
@@ -230,9 +267,10 @@ def _mark(point: SweepPoint, each: SettingTime) -> str:
 def _why_no_time(result: SweepResult, point: SweepPoint, index: int) -> str:
     """Why a setting has no time for a case: the status of its row, or that it was not measured."""
     found = result.settings[index]
+    varied = varied_fields(result.sweep.settings)
     for row in found.rows:
         case = row.measurement.case
-        if (case.operation, case.size_bytes) == (point.case.operation, point.size_bytes):
+        if (case.title_without(*varied), named_bytes(case)) == (point.kind, point.size_bytes):
             return "no time" if row.measurement.status == "ok" else row.measurement.status
     return "failed" if found.failure else "-"
 
@@ -289,7 +327,7 @@ RANK_HEADINGS = ("setting", "alone\nfastest", "fastest\nor tied", "time over\nbe
 def rank_rows(result: SweepResult) -> list[tuple[str, ...]]:
     """The settings by their time over all cases, as cells under RANK_HEADINGS. Of two settings the
     sentence says it: then there are none."""
-    ranks = rank_settings(result.points)
+    ranks = rank_settings(judged_points(result.points))
     if len(ranks) < 3:
         return []
     return [
@@ -297,12 +335,18 @@ def rank_rows(result: SweepResult) -> list[tuple[str, ...]]:
     ]
 
 
+def rank_title(result: SweepResult) -> str:
+    """What the settings are ranked by."""
+    of_steps = any(point.case.step for point in result.points)
+    return "All steps together" if of_steps else "All cases together"
+
+
 def _ranking_text(result: SweepResult) -> str:
     rows = rank_rows(result)
     if not rows:
         return ""
     more = len(rows) - MOST_RANKED
-    lines = [style("All cases together:", BOLD)]
+    lines = [style(f"{rank_title(result)}:", BOLD)]
     lines += table(RANK_HEADINGS, rows[:MOST_RANKED], left="setting")
     return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
@@ -318,7 +362,7 @@ def in_rounds(result: SweepResult, text: str) -> str:
     """A text about the launches of a run, for a sweep, whose rounds are these launches."""
     text = re.sub(r"--launches \d+", f"--rounds {max(6, 2 * result.sweep.rounds)}", text)
     text = re.sub(r"^(\s*)launches \(", r"\1rounds (", text, flags=re.MULTILINE)
-    return text.replace("medians of launches", "medians of rounds")
+    return re.sub(r"medians(\s+)of(\s+)launches", r"medians\1of\2rounds", text)
 
 
 def name_settings(result: SweepResult, rows: Sequence[ResultRow]) -> str:

@@ -252,9 +252,11 @@ def test_verbose_progress_has_a_line_for_each_case(commbench: Commbench) -> None
     ]
 
 
-def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench) -> None:
+# tests/test_fresh_processes.py starts a run and draws a plot from nothing.
+@pytest.mark.parametrize("is_fresh", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench, is_fresh: bool) -> None:
     ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--label", "mine",
-                      "--iters", "5", is_fresh=True)  # fmt: skip
+                      "--iters", "5", is_fresh=is_fresh)  # fmt: skip
     assert ended.code == 0, ended.err
     names = {path.name for path in ended.folder.iterdir()}
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}

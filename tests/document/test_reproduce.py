@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Commbench
 from synthetic import header, plan, synthetic_run
+from synthetic_replay import replay_plan
 
 from commbench.analysis.load import open_run
 from commbench.document.blocks import Code, Text
@@ -71,3 +72,15 @@ def test_a_long_command_is_continued_on_the_next_line() -> None:
     lines = shell_lines(words)
     assert words_of(lines) == words
     assert max(map(len, lines.split("\n"))) <= 80
+
+
+def test_a_replay_is_repeated_with_the_file_of_its_workload() -> None:
+    first, *others = reproduce(header(replay_plan(["calls"]), "mine"))
+    assert isinstance(first, Text)
+    assert first.text.startswith("resnet.json is the file of the workload")
+    for words in commands(tuple(others)):
+        options = words[words.index("run") + 1 :]
+        assert {"--workload=resnet.json", "--step=train", "--variant=calls"} <= set(options)
+        assert not any(
+            word.startswith(("--op", "--sizes", "--dtype", "--root")) for word in options
+        )

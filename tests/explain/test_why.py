@@ -249,3 +249,10 @@ def test_noise_does_not_move_the_shares(tmp_path: Path) -> None:
     rows = make_rows(open_run(folder, NO_HINTS))
     why = find_why(rows[-1], rows)
     assert why.latency_s == pytest.approx(LATENCY, rel=0.02)
+
+
+def test_sizes_that_hardly_differ_do_not_tell_latency_from_bandwidth() -> None:
+    rows = make_rows(run(sizes=(1000 << 10, 1001 << 10, 1100 << 10)))
+    assert find_why(rows[-1], rows).curve is None
+    rows = make_rows(run(sizes=(1000 << 10, 1500 << 10, 2000 << 10)))
+    assert find_why(rows[-1], rows).curve is not None

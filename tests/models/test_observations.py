@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from synthetic import plan, steady, synthetic_run
+from synthetic_replay import synthetic_replay
 
 from commbench.analysis.load import LoadedRun, load
 from commbench.errors import UsageError
@@ -115,3 +116,9 @@ def test_leaving_out_nothing_or_everything_is_refused() -> None:
         mark_left_out(points((2, 1)), parse_leave_out("ranks=16"))
     with pytest.raises(UsageError, match="leaves nothing to fit"):
         mark_left_out(points((2, 1)), parse_leave_out("ranks=2-"))
+
+
+def test_the_steps_of_a_replay_are_no_calls_to_fit(tmp_path: Path) -> None:
+    found, notes = observed(load(synthetic_replay(tmp_path / "run", "run")))
+    assert {each.operation for each in found} == {"all_reduce"}
+    assert notes == ["run: 4 rows not used: steps of a workload, which are no single calls."]

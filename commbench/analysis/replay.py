@@ -1,0 +1,255 @@
+"""What the replay of a workload says: each operation of a step, and the step in its variants, as it
+was in the trace and as it is here.
+
+    replayed time of an operation    sum over its calls in the step of the medians of their cases
+    time in the trace                union of the intervals of all calls of a rank, mean over ranks
+    the same without waiting         of each call only [end - transfer, end]
+    the same without computation     analysis.step_time
+
+The medians of a sum are those of different cases, so its interval follows from theirs by the
+method of analysis.overlap. A trace has one value for each call, the median over its steps, and no
+interval.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from math import hypot
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.analysis.overlap import Estimate, combine_ratio
+from commbench.analysis.peak import find_peak_fraction
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.step_time import calls_only_s
+from commbench.analysis.workload import OperationTotals, bus_bandwidth, workload_totals
+from commbench.importers.traces.base import merged
+from commbench.results.schema import OK, Run
+from commbench.spec.replay import replayed_workload, step_calls
+from commbench.spec.workload import Call, Step
+from commbench.spec.workload_variants import CALLS, GAPS
+
+if TYPE_CHECKING:
+    from commbench.spec.links import Peak
+
+
+class OperationReplay(NamedTuple):
+    """An operation of a set of groups in a step: means of one rank."""
+
+    traced: OperationTotals
+    """Its calls and bytes, and its times in the trace where there is one."""
+    replayed: Estimate | None
+    """Seconds of all its calls here; None where one of them was not measured."""
+    peak_s: float | None
+    """Seconds of all its calls at the peak; None without a peak, and where it bounds nothing."""
+
+    @property
+    def traced_s(self) -> float | None:
+        """Seconds in the trace: without waiting, where that is known."""
+        return self.traced.time_s if self.traced.transfer_s is None else self.traced.transfer_s
+
+    @property
+    def busbw(self) -> Estimate | None:
+        """The bus bandwidth of the replay in bytes/s; None for an operation without one."""
+        if self.replayed is None:
+            return None
+        slow, fast = self.replayed.high, self.replayed.low
+        value, low, high = map(self._busbw_at, (self.replayed.value, slow, fast))
+        return None if value is None else Estimate(value, low, high)
+
+    def _busbw_at(self, seconds: float | None) -> float | None:
+        traced = self.traced
+        return bus_bandwidth(traced.operation, traced.ranks, traced.size_bytes, seconds)
+
+
+class VariantReplay(NamedTuple):
+    """A step in one variant."""
+
+    variant: str
+    time: Estimate | None
+    """Seconds, of the slowest rank; None where it was not measured."""
+    ratio: Estimate | None
+    """Its time over that of the baseline; None for the baseline, and where one is not known."""
+    why: str = ""
+    """Why it was not measured."""
+
+
+class StepReplay(NamedTuple):
+    """A step, in the trace and here."""
+
+    step: Step
+    operations: tuple[OperationReplay, ...]
+    """Those that take most of the trace first; without a trace, those that take most here."""
+    variants: tuple[VariantReplay, ...]
+    baseline: str
+    """The variant with which others are compared: with gaps where that was measured."""
+    communication_s: float | None
+    """Seconds of a step in the trace during which a call was under way, mean over ranks."""
+    transfer_s: float | None
+    """The same without waiting; None where the trace does not say how long calls waited."""
+    calls_only_s: float | None
+    """Seconds that the calls of the trace take where no rank computes or waits for one that does;
+    None where their times are not known."""
+    over_trace: Estimate | None
+    """The time of the calls here over that in the trace, in which ranks do not wait where it says
+    how long they waited; None where there is no trace."""
+    step_over_trace: Estimate | None = None
+    """The time of the step with gaps here over that in the trace."""
+
+    @property
+    def waiting_s(self) -> float | None:
+        """Seconds by which the communication of the trace is shorter without waiting."""
+        if self.communication_s is None or self.transfer_s is None:
+            return None
+        return max(0.0, self.communication_s - self.transfer_s)
+
+    def variant(self, name: str) -> VariantReplay | None:
+        """The variant of this name that was measured."""
+        return next((each for each in self.variants if each.variant == name and each.time), None)
+
+
+def analyse_replay(
+    run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | None = None
+) -> tuple[StepReplay, ...]:
+    """The steps that a run replays; none for a run without a workload. `rows` are those of the run,
+    where they are known already."""
+    plan = run.header.plan
+    if not plan.workload:
+        return ()
+    by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
+    return tuple(_analyse_step(run, step, by_key, peak) for step in replayed_workload(plan).steps)
+
+
+_Rows = dict[tuple[object, ...], ResultRow]
+
+
+def _analyse_step(run: Run, step: Step, rows: _Rows, peak: Peak | None) -> StepReplay:
+    workload = replayed_workload(run.header.plan)
+    weights: dict[tuple[str, str], dict[tuple[object, ...], float]] = defaultdict(
+        lambda: defaultdict(float)
+    )
+    """By group and operation: how often a rank makes the calls of each case, on average."""
+    ranks = sum(len(program.ranks) for program in step.programs) or 1
+    for call, case, weight in step_calls(run.header.plan, step):
+        weights[call.group, call.operation][case.key()] += weight / ranks
+    operations = []
+    for traced in workload_totals(workload, step):
+        own = [(w, rows.get(key)) for key, w in weights[traced.group, traced.operation].items()]
+        operations.append(OperationReplay(traced, _sum_times(own), _sum_at_peak(own, peak)))
+    operations.sort(key=_importance, reverse=True)
+    variants, baseline = _find_variants(step, rows)
+    communication_s, transfer_s = _find_communication(step, ranks)
+    found = StepReplay(
+        step, tuple(operations), variants, baseline, communication_s, transfer_s,
+        calls_only_s(workload, step), None,
+    )  # fmt: skip
+    gaps = found.variant(GAPS)
+    whole = _over(gaps.time, step.time_s) if gaps else None
+    return found._replace(over_trace=_compare_with_trace(found), step_over_trace=whole)
+
+
+def _importance(one: OperationReplay) -> tuple[float, float]:
+    return one.traced_s or 0.0, one.replayed.value if one.replayed else 0.0
+
+
+def _sum_times(weighted: Iterable[tuple[float, ResultRow | None]]) -> Estimate | None:
+    """The sum of medians, each times its weight; None where one is not known."""
+    terms = []
+    for weight, row in weighted:
+        if row is None or row.time is None:
+            return None
+        terms.append((weight, Estimate(row.time.median, row.time.low, row.time.high)))
+    return _sum(terms)
+
+
+def _sum(terms: Sequence[tuple[float, Estimate]]) -> Estimate:
+    """The sum of estimates, each times its weight."""
+    value, down, up = sum(weight * each.value for weight, each in terms), [], []
+    for weight, each in terms:
+        if each.low is None or each.high is None:
+            return Estimate(value)
+        down.append(weight * (each.value - each.low))
+        up.append(weight * (each.high - each.value))
+    return Estimate(value, max(0.0, value - hypot(*down)), value + hypot(*up))
+
+
+def _sum_at_peak(
+    weighted: Iterable[tuple[float, ResultRow | None]], peak: Peak | None
+) -> float | None:
+    """The time of the calls if each reached the peak; None where it bounds one of them not."""
+    total = 0.0
+    for weight, row in weighted:
+        share = find_peak_fraction(row, peak) if row and peak else None
+        if share is None or row is None or row.time is None:
+            return None
+        total += weight * row.time.median * share.fraction
+    return total
+
+
+def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], str]:
+    """The variants of a step, and which is the baseline."""
+    own = [row for row in rows.values() if row.measurement.case.step == step.name]
+    times = {
+        row.measurement.case.variant: Estimate(row.time.median, row.time.low, row.time.high)
+        for row in own
+        if row.time and row.measurement.status == OK
+    }
+    baseline = GAPS if GAPS in times else CALLS
+    found = []
+    for row in own:
+        case = row.measurement.case
+        time, against, ratio = times.get(case.variant), times.get(baseline), None
+        if time and against and time.value and against.value and case.variant not in (CALLS, GAPS):
+            ratio = combine_ratio(lambda a, b: a / b, time, against)
+        why = "" if time else f"{row.measurement.status}: {row.measurement.reason}"
+        found.append(VariantReplay(case.variant, time, ratio, why))
+    return tuple(found), baseline
+
+
+def _find_communication(step: Step, ranks: int) -> tuple[float | None, float | None]:
+    """How long calls were under way in the trace, with waiting and without; means over ranks."""
+    calls = [call for program in step.programs for call in program.calls]
+    if not calls or any(call.start_s is None or call.time_s is None for call in calls):
+        return None, None
+    with_waiting = without = 0.0
+    for program in step.programs:
+        part = len(program.ranks) / ranks
+        with_waiting += part * _length(map(_whole, program.calls))
+        without += part * _length(map(_transfer, program.calls))
+    is_known = all(call.transfer_s is not None for call in calls)
+    return with_waiting, without if is_known else None
+
+
+def _whole(call: Call) -> tuple[float, float]:
+    start = call.start_s or 0.0
+    return start, start + (call.time_s or 0.0)
+
+
+def _transfer(call: Call) -> tuple[float, float]:
+    start, end = _whole(call)
+    return (start if call.transfer_s is None else max(start, end - call.transfer_s)), end
+
+
+def _length(intervals: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of intervals."""
+    return sum(end - begin for begin, end in merged(intervals))
+
+
+def _compare_with_trace(found: StepReplay) -> Estimate | None:
+    """The time of the calls here over that in the trace: of the step without gaps; where that was
+    not measured, of the sums of all calls."""
+    calls = found.variant(CALLS)
+    if found.calls_only_s and calls:
+        return _over(calls.time, found.calls_only_s)
+    here = [(1.0, one.replayed) for one in found.operations if one.replayed]
+    there = [one.traced_s for one in found.operations if one.traced_s]
+    if not here or not len(here) == len(there) == len(found.operations):
+        return None
+    return _over(_sum(here), sum(there))
+
+
+def _over(here: Estimate | None, traced: float | None) -> Estimate | None:
+    """The ratio of a time here and one of the trace, which has no interval."""
+    if not (here and here.value and traced):
+        return None
+    return combine_ratio(lambda a, b: a / b, here, Estimate(traced, traced, traced))

@@ -1,0 +1,175 @@
+"""The tables, the sentences and the picture of a replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from synthetic import noisy, steady
+from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
+
+from commbench.api.runs import Run
+from commbench.results.schema import Run as Recorded
+from commbench.spec.case import Case
+from commbench.spec.workload import Call, Program, Step
+
+VARIANTS = {
+    "calls": 16e-3, "gaps": 20e-3, "bucket:4M": 18e-3, "bucket:16M": 20e-3,
+    "reduce_scatter+all_gather": 25e-3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def seconds(case: Case) -> float:
+    return VARIANTS.get(case.variant) or case.size_bytes * 1e-3 / MIB or 5e-4
+
+
+@pytest.fixture(scope="module")
+def run() -> Recorded:
+    return replay_run(samples=lambda case: steady(seconds(case)))
+
+
+def sentences(run: Recorded) -> str:
+    return " ".join(Run(*run).text().split())
+
+
+def test_a_replay_has_a_table_of_its_operations_and_one_of_the_step(run: Recorded) -> None:
+    lines = Run(*run).text().splitlines()
+    assert max(map(len, lines)) <= 80
+    at = lines.index("small; train; 3 steps of 20.0 ms in its trace")
+    assert lines[at + 2].split() == [
+        "group", "operation", "calls", "bytes", "time", "waiting", "time", "interval", "GB/s",
+    ]  # fmt: skip
+    assert " ".join(lines[at + 4].split()) == (
+        "world all_reduce 2 12 MiB 9.00 ms 500 us 12.00 ms ±0.2 % 1.049"
+    )
+    assert [line.split()[1] for line in lines[at + 5 : at + 7]] == ["recv", "send"]
+    whole = {line[2:29].strip(): line[29:].split() for line in lines if line.startswith("  ")}
+    assert whole["trace: whole step"] == ["20.0", "ms"]
+    assert whole["trace: communication"] == ["9.00", "ms"]
+    assert whole["trace: without waiting"] == ["8.00", "ms"]
+    assert whole["trace: without computation"] == ["10.0", "ms"]
+    assert whole["all calls with gaps"][:2] == ["20.00", "ms"]
+    assert " ".join(whole["buckets of 4 MiB"]) == ("18.00 ms ±0.3 % -10.0 % (-10.4 … -9.6 %)")
+
+
+def test_sentences_say_what_would_be_saved_and_where_the_time_goes(run: Recorded) -> None:
+    text = sentences(run)
+    for expected in (
+        "With gaps, the replay takes 1.00 times (1.00-1.00) as long as the step of the trace. "
+        "Without waiting, a step of the trace would be at most 1.00 ms (5 % of it) shorter.",
+        "Buckets of 4 MiB: 10 % less time. Buckets of 16 MiB: no difference that can be seen. "
+        "reduce_scatter + all_gather: 25 % more time. Changes are against all calls with gaps.",
+        "all_reduce over world takes most of the time of all calls: 90 % in the trace, 100 % here.",
+        "The calls take 1.60 times (1.59-1.61) as long here as in the trace: communication is "
+        "slower here.",
+        "11 % of the communication of the trace is waiting for slower ranks.",
+    ):
+        assert expected in text
+
+
+def test_tables_of_single_calls_are_printed_where_they_are_asked_for(run: Recorded) -> None:
+    title = "all_reduce float32 sum in_place"
+    assert title not in Run(*run).text().splitlines()
+    assert "`commbench show small --calls`" in sentences(run)
+    text = Run(*run).text(calls=True)
+    assert title in text.splitlines() and "--calls" not in text
+
+
+def test_a_generated_step_has_columns_of_the_replay_only() -> None:
+    workload = WORKLOAD._replace(steps=(without_times(STEP),))
+    text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
+    assert "small; train all_reduce" not in text and "small; train" in text
+    assert "trace" not in text.partition("Warnings")[0]
+    assert "Changes are against all calls without gaps." in text
+    assert "all_reduce over world takes most of the time of all calls: 100 % here." in text
+
+
+def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
+    calls = (Call("all_reduce", "world", "float32", MIB, start_s=1e-3, time_s=2e-3),)
+    workload = WORKLOAD._replace(
+        steps=(Step("s", (Program((0, 1), calls),), 2, 1e-2),),
+        notes=("ranks without a trace are taken to make the same calls",),
+    )
+    text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
+    assert "note: ranks without a trace are taken to make the same calls." in text
+    assert "traced: in the trace, with waiting for other ranks." in text
+    assert "waiting:" not in text and "Without waiting" not in text
+    assert "The trace does not say how much of it is waiting." in text
+    assert "All calls are all_reduce over world." in text
+
+
+def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -> None:
+    calls = (Call("all_reduce", "world", "float32", MIB, start_s=1e-3, time_s=2e-3),)
+    workload = WORKLOAD._replace(
+        world_size=4, groups={"world": ((0, 1, 2, 3),)},
+        steps=(Step("s", (Program((0, 1, 2, 3), calls),), 2, 1e-2),),
+    )  # fmt: skip
+    text = sentences(replay_run(workload, lambda case: steady(seconds(case)), ranks=2))
+    assert "note: ranks 0 to 1 of 4 are kept." in text
+    assert "which had more ranks: this does not compare the networks." in text
+    assert "slower here" not in text and "faster here" not in text
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (lambda case: steady(seconds(case)) if not case.step else None,
+         "Not measured: replay train calls"),
+        (lambda case: steady(seconds(case)) if case.step else None, "Buckets of 4 MiB: 10 % less"),
+        (lambda _: None, "Not measured"),
+        (lambda case: noisy(seconds(case), case.index, noise=0.5, batches=2, each=3),
+         "no difference that can be seen"),
+        (lambda case: [[seconds(case)]], "Buckets of 4 MiB: 10 % less time, without an interval"),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_cut_off_still_has_its_tables(
+    samples: Callable[[Case], list[list[float]] | None], expected: str
+) -> None:
+    run = replay_run(samples=samples)
+    text = Run(*run).text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert expected in sentences(run)
+
+
+def test_json_has_the_figures_in_seconds_and_bytes(run: Recorded) -> None:
+    values = json.loads(Run(*run).text("json"))
+    (step,) = values["steps"]
+    assert (values["workload"], step["name"], step["baseline"]) == ("small", "train", "gaps")
+    reduced = step["operations"][0]
+    assert reduced["traced_transfer_s"] == pytest.approx(9e-3)
+    assert reduced["replayed_s"]["value"] == pytest.approx(12e-3)
+    assert reduced["size_bytes"] == 12 * MIB
+    assert reduced["busbw_GBps"]["value"] == pytest.approx(12 * MIB / 12e-3 / 1e9)
+    assert step["step_over_trace"]["value"] == pytest.approx(1.0)
+    by_variant = {each["variant"]: each for each in step["variants"]}
+    assert by_variant["bucket:4M"]["over_baseline"]["value"] == pytest.approx(0.9)
+    assert by_variant["gaps"]["over_baseline"] is None
+
+
+def test_markdown_has_both_tables(run: Recorded) -> None:
+    lines = Run(*run).text("markdown").splitlines()
+    heading = "| group | operation | calls | bytes | traced time | waiting |"
+    assert any(line.replace("ranks | ", "").startswith(heading) for line in lines)
+    assert any(line.startswith("| buckets of 4 MiB | 18.00 ms |") for line in lines)
+    assert "- Buckets of 4 MiB: 10 % less time." in lines
+
+
+def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> None:
+    from commbench.report.plots import run_figures
+
+    (picture,) = run_figures([run])
+    assert picture.name == "replay"
+    assert "90 % in the trace" in picture.description
+    operations, whole = picture.figure.axes
+    names = [label.get_text() for label in operations.get_yticklabels()]
+    assert names == ["all_reduce, world", "recv, pp", "send, pp"]
+    widths = sorted(patch.get_width() for patch in operations.patches)
+    assert widths[-2:] == pytest.approx([9e-3, 12e-3])
+    texts = [text.get_text() for text in whole.texts]
+    assert "18.00 ms" in texts and "20.0 ms" in texts

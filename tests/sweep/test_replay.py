@@ -1,0 +1,115 @@
+"""Sweeps over the steps of a workload: a winner for each step and variant, and one setting to
+use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Commbench
+from pictures import texts
+from synthetic_replay import WORKLOAD, synthetic_replay_sweep
+
+from commbench.output.table import width
+from commbench.results.workload_file import read_workload, write_workload
+from commbench.spec.case import Case
+from commbench.sweep.plot import sweep_figures
+from commbench.sweep.result import SweepResult, load_sweep
+from commbench.sweep.sentences import kind_sentences
+from commbench.sweep.text import sweep_text
+
+VARIANTS = ["calls", "bucket:1M", "bucket:6M", "reduce_scatter+all_gather"]
+
+
+def steps_slower(setting: int, case: Case) -> float:
+    """The second setting makes steps 1.5 times slower, and single calls twice as fast."""
+    return 1.0 if not setting else 1.5 if case.step else 0.5
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> SweepResult:
+    synthetic_replay_sweep(tmp_path / "sweep", steps_slower, ["A=one,two"])
+    return load_sweep(tmp_path / "sweep")
+
+
+def test_each_step_and_variant_has_a_winner_before_the_single_calls(result: SweepResult) -> None:
+    steps = [point for point in result.points if point.case.step]
+    assert [point.case.variant for point in steps] == VARIANTS
+    assert list(result.points[: len(steps)]) == steps
+    assert [winner.best for winner in result.winners] == ["A=one"] * 4 + ["A=two"] * 3
+    assert [winner.size_bytes for winner in result.winners[:4]] == [0] * 4
+
+
+def test_the_sentences_are_about_steps_and_say_which_setting_to_use(result: SweepResult) -> None:
+    first, second, *others = kind_sentences(result)
+    assert first.startswith("For the step 'train', use one: it takes 998.4 us, and 1.500 times")
+    assert first.endswith("under two.")
+    assert second.startswith("With bucket 6M under one the step takes 0.501 times as long as with")
+    assert [text.partition(":")[0] for text in others] == [
+        "replay train calls", "replay train bucket 1M", "replay train bucket 6M",
+        "replay train reduce_scatter+all_gather",
+    ]  # fmt: skip
+    assert all("two takes 1." in text and "): slower" in text for text in others)
+
+
+def test_settings_that_are_alike_for_a_step_are_not_recommended(tmp_path: Path) -> None:
+    synthetic_replay_sweep(
+        tmp_path, lambda i, case: (1.0, 1.0, 1.3)[i] if case.step else 1.0 + i, ["A=one,two,three"]
+    )
+    result = load_sweep(tmp_path)
+    assert kind_sentences(result)[0] == (
+        "For the step 'train', these are equally fast, within 5 %: one, two."
+    ) or kind_sentences(result)[0] == (
+        "For the step 'train', these are equally fast, within 5 %: two, one."
+    )
+    assert "All steps together:" in sweep_text(result)
+    assert "All cases together:" not in sweep_text(result)
+
+
+def test_the_tables_name_steps_and_fit_a_terminal(
+    result: SweepResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = sweep_text(result).splitlines()
+    assert max(map(width, lines)) <= 80
+    rows = [line for line in lines if line.startswith("  train ")]
+    assert len(rows) == len(VARIANTS)
+    assert all(" us " in row or " ms " in row for row in rows)
+    calls = lines.index("  all_reduce float32 sum in_place")
+    assert calls > lines.index(rows[-1])
+    assert [line.split()[0] for line in lines[calls + 1 : calls + 4]] == ["2", "1", "3"]
+
+
+def test_one_picture_has_all_steps(result: SweepResult) -> None:
+    first, *_ = sweep_figures(result)
+    assert first.name == "sweep-replay-map"
+    words = {text.get_text() for text in texts(first.figure)}
+    assert {"train calls", "train bucket 6M", "one", "two"} <= words
+
+
+@pytest.mark.full
+def test_a_sweep_keeps_the_workload_so_that_it_can_be_resumed(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    write_workload(tmp_path / "step.json", WORKLOAD)
+    swept = commbench(
+        "sweep", "--vary", "cpu-mode=plain,batch", "--rounds", "1", "--workload", "step.json",
+        "--variant", "calls", "--iters", "2", "--output", "sweep", "--no-plots",
+    )  # fmt: skip
+    assert swept.code == 0, swept.err
+    assert "replay train calls" in swept.out
+    assert read_workload(tmp_path / "sweep" / "workload.json") == WORKLOAD
+    (tmp_path / "step.json").unlink()
+    (tmp_path / "sweep" / "cpu-mode=batch" / "round-1" / "run.jsonl").unlink()
+    again = commbench("sweep", "--resume", "sweep")
+    assert again.code == 0, again.err
+    assert "1 of them measured before" in again.err
+
+
+def test_options_that_choose_calls_cannot_be_swept_beside_a_workload(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    write_workload(tmp_path / "step.json", WORKLOAD)
+    refused = commbench("sweep", "--vary", "dtype=float32,int8", "--workload", "step.json")
+    assert refused.code == 2
+    assert "--dtype has no effect with --workload" in refused.err
