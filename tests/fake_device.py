@@ -202,6 +202,9 @@ class FakeDevice:
         if self._fake.spins:
             self._stream.put(lambda: time.sleep(seconds))
 
+    def compute(self, seconds: float) -> None:
+        time.sleep(seconds)  # what replays a step runs as a whole in the order of the stream
+
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         return lambda: self._stream.put(lambda: self._run(call))
 

@@ -20,6 +20,7 @@ from commbench.advise.paste import (
     graph_lines,
     memory_lines,
     setting_lines,
+    variant_lines,
 )
 from commbench.advise.time_table import REPLICATES, WIDTH_95, is_timed
 from commbench.analysis.rows import ResultRow
@@ -29,6 +30,7 @@ from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.workload_variants import AS_TRACED
 from commbench.sweep import ranking as sweep_ranking
 from commbench.sweep.ranking import SweepPoint, make_points, make_ranges, rank_settings
 from commbench.sweep.runner import SettingResult
@@ -48,8 +50,9 @@ class Choice(NamedTuple):
     option: str
     """The option of `commbench run`, without dashes, whose values are the alternatives; empty:
     settings of the environment, which differ between runs."""
-    default: str
-    """The alternative that is used where nothing is changed."""
+    defaults: tuple[str, ...]
+    """The alternative that is used where nothing is changed; of several the first that was
+    measured, and the others are no alternatives."""
     suits: Callable[[Case], bool]
     """Whether a case is an alternative."""
     paste: Callable[[Setting, Case], tuple[str, ...]]
@@ -63,6 +66,8 @@ class Choice(NamedTuple):
     is named as well."""
     operations: tuple[str, ...] = ()
     """The operations that have alternatives; empty: all."""
+    is_of_steps: bool = False
+    """Whether the alternatives are steps of a workload, instead of single calls."""
 
     @property
     def field(self) -> str:
@@ -122,25 +127,29 @@ def _is_way(case: Case) -> bool:
 
 ADVICE: tuple[Choice, ...] = (
     Choice(
-        "Calls of several tensors", "form", "separate", _takes_tensors, form_lines,
+        "Calls of several tensors", "form", ("separate",), _takes_tensors, form_lines,
         "--tensors 16", needs_other_memory=("flat",),
         operations=("all_reduce", "all_gather", "reduce_scatter"),
     ),
     Choice(
-        "One call or several steps", "form", DIRECT, _is_way, form_lines,
+        "One call or several steps", "form", (DIRECT,), _is_way, form_lines,
         "--via reduce_scatter+all_gather,scatter+all_gather,isend+irecv",
         operations=("all_reduce", "broadcast", "all_to_all"),
     ),
     Choice(
-        "Eager calls or a graph", "launch", "eager", lambda case: True, graph_lines,  # noqa: ARG005
+        "Calls of a step", "variant", AS_TRACED, lambda case: bool(case.step), variant_lines,
+        "--variant all", is_possible=lambda header: bool(header.plan.workload), is_of_steps=True,
+    ),
+    Choice(
+        "Eager calls or a graph", "launch", ("eager",), lambda case: True, graph_lines,  # noqa: ARG005
         "--launch both", is_possible=lambda header: header.plan.device == "cuda",
     ),
     Choice(
-        "Memory", "memory", "default", lambda case: True, memory_lines,  # noqa: ARG005
+        "Memory", "memory", ("default",), lambda case: True, memory_lines,  # noqa: ARG005
         "--memory default,registered,symmetric", is_possible=_is_nccl,
     ),
     Choice(
-        "Settings of the environment", "", "", lambda case: True, setting_lines,  # noqa: ARG005
+        "Settings of the environment", "", ("",), lambda case: True, setting_lines,  # noqa: ARG005
         "", is_possible=_is_nccl,
     ),
 )  # fmt: skip
@@ -170,15 +179,17 @@ def find_choices(
 
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
-    by_value: dict[str, list[ResultRow]] = {choice.default: []}
+    by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
     for row in rows:
         if is_timed(row) and choice.suits(row.measurement.case):
             by_value.setdefault(getattr(row.measurement.case, choice.field), []).append(row)
-    if not by_value[choice.default]:
-        return []
+    default = next((value for value in choice.defaults if by_value[value]), None)
+    others = [value for value in by_value if value not in choice.defaults]
     return [
-        SettingResult(Setting(options=((choice.option, value),)), None, tuple(same), 1, "")
-        for value, same in by_value.items()
+        SettingResult(
+            Setting(options=((choice.option, value),)), None, tuple(by_value[value]), 1, ""
+        )
+        for value in ([default, *others] if default is not None else [])
     ]
 
 

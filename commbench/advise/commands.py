@@ -13,6 +13,7 @@ from commbench.advise.moe import Routing
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.advice import more_launches, more_precisely
 from commbench.results.schema import RunHeader
+from commbench.runner.option import as_label
 from commbench.spec.variables import find_unread, suggest_variable
 from commbench.units import format_about, format_size, format_sizes, parse_sizes
 
@@ -67,6 +68,15 @@ def run_command(header: RunHeader, operations: str, options: str, sizes: str = "
     return " ".join(filter(None, words))
 
 
+def _replay_command(header: RunHeader, options: str) -> str:
+    """The `commbench run` of the workload of a replay, in a file of its name."""
+    file = f"{as_label(str(header.plan.workload['name']))}.json"
+    words = ["commbench run --workload", file, options]
+    if header.num_nodes == 1:
+        words.append(f"--nproc-per-node {header.plan.world_size}")
+    return " ".join(filter(None, words))
+
+
 def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
     """What a choice without rows needs, and the command that measures it."""
     if not choice.option:
@@ -74,6 +84,8 @@ def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
             f"no two runs differ in a variable that {header.plan.backend} reads",
             _sweep_command(header, "NCCL_ALGO", ("RING", "TREE")),
         )
+    if choice.is_of_steps:
+        return "no alternatives are measured", _replay_command(header, choice.measure)
     known = [name for name in header.plan.operations if name in choice.operations]
     operations = ",".join(known or choice.operations or header.plan.operations)
     return "no alternatives are measured", run_command(header, operations, choice.measure)
@@ -97,8 +109,11 @@ def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> tuple
 
 def _sweep_command(header: RunHeader, name: str, values: Sequence[str]) -> str:
     """The `commbench sweep` of a variable, of the calls and ranks of a run."""
-    own = format_sizes(header.plan.sizes)
-    command = run_command(header, ",".join(header.plan.operations), "", own)
+    if header.plan.workload:
+        command = _replay_command(header, "")
+    else:
+        own = format_sizes(header.plan.sizes)
+        command = run_command(header, ",".join(header.plan.operations), "", own)
     variable = quote(f"{name}={','.join(values)}")
     return command.replace("commbench run", f"commbench sweep --env {variable}", 1)
 

@@ -9,7 +9,9 @@ from commbench.advise.buckets import MIB
 from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.workload_variants import BUCKET, COMPOSED
 from commbench.sweep.settings import UNSET, Setting
+from commbench.units import parse_size
 
 _FORMS: dict[str, tuple[str, ...]] = {
     "direct": ("dist.{call}",),
@@ -98,6 +100,18 @@ def memory_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG0
         '    tensor = torch.empty(count, device="cuda")',
         f"backend.register_mem_pool(pool{symm})",
     )
+
+
+def variant_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """How a program makes the calls of a variant of its step; none for those that it makes."""
+    variant = dict(setting.options)["variant"]
+    name, _, size = variant.partition(":")
+    if name == BUCKET:
+        return (bucket_line(parse_size(size)),)
+    if variant == COMPOSED.name:
+        reduction = case._replace(operation=COMPOSED.operations[0])
+        return form_lines(Setting(options=(("form", variant),)), reduction)
+    return ()
 
 
 def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG001

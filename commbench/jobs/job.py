@@ -35,6 +35,8 @@ class Job:
     gpus_per_node: int
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables of every rank."""
+    workload: str = ""
+    """The file of the workload that `words` replay; empty for none."""
 
     def __post_init__(self) -> None:
         rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
@@ -80,6 +82,7 @@ def make_job(
         ranks_per_node=ranks_per_node,
         gpus_per_node=gpus_per_node,
         variables=parse_variables(variables),
+        workload=str(run.workload or ""),
     )
     plan = run.plan(run.backend or "gloo", device, nodes * ranks_per_node)
     if run.backend:

@@ -152,8 +152,10 @@ def _comments(job: Job, options: KubernetesOptions, name: str) -> list[str]:
         if options.claim
         else "lost when the pod ends, except the table in its log; --claim NAME keeps them"
     )
+    file = f"Workload: {job.workload}; every pod must find this file, in the image or in a claim."
     return [
         job.summary,
+        *([file] if job.workload else []),
         f"Needs:    {kind.needs}; torch and commbench in the image.",
         "Submit:   kubectl create -f FILE",
         f"Log:      kubectl logs{where} -f -l {kind.job_label}={name},{kind.first_pod}",

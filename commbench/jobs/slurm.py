@@ -74,8 +74,10 @@ def batch_script(job: Job, options: SlurmOptions) -> str:
 
 def _comments(job: Job) -> list[str]:
     folder = job.output or f"results/JOB-{job.title}"
+    file = f"# Workload: {job.workload}; every node must find this file."
     return [
         f"# {job.summary}",
+        *([file] if job.workload else []),
         "# Submit:   sbatch FILE; options given to sbatch replace those below.",
         f"# Results:  {folder}, in the folder from which you submit. The first node writes them.",
         f"# Log:      commbench-{job.title}-JOB.log, with the table. JOB is the job's number.",

@@ -414,7 +414,8 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
         "What to measure", "Groups of ranks", "Forms of a call", "Overlap", "Point to point",
-        "Unequal blocks", "How long, and in which order", "Where", "Output", "Flags of nccl-tests",
+        "Unequal blocks", "Replay", "How long, and in which order", "Where", "Output",
+        "Flags of nccl-tests",
     ]  # fmt: skip
     for group in groups if name == "run" else ():
         assert f" {group}: -" in text

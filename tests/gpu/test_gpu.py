@@ -447,3 +447,36 @@ def test_timing_of_a_communication_and_a_computation_at_once(tmp_path: Path) -> 
         if overlap == "matmul:exact":
             m, n, _ = map(int, both["work"].split()[3].split("x"))
             assert m * n == units * 128 * 128
+
+
+def test_a_replay_of_a_step_on_nccl_takes_as_long_as_its_calls(tmp_path: Path) -> None:
+    from commbench import workload
+
+    made = workload.ddp("gpt-2-xl", ranks=2, bucket="100M")
+    (step,) = made.steps
+    (program,) = step.programs
+    gaps = [
+        call._replace(start_s=5e-3 * (index + 1), time_s=0.0)
+        for index, call in enumerate(program.calls)
+    ]
+    last_s = 5e-3 * (len(gaps) + 1)
+    timed = step._replace(programs=(program._replace(calls=tuple(gaps)),), time_s=last_s)
+    workload.save(made._replace(steps=(timed,)), tmp_path / "step.json")
+    rows, _ = run(tmp_path, "--workload", str(tmp_path / "step.json"), "--variant", "calls,gaps",
+                  "--iters", "6")  # fmt: skip
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["wrong"] for row in rows if not row["step"]} == {"0"}
+    calls, gaps_row = (float(row["time_us"]) * 1e-6 for row in rows if row["step"])
+    # The kernels follow one another in a stream, and the spins are in between.
+    assert gaps_row > last_s - 5e-3
+    assert 0 < calls < gaps_row
+
+
+def test_a_replay_of_a_pipeline_on_nccl_ends(tmp_path: Path) -> None:
+    from commbench import workload
+
+    made = workload.megatron("gpt-2-xl", mesh="pp=2", micro_batches=4, sequence=256)
+    workload.save(made, tmp_path / "step.json")
+    rows, _ = run(tmp_path, "--workload", str(tmp_path / "step.json"), "--variant", "calls",
+                  "--iters", "3")  # fmt: skip
+    assert {row["status"] for row in rows} == {"ok"}

@@ -84,6 +84,11 @@ def test_what_was_not_asked_for_is_left_out() -> None:
     assert "\nset -eu\n" in script
 
 
+def test_a_replay_names_the_file_that_every_node_needs() -> None:
+    script = batch_script(a_job(workload="traces/step.json"), SlurmOptions())
+    assert "# Workload: traces/step.json; every node must find this file.\n" in script
+
+
 def test_srun_is_given_the_options_of_run_and_a_folder_of_the_job(tmp_path: Path) -> None:
     script = batch_script(a_job(), SlurmOptions(cpus_per_task=4))
     assert ranks_arguments(script, tmp_path) == [

@@ -12,9 +12,11 @@ import pytest
 from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
 from fake_device import Fake, FakeDevice, program_text
 from ras_server import RasServer
+from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
+from commbench.results.workload_file import write_workload
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import loop_overhead_s, timed_loop
 from commbench.worker.timers import DeviceEventTimer
@@ -165,6 +167,21 @@ def test_an_overlap_is_measured_by_events_in_two_streams(program: Commbench) -> 
         assert 0 < float(both[f"{part}_at_once_us"]) < 1.2 * float(both["time_us"])
     assert both["work"].endswith("x matmul 8x8x8 bfloat16")
     assert "slower by %" in ended.out
+
+
+def test_a_step_is_replayed_with_its_gaps_in_the_order_of_the_stream(
+    program: Commbench, tmp_path: Path
+) -> None:
+    write_workload(tmp_path / "step.json", TWO_RANKS)
+    options = ("--workload", str(tmp_path / "step.json"), "--iters", "6")
+    ended = program(program_text(Fake()), *ON_FAKE, NO_LOG, *options)
+    assert ended.code == 0, ended.err
+    rows = {row["variant"]: row for row in ended.rows() if row["step"]}
+    assert [*rows] == ["calls", "gaps"]
+    # 2 ms before each reduction of rank 1, 1 ms before its message and 3 ms behind it.
+    assert float(rows["gaps"]["time_us"]) > 8000 > float(rows["calls"]["time_us"])
+    checked = {row["wrong"] for row in ended.rows() if not row["step"]}
+    assert checked == {"0"}
 
 
 def test_a_device_without_graphs_says_so_and_measures_the_rest(program: Commbench) -> None:

@@ -124,7 +124,7 @@ def pp() -> Callable[[], object]:
     width = wide or 64
     stage = PipelineStage(linear_layers(1, width), rank, ranks, torch.device("cpu"))
     pipeline = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda a, b: (a - b).square().sum())
-    data = torch.randn(wide or 8, width)
+    data = torch.randn(256 * wide or 8, width)
     if rank == 0:
         return lambda: pipeline.step(data)
     return (lambda: pipeline.step(target=data, losses=[])) if rank == ranks - 1 else pipeline.step
