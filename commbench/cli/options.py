@@ -68,7 +68,7 @@ MaxTime = Annotated[
     Option(
         "--max-time",
         metavar="[OP:][SIZES:]TIME",
-        help="Longest time: all_reduce:-64K:80us.",
+        help="Longest time: all_reduce:-64K:80us; of the step of a replay, step=train:120ms.",
         rich_help_panel=RULES,
     ),
 ]
