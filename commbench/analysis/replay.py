@@ -111,13 +111,18 @@ class StepReplay(NamedTuple):
 def analyse_replay(
     run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | None = None
 ) -> tuple[StepReplay, ...]:
-    """The steps that a run replays; none for a run without a workload. `rows` are those of the run,
+    """The steps that a run replays, without those that make no call; none for a run without a
+    workload. `rows` are those of the run,
     where they are known already."""
     plan = run.header.plan
     if not plan.workload:
         return ()
     by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
-    return tuple(_analyse_step(run, step, by_key, peak) for step in replayed_workload(plan).steps)
+    return tuple(
+        _analyse_step(run, step, by_key, peak)
+        for step in replayed_workload(plan).steps
+        if any(program.calls for program in step.programs)
+    )
 
 
 _Rows = dict[tuple[object, ...], ResultRow]

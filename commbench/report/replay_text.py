@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import (
+    OperationReplay,
     StepReplay,
     VariantReplay,
     analyse_replay,
 )
+from commbench.analysis.workload import known_sum
 from commbench.output import markdown
 from commbench.output.paragraphs import fill
 from commbench.output.table import (
@@ -25,7 +27,7 @@ from commbench.output.table import (
 from commbench.report.workload_text import COLUMNS as TRACE_COLUMNS
 from commbench.report.workload_text import SLOW, short_time
 from commbench.results.schema import Run
-from commbench.spec.replay import replayed_workload
+from commbench.spec.replay import MESSAGES, replayed_workload
 from commbench.spec.workload import Workload
 from commbench.spec.workload_fit import was_shrunk
 from commbench.spec.workload_variants import BUCKET, CALLS, GAPS
@@ -249,20 +251,28 @@ def verdict(workload: Workload, found: StepReplay) -> list[str]:
 
 
 def _largest(found: StepReplay) -> Iterator[str]:
-    """Which operation takes most."""
-    parts, largest = [], found.operations[0]
-    traced = [one.traced_s for one in found.operations]
-    here = [one.replayed.value if one.replayed else None for one in found.operations]
-    for where, times in (("in the trace", traced), ("here", here)):
-        known = [seconds for seconds in times if seconds is not None]
-        total = sum(known)
-        if len(known) == len(times) and total:
-            parts.append(f"{format_share(known[0] / total)} {where}")
-    name = f"{largest.traced.operation} over {largest.traced.group}"
-    if len(found.operations) == 1:
-        yield f"All calls are {name}."
-    elif parts:
-        yield f"{name} takes most of the time of all calls: {', '.join(parts)}."
+    """Which operation takes most; sends and receives are messages, since each is both."""
+    kinds: dict[str, list[OperationReplay]] = {}
+    for one in found.operations:
+        is_message = one.traced.operation in MESSAGES
+        name = "messages" if is_message else one.traced.operation
+        kinds.setdefault(f"{name} over {one.traced.group}", []).append(one)
+    if len(kinds) == 1:
+        yield f"All calls are {next(iter(kinds))}."
+        return
+    shares: dict[str, list[str]] = {}
+    for where, seconds in (
+        ("in the trace", lambda one: one.traced_s),
+        ("here", lambda one: one.replayed and one.replayed.value),
+    ):
+        times = {name: known_sum(map(seconds, own)) for name, own in kinds.items()}
+        if total := known_sum(times.values()):
+            largest = max(times, key=lambda name: times[name] or 0.0)
+            share = format_share((times[largest] or 0.0) / total)
+            shares.setdefault(largest, []).append(f"{share} {where}")
+    for name, parts in shares.items():
+        takes = "take" if name.startswith("messages") else "takes"
+        yield f"{name} {takes} most of the time of all calls: {', '.join(parts)}."
 
 
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:

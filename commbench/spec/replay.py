@@ -124,15 +124,23 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
     """The calls of a step in the order of its programs, each with the case that measures it, which
     for a RECV is that of the message, and with the number of ranks that make it."""
     matrices = _matrices(plan, step.name)
+    known: dict[tuple[Any, ...], Case] = {}
     for program in step.programs:
-        has_messages = any(call.operation in MESSAGES for call in program.calls)
-        # A message has other ranks on each rank of a program; all else is alike on them.
-        ranks = program.ranks if has_messages else program.ranks[:1]
-        weight = len(program.ranks) // len(ranks) if ranks else 0
-        for rank in ranks:
+        for place, rank in enumerate(program.ranks):
             for index, call in enumerate(program.calls):
+                # A message has other ranks on each rank of a program; all else is alike on them.
+                is_message = call.operation in MESSAGES
+                if place and not is_message:
+                    continue
                 matrix = matrices.get((rank, index), ())
-                yield call, _call_case(plan, call, rank, matrix), weight
+                key = (*call[:_FIRST_OF_ORDER], rank if is_message else None, matrix)
+                if key not in known:
+                    known[key] = _call_case(plan, call, rank, matrix)
+                yield call, known[key], 1 if is_message else len(program.ranks)
+
+
+_FIRST_OF_ORDER = Call._fields.index("stream")
+"""The fields of a call before it say what it does, those from it on when it is made."""
 
 
 def _moved_bytes(calls: Sequence[Call]) -> int:

@@ -137,7 +137,8 @@ def test_what_was_not_measured_has_no_sum_and_a_reason() -> None:
 
 
 def test_each_step_is_analysed_on_its_own() -> None:
-    workload = WORKLOAD._replace(steps=(STEP, without_times(STEP)._replace(name="other")))
+    empty = Step("empty", (Program((0, 1), ()),), time_s=1.0)
+    workload = WORKLOAD._replace(steps=(STEP, empty, without_times(STEP)._replace(name="other")))
     found = analyse_replay(replay_run(workload, lambda case: steady(seconds(case))))
     assert [each.step.name for each in found] == ["train", "other"]
     assert [each.communication_s is None for each in found] == [False, True]

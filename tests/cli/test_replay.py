@@ -45,8 +45,9 @@ def test_a_step_is_replayed_and_shown_alike(commbench: Commbench, file: Path) ->
     assert shown.out == ended.out
     values = json.loads(commbench("show", "run", "--format", "json").out)
     (step,) = values["steps"]
-    gaps = {each["variant"]: each["time_s"]["value"] for each in step["variants"]}
-    assert gaps["gaps"] > 15e-3 > gaps["calls"] > 0
+    times = {each["variant"]: each["time_s"]["value"] for each in step["variants"]}
+    # Before its first call a rank computes for 2 ms, and after its last one for 7 ms.
+    assert times["gaps"] > 9e-3 and times["calls"] > 0
     assert "all_reduce float32 sum in_place" in commbench("show", "run", "--calls").out
     run = library.load(ended.folder)
     (found,) = run.replay()

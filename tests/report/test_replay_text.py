@@ -73,6 +73,13 @@ def test_sentences_say_what_would_be_saved_and_where_the_time_goes(run: Recorded
         assert expected in text
 
 
+def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named() -> None:
+    slow = replay_run(samples=lambda case: steady(1.0 if case.pairs else seconds(case)))
+    text = sentences(slow)
+    assert "all_reduce over world takes most of the time of all calls: 90 % in the trace." in text
+    assert "messages over pp take most of the time of all calls: 99 % here." in text
+
+
 def test_tables_of_single_calls_are_printed_where_they_are_asked_for(run: Recorded) -> None:
     title = "all_reduce float32 sum in_place"
     assert title not in Run(*run).text().splitlines()
