@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import (
@@ -21,6 +22,11 @@ from commands import (
     run_commbench,
     start_command,
 )
+from synthetic_replay import WORKLOAD
+
+from commbench.results.journal_reader import read_run
+from commbench.results.workload_file import write_workload
+from commbench.spec.workload import workload_values
 
 RUN = ["run", "--no-plots"]
 LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "1000", "--label", "long"]
@@ -54,7 +60,23 @@ def test_the_plain_torchrun_command_can_be_used(commbench: Commbench) -> None:
 
 @pytest.mark.full
 def test_the_line_that_dry_run_prints_does_the_same(commbench: Commbench, tmp_path: Path) -> None:
-    dry = commbench("run", "--sizes", "1K,2K", "--iters", "3", "--dry-run")
+    header = under_torchrun(commbench, tmp_path, "--sizes", "1K,2K", "--iters", "3")
+    assert header["plan"]["sizes"] == [1024, 2048] and header["plan"]["iterations"] == 3
+
+
+@pytest.mark.full
+def test_torchrun_replays_the_same_workload(commbench: Commbench, tmp_path: Path) -> None:
+    write_workload(tmp_path / "step.json", WORKLOAD)
+    options = ("--workload", "step.json", "--variant", "calls", "--iters", "2")
+    header = under_torchrun(commbench, tmp_path, *options)
+    assert header["plan"]["workload"] == workload_values(WORKLOAD)
+    last = read_run(tmp_path / "joined").measurements[-1]
+    assert (last.case.step, last.case.variant, last.status) == ("train", "calls", "ok")
+
+
+def under_torchrun(commbench: Commbench, tmp_path: Path, *options: str) -> dict[str, Any]:
+    """The header of the run that the line of a dry run with these options makes."""
+    dry = commbench("run", *options, "--dry-run")
     line = dry.out.splitlines()[-1].replace(
         "torchrun", f"{sys.executable} -m torch.distributed.run"
     )
@@ -68,8 +90,10 @@ def test_the_line_that_dry_run_prints_does_the_same(commbench: Commbench, tmp_pa
     )
     assert ended.returncode == 0, ended.stderr
     assert "joining torchrun's ranks" in ended.stderr
-    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
-    assert header["plan"]["sizes"] == [1024, 2048] and header["plan"]["iterations"] == 3
+    header: dict[str, Any] = json.loads(
+        (tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0]
+    )
+    return header
 
 
 def joined(tmp_path: Path, variables: list[dict[str, str]], *arguments: list[str]) -> list[tuple]:

@@ -33,8 +33,8 @@ def step_sentences(row: ResultRow, rows: Sequence[ResultRow]) -> Iterator[str]:
         f"{case.variant.replace(':', ' ')}: {what}. Rank {rank} makes "
         f"{_calls_text(replayed.calls)}."
     )
-    yield from _computation(replayed.calls, replayed.compute_s)
-    yield from _one_by_one(row, rows, replayed.calls)
+    computing_s = sum(one.compute_s for one in replayed.calls) + replayed.compute_s
+    yield from _one_by_one(row, rows, replayed.calls, computing_s)
     yield from _own_calls(row, rows)
     if step.time_s:
         yield f"In the trace the step took {format_time(step.time_s)}."
@@ -48,23 +48,23 @@ def _calls_text(calls: Sequence[ReplayedCall]) -> str:
     return f"{format_count(len(calls), 'call')} of {moved} together: {clean(listed)}"
 
 
-def _computation(calls: Sequence[ReplayedCall], after_s: float) -> Iterator[str]:
-    if seconds := sum(one.compute_s for one in calls) + after_s:
-        yield f"Between the calls it computes, {format_time(seconds)} in all."
-
-
 def _one_by_one(
-    row: ResultRow, rows: Sequence[ResultRow], calls: Sequence[ReplayedCall]
+    row: ResultRow, rows: Sequence[ResultRow], calls: Sequence[ReplayedCall], computing_s: float
 ) -> Iterator[str]:
-    """The times of the same calls, each measured alone; nothing where one was not measured."""
+    """How long the rank computes, and the times of the same calls, each measured alone; without
+    these where one was not measured."""
+    computes = f"the rank computes for {format_time(computing_s)} between them"
     times = {each.measurement.case.key(): each.time.median for each in rows if each.time}
     found = [times.get(one.case.key()) for one in calls]
     alone = sum(time for time in found if time is not None)
     if not row.time or not alone or None in found:
+        if computing_s:
+            yield f"{computes[0].upper()}{computes[1:]}."
         return
+    beside = f", and {computes}" if computing_s else ""
     yield (
-        f"Each of these calls alone takes {format_time(alone)} in all; the step takes "
-        f"{row.time.median / alone:.2g} times that."
+        f"One by one, these calls take {format_time(alone)} together{beside}; the step takes "
+        f"{row.time.median / (alone + computing_s):.2g} times {'both' if beside else 'that'}."
     )
 
 

@@ -34,12 +34,15 @@ MOST_RANGES = 4
 
 
 def kind_sentences(result: SweepResult) -> list[str]:
-    """What was found, in one or a few sentences for each kind of case; of a replay for each step in
-    each variant, with the setting to use."""
+    """What was found, in one or a few sentences for each kind of case; of a replay the setting to
+    use for each step, and the fastest one for each of its variants."""
     found = sentences_by_kind(result)
-    kinds = dict.fromkeys(point.kind for point in judged_points(result.points))
-    sentences = [sentence for kind in kinds for sentence in found[kind]] or ["Nothing was timed."]
-    return [*_recommendations(result), *sentences]
+    judged = judged_points(result.points)
+    kinds = {p.kind: not p.case.step or p.case.variant in AS_TRACED for p in judged}
+    sentences = [
+        each for kind, has_all in kinds.items() for each in found[kind][: None if has_all else 1]
+    ]
+    return [*_recommendations(result), *(sentences or ["Nothing was timed."])]
 
 
 def _recommendations(result: SweepResult) -> Iterator[str]:

@@ -22,7 +22,7 @@ def test_a_step_has_its_calls_and_what_they_take_alone_but_no_bandwidth(tmp_path
     assert "Step train of the workload resnet; variant calls:" in first
     assert "Rank 0 makes 3 calls of 6.0 MiB together: 3 all_reduce over world." in first
     # 20 us and 1 ns a byte for each of 1, 2 and 3 MiB: 6.35 ms; the step takes 1 ms.
-    assert "Each of these calls alone takes 6.3" in first
+    assert "One by one, these calls take 6.3" in first
     assert "the step takes 0.16 times that." in first
     assert "It takes 2.0" in last
     assert "times as long" in last

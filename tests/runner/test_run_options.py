@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_replay import WORKLOAD
 
 from commbench.cli.run_parameters import parse_words
 from commbench.errors import UsageError
+from commbench.results.workload_file import write_workload
 from commbench.runner.option import parse_names
 from commbench.runner.run_options import DEFAULT_SIZES, RUN_OPTIONS, RunOptions, parse_options
 from commbench.spec.allocators import MEMORY_CHOICES
@@ -445,3 +447,17 @@ def test_a_choice_of_memory_that_makes_no_sense_is_refused(words: list[str], mes
     with pytest.raises(UsageError) as refused:
         parse_words(words)
     assert refused.value.message == message
+
+
+def test_a_workload_leaves_out_the_options_that_choose_calls(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    write_workload(path, WORKLOAD)
+    asked = parse_options({"workload": path, "variant": "calls", "budget": 1.0})
+    assert asked.arguments() == [
+        "--check", f"--workload={path}", "--variant=calls", "--budget=1", "--timeout=120",
+    ]  # fmt: skip
+    assert asked.command() == [
+        "commbench", "run", f"--workload={path}", "--variant=calls", "--budget=1",
+    ]  # fmt: skip
+    again = parse_words(asked.arguments())
+    assert again.plan("gloo", "cpu", 2).digest == asked.plan("gloo", "cpu", 2).digest

@@ -97,7 +97,7 @@ def test_a_sweep_keeps_the_workload_so_that_it_can_be_resumed(
         "--variant", "calls", "--iters", "2", "--output", "sweep", "--no-plots",
     )  # fmt: skip
     assert swept.code == 0, swept.err
-    assert "replay train calls" in swept.out
+    assert "  train calls " in swept.out
     assert read_workload(tmp_path / "sweep" / "workload.json") == WORKLOAD
     (tmp_path / "step.json").unlink()
     (tmp_path / "sweep" / "cpu-mode=batch" / "round-1" / "run.jsonl").unlink()
