@@ -18,9 +18,11 @@ from random import Random
 from typing import Any
 
 from fuzz import HOSTILE, MOST_FAILURES, PATIENCE_S, Ended, call, hung, seeds, what_is_wrong
+from synthetic_step import WORKLOAD
 from synthetic_traces import DUMP
 
 from commbench.cli.lazy_group import COMMANDS, command
+from commbench.results.workload_file import write_workload
 
 ENDS_BEFORE = {
     "run": (["--dry-run"],),
@@ -61,7 +63,7 @@ PATHS = (
     "deep.toml", "trace.json", "rank_0", "traces", "sweep", "bad-sweep", "socket", "unnamed\udcff",
     "x" * 300, "x" * 5000, "", ".",
     "./a/", "a/../a", "a\tb", "-", "/dev/full", "/proc/self/mem", "/proc/self/environ", "newlabel",
-    "machine.json", "bad-machine.json",
+    "machine.json", "bad-machine.json", "step.json",
 )  # fmt: skip
 SOUND = {
     "--op": ("all_reduce", "all_gather,barrier", "all", "reduce"), "--dtype": ("float32", "all"),
@@ -137,6 +139,7 @@ def fixtures(folder: Path) -> None:
     write_machine(planted.machine(), Path("machine.json"))
     machine = Path("machine.json").read_text()
     Path("bad-machine.json").write_text(machine.replace('"scatter": 0', '"scatter": -0'))
+    write_workload(Path("step.json"), WORKLOAD)
     Path("bad-sweep/sweep.json").write_text('{"format": 1, "settings": [{"variables": 1}]}')
     server = socket.socket(socket.AF_UNIX)
     server.bind("socket")
@@ -176,7 +179,7 @@ def random_line(chance: Random, number: int) -> list[str]:
 
 USUAL = {
     "explain": ("all_reduce", "a", "b"), "links": ("nvlink4", "h100"),
-    "model": ("machine.json", "bad-machine.json", "a"),
+    "model": ("machine.json", "bad-machine.json", "a"), "replay": ("step.json",),
 }  # fmt: skip
 
 
