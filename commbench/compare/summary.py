@@ -135,6 +135,23 @@ def by_kind(rows: Iterable[ComparedRow]) -> Iterator[tuple[str, list[ComparedRow
         yield kind, list(same)
 
 
+def grouped_lines(
+    rows: Iterable[ComparedRow], most: int | None = None
+) -> Iterator[tuple[str, str, list[TableLine]]]:
+    """Each table with its title, the heading of its first column, and its lines, at most so many: a
+    table for each kind of case; kinds without sizes share one for their operation, in which names
+    take the place of sizes."""
+    for title, found in groupby(rows, lambda r: r.kind if named_bytes(r.a) else r.a.operation):
+        same = list(found)[:most]
+        names = [row.kind.removeprefix(title).strip() for row in same]
+        lines = make_lines(same)
+        if not any(names):
+            yield title, HEADINGS[0], lines
+            continue
+        named = zip(lines, names, strict=True)
+        yield title, "", [line._replace(cells=(name, *line.cells[1:])) for line, name in named]
+
+
 def make_lines(rows: Sequence[ComparedRow]) -> list[TableLine]:
     """The rows of a kind as text."""
     return [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from math import inf
 
 from commbench.analysis.environment_diff import Difference
-from commbench.analysis.row_names import named_bytes
 from commbench.compare import summary
 from commbench.compare.comparison import ComparedRow, Comparison
 from commbench.compare.ratio import FASTER, SAME, SLOWER, UNDECIDED
@@ -58,7 +56,7 @@ def _comparison_text(found: Comparison, is_verbose: bool) -> str:
         "\n".join(map(_wrapped, answer)),
         "\n".join(map(_wrapped, summary.warning_lines(found, is_verbose))),
         _wrapped(f"{summary.count_line(found)} {rest}".strip()),
-        *_tables(rows, is_verbose),
+        *(_table_text(*found, is_verbose) for found in summary.grouped_lines(rows)),
     ]
     parts += [
         "\n".join(map(_wrapped, texts)) for texts in remarks(found, rows, is_verbose) if texts
@@ -132,29 +130,16 @@ def _values(fact: Difference) -> tuple[str, str]:
     return first, second
 
 
-def _tables(rows: Sequence[ComparedRow], has_p_values: bool) -> Iterator[str]:
-    """A table for each kind of case; kinds without sizes share one for their operation."""
-    for title, found in groupby(rows, lambda r: r.kind if named_bytes(r.a) else r.a.operation):
-        same = list(found)
-        names = [row.kind.removeprefix(title).strip() for row in same]
-        lines = summary.make_lines(same)
-        if any(names):
-            named = zip(lines, names, strict=True)
-            lines = [line._replace(cells=(name, *line.cells[1:])) for line, name in named]
-        yield _table_text(title, lines, any(names), has_p_values)
-
-
 def _table_text(
-    title: str, lines: Sequence[summary.TableLine], has_names: bool, has_p_values: bool
+    title: str, first: str, lines: Sequence[summary.TableLine], has_p_values: bool
 ) -> str:
-    """A table; with names of its rows instead of sizes where there are names."""
-    first = "" if has_names else summary.HEADINGS[0]
+    """A table under its title; `first` is the heading of its first column, empty for names."""
     headings = (first, *summary.HEADINGS[1:])
     columns = [*zip(headings, *(line.cells for line in lines), strict=True)]
     if has_p_values:
         columns.insert(-1, (P_VALUE, *(line.p_value for line in lines)))
     headings, *cells = zip(*(column for column in columns if any(column[1:])), strict=True)
-    text = (labelled_table if has_names else table)(headings, cells, left="verdict")
+    text = (table if first else labelled_table)(headings, cells, left="verdict")
     head, body = text[: -len(lines)], text[-len(lines) :]
     coloured = (
         style(row, STYLES[line.verdict]) if line.verdict in STYLES else row

@@ -280,18 +280,18 @@ def _comparison_answers(found: Comparison, sentences: Sequence[str]) -> list[Blo
 
 def _comparison_tables(comparisons: Sequence[Comparison], titles: Sequence[str]) -> list[Block]:
     """For each kind of case its picture, and its tables, one for each comparison."""
-    sections: dict[str, list[Block]] = {}
-    size, *times = summary.HEADINGS[:3]
-    headings = (size, *times, "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
+    tables = [list(summary.grouped_lines(found.rows, MOST_ROWS)) for found in comparisons]
+    sections: dict[str, list[Block]] = {kind: [] for found in tables for kind, *_ in found}
+    headings = (*summary.HEADINGS[1:3], "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
     pictures = comparison_figures(comparisons)
     for kind, drawing in zip(pictures, make_drawings(pictures.values()), strict=True):
-        sections[kind] = [drawing]
-    for found, title in zip(comparisons, titles, strict=True):
-        for kind, rows in summary.by_kind(found.rows):
-            lines = summary.make_lines(rows[:MOST_ROWS])
+        sections[kind].append(drawing)
+    for found, title in zip(tables, titles, strict=True):
+        for kind, first, lines in found:
             cells = [(*line.cells[:3], *line.busbw, *line.cells[3:]) for line in lines]
-            table = _without_empty_columns(Table(title, headings, cells, ("verdict",), (SLOWER,)))
-            sections.setdefault(kind, []).append(table)
+            left = ("verdict",) if first else (first, "verdict")
+            table = Table(title, (first, *headings), cells, left, (SLOWER,))
+            sections[kind].append(_without_empty_columns(table))
     return [Section(kind, blocks) for kind, blocks in sections.items()]
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from commbench.output.table import TableColumn, clean, fitting_table
 from commbench.results.run_folder import StoredRun
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.operations import OPERATIONS, REPLAY
 from commbench.units import format_sizes
 
 
@@ -51,7 +51,9 @@ def _started(run: StoredRun) -> str:
 
 
 def _what(run: StoredRun) -> str:
-    """The operations and sizes: `all_reduce +2 1K-64M`."""
+    """The operations and sizes: `all_reduce +2 1K-64M`; of a replay the name of its workload."""
+    if run.workload:
+        return f"{REPLAY} of {run.workload}"
     more = len(run.operations) - 1
     operations = "".join(run.operations[:1]) + (f" +{more}" if more > 0 else "")
     known = [OPERATIONS[name] for name in run.operations if name in OPERATIONS]

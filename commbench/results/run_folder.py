@@ -102,6 +102,8 @@ class StoredRun(NamedTuple):
     """0 where it is not known."""
     status: str = ""
     """`complete`, `interrupted`, `failed`; empty for a run without an end."""
+    workload: str = ""
+    """The name of the workload that was replayed; empty for none."""
 
 
 def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
@@ -180,6 +182,7 @@ def _read_ends(folder: Path) -> StoredRun:
             backend=str(plan.get("backend") or ""),
             ranks=int(plan.get("world_size") or 0),
             status=str(last.get("status") or "") if last.get("kind") == "end" else "",
+            workload=str((plan.get("workload") or {}).get("name") or ""),
         )
     except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError):
         return named  # loading the run reports a journal that cannot be read

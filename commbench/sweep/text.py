@@ -187,16 +187,21 @@ def _sized_table(
 
 
 def kind_tables(result: SweepResult) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Each kind of case with the headings and rows of its times, ratios and selections. Marks come
-    before the times, so that the ends of the times are in line in any font."""
+    """Each kind of case, and all steps of a workload together, with the headings and rows of times,
+    ratios and selections. Marks come before the times, so that the ends of the times are in line in
+    any font."""
     parts = _times(result, mark_first=True), _ratios(result), _selections(result)
-    headings = ["size", *(heading.strip() for part, _ in parts for heading in part)]
-    tables: dict[str, list[list[str]]] = {}
+    headings = [heading.strip() for part, _ in parts for heading in part]
+    tables: dict[tuple[str, str], list[list[str]]] = {}
     for index, point in enumerate(result.points):
-        size = format_bytes(point.size_bytes) if point.size_bytes else ""
+        kind, first = point.kind, "size"
+        text = format_bytes(point.size_bytes) if point.size_bytes else ""
+        if point.case.step:
+            kind, first = point.case.operation, "step"
+            text = point.kind.removeprefix(kind).strip()
         cells = [cell for _, rows in parts for cell in rows[index]]
-        tables.setdefault(point.kind, []).append([size, *cells])
-    return [(kind, headings, rows) for kind, rows in tables.items()]
+        tables.setdefault((kind, first), []).append([text, *cells])
+    return [(kind, [first, *headings], rows) for (kind, first), rows in tables.items()]
 
 
 def _times_and_ratios(result: SweepResult) -> list[str]:

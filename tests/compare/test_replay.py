@@ -10,6 +10,8 @@ from synthetic_replay import synthetic_replay
 from commbench.analysis.load import open_run
 from commbench.compare.comparison import Comparison, compare
 from commbench.compare.formats import FORMATS
+from commbench.document.blocks import Section
+from commbench.document.contents import comparison_contents
 from commbench.output.table import width
 
 
@@ -52,3 +54,10 @@ def test_all_forms_name_step_and_variant(found: Comparison) -> None:
     assert ",train,bucket:6M," in "\n".join(csv)
     assert "replay train bucket 6M" in FORMATS["markdown"]([found])
     assert '"variant": "bucket:6M"' in FORMATS["json"]([found])
+
+
+def test_a_report_has_a_section_of_all_steps_first(found: Comparison) -> None:
+    contents = comparison_contents([found])
+    (results,) = (section for section in contents.results if section.title == "Results")
+    titles = [section.title for section in results.blocks if isinstance(section, Section)]
+    assert titles == ["replay", "all_reduce float32 sum in_place"]

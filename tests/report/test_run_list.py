@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from synthetic_replay import synthetic_replay
 
 from commbench.report.run_list import run_list_text, sweep_list_text
-from commbench.results.run_folder import StoredRun
+from commbench.results.run_folder import StoredRun, list_stored_runs
 
 SIZES = tuple(1 << n for n in range(10, 27))
 
@@ -51,3 +52,12 @@ def test_sweeps_are_listed_by_their_folders() -> None:
         "Sweeps (`commbench show FOLDER` prints one):", "  20261121-060000-sweep-a",
     ]  # fmt: skip
     assert sweep_list_text([]) == ""
+
+
+def test_a_replay_is_listed_with_the_name_of_its_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    synthetic_replay(Path("results/20261121-060000-mine"), "mine", variants=["calls"])
+    text = run_list_text(list_stored_runs())
+    assert "replay of resnet  2 gloo  complete" in text

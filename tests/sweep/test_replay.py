@@ -16,7 +16,7 @@ from commbench.spec.case import Case
 from commbench.sweep.plot import sweep_figures
 from commbench.sweep.result import SweepResult, load_sweep
 from commbench.sweep.sentences import kind_sentences
-from commbench.sweep.text import sweep_text
+from commbench.sweep.text import kind_tables, sweep_text
 
 VARIANTS = ["calls", "bucket:1M", "bucket:6M", "reduce_scatter+all_gather"]
 
@@ -113,3 +113,12 @@ def test_options_that_choose_calls_cannot_be_swept_beside_a_workload(
     refused = commbench("sweep", "--vary", "dtype=float32,int8", "--workload", "step.json")
     assert refused.code == 2
     assert "--dtype has no effect with --workload" in refused.err
+
+
+def test_a_report_has_one_table_of_all_steps(result: SweepResult) -> None:
+    (kind, headings, rows), *others = kind_tables(result)
+    assert (kind, headings[0]) == ("replay", "step")
+    assert [row[0] for row in rows] == [
+        "train calls", "train bucket 1M", "train bucket 6M", "train reduce_scatter+all_gather",
+    ]  # fmt: skip
+    assert [kind for kind, *_ in others] == ["all_reduce float32 sum in_place"]
