@@ -139,7 +139,7 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
                 yield call, known[key], 1 if is_message else len(program.ranks)
 
 
-_FIRST_OF_ORDER = Call._fields.index("stream")
+_FIRST_OF_ORDER = Call._fields.index("receive_splits") + 1
 """The fields of a call before it say what it does, those from it on when it is made."""
 
 
