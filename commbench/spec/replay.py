@@ -139,7 +139,7 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
                 yield call, known[key], 1 if is_message else len(program.ranks)
 
 
-_FIRST_OF_ORDER = Call._fields.index("stream")
+_FIRST_OF_ORDER = Call._fields.index("receive_splits") + 1
 """The fields of a call before it say what it does, those from it on when it is made."""
 
 
@@ -219,17 +219,20 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
     waits = waits_after([one.call for one in timed])
     until = {index: at for at, waited in enumerate(waits) for index in waited}
     batches = list(_batches([one.call for one in timed], until))
+    known: dict[tuple[Any, ...], tuple[Case, int]] = {}
+    """Of each different call its case, and the bytes of its buffers."""
     memory = _Memory()
     made = []
-    for index, (call, before_s) in enumerate(timed):
-        # The unequal calls of a variant are those of the step: only reductions are cut.
-        matrix = matrices.get((rank, index), ()) if call.send_splits else ()
-        form = COMPOSED.name if is_composed(call, case.variant) else DIRECT
-        own = _call_case(plan, call, rank, matrix, form)
-        place = workload.group_of(call, rank)
-        own = own.in_group(len(place))
-        own = own.smallest if is_trial else own
-        size = own.piece_bytes(place.index(rank)) + 2 * PAGE
+    for index, (call, before_s, number) in enumerate(timed):
+        matrix = matrices.get((rank, number), ()) if call.send_splits else ()
+        key = (*call[:_FIRST_OF_ORDER], matrix)
+        if key not in known:
+            form = COMPOSED.name if is_composed(call, case.variant) else DIRECT
+            group = workload.group_of(call, rank)
+            own = _call_case(plan, call, rank, matrix, form).in_group(len(group))
+            own = own.smallest if is_trial else own
+            known[key] = own, own.piece_bytes(group.index(rank)) + 2 * PAGE
+        own, size = known[key]
         made.append(
             ReplayedCall(
                 call, own, 0.0 if is_trial else before_s,
@@ -312,5 +315,10 @@ def replay_fields(plan: Plan) -> dict[str, Any]:
 
 
 def replayed_bytes(plan: Plan, case: Case, ranks: frozenset[int]) -> int:
-    """The memory that these ranks need together for the calls of a step."""
-    return sum(replayed_step(plan, case, rank).size_bytes for rank in ranks)
+    """The memory that these ranks need together for the calls of a step: each as much as the first
+    rank that makes the same calls."""
+    steps = (step for step in replayed_workload(plan).steps if step.name == case.step)
+    counted = [(p.ranks[0], len(ranks.intersection(p.ranks))) for s in steps for p in s.programs]
+    return sum(
+        number * replayed_step(plan, case, first).size_bytes for first, number in counted if number
+    )

@@ -265,7 +265,8 @@ def _check_call(workload: Workload, program: Program, call: Call) -> None:
         most = LONGEST_S if name.endswith("_s") else LARGEST_INTEGER
         is_number = [isinstance(number, (int, float)) for number in numbers]
         within = all(0 <= n <= most for n, is_one in zip(numbers, is_number, strict=True) if is_one)
-        _require(within, name, brief(value))
+        if not within:
+            raise ValueError(f"{name} is wrong: {brief(value)}")
     _require(call.tensors >= 1, "tensors", call.tensors)
     if call.group == UNKNOWN_GROUP:
         return

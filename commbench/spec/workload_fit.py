@@ -198,7 +198,7 @@ def _shrink(workload: Workload, ranks: int) -> Fitted:
     changes = [f"{_FIRST_KEPT}{ranks - 1} of {workload.world_size} are kept"]
     for name, groups in workload.groups.items():
         before, after = _sizes(groups), _sizes(kept[name])
-        if before != after:
+        if before != after and after != "1":
             changes.append(f"groups of {name} have {after} ranks instead of {before}; S is kept")
     for (operation, group), number in sorted(left_out.items()):
         calls = format_count(number, "call")

@@ -36,6 +36,8 @@ class TimedCall(NamedTuple):
 
     call: Call
     compute_s: float = 0.0
+    number: int = 0
+    """The index of the call in the program, or of one that it has bytes of."""
 
 
 def parse_variant(text: str) -> str:
@@ -77,7 +79,7 @@ def variant_calls(step: Step, calls: Sequence[Call], variant: str) -> tuple[list
     """The calls of a program of a step in a variant, and the seconds of computation behind the last
     one. The calls of other variants than CALLS have gaps where they are known."""
     gaps = [0.0] * (len(calls) + 1) if variant == CALLS else _gaps(step, calls)
-    timed = [TimedCall(call, gap) for call, gap in zip(calls, gaps, strict=False)]
+    timed = [TimedCall(call, gaps[number], number) for number, call in enumerate(calls)]
     if variant.startswith(BUCKET):
         timed = _cut(timed, parse_size(variant.partition(":")[2]))
     return timed, gaps[-1]
@@ -171,7 +173,7 @@ def _cut_run(run: Sequence[TimedCall], bucket_bytes: int) -> list[TimedCall]:
             taken += one.call.size_bytes or 0
             compute_s += one.compute_s
         call = run[0].call._replace(size_bytes=size, waited_after=None)
-        pieces.append(TimedCall(call, compute_s))
+        pieces.append(TimedCall(call, compute_s, run[0].number))
     return pieces
 
 
