@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from commbench.errors import UsageError, name_error
-from commbench.report.formats import FORMAT_HELP, PEAK_HELP, require_format
 from commbench.results.workload_file import read_workload
 from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_flags
 from commbench.runner.option import (
@@ -29,14 +28,13 @@ from commbench.runner.option import (
     parse_size_list,
     parse_value,
     require_effect,
-    require_label,
     require_launcher,
-    require_peak,
     require_port,
     require_positive,
     require_replayable,
     write_argument,
 )
+from commbench.runner.output_options import OUTPUT, OutputOptions
 from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
 from commbench.spec.allocators import MEMORY_HELP
 from commbench.spec.computations import NO_OVERLAP
@@ -53,13 +51,12 @@ DEFAULT_SIZES = "1K-64M"
 
 
 GROUPS = (
-    "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", "Output",
+    "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", OUTPUT,
 )  # fmt: skip
 """The headings of the help, in its order."""
 _what = partial(declare_option, "What to measure", chooses_calls=True)
 _how_long = partial(declare_option, "How long, and in which order")
 _where = partial(declare_option, "Where")
-_output = partial(declare_option, "Output")
 
 _STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
 _SEVERAL_NODES = _STARTS_RANKS | {
@@ -70,7 +67,7 @@ _CLUSTER = _SEVERAL_NODES | _ONE_NODE | {"job": "leave it out: the ranks find ea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(ShapeOptions):
+class RunOptions(ShapeOptions, OutputOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     op: tuple[str, ...] = _what(
@@ -208,59 +205,8 @@ class RunOptions(ShapeOptions):
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
         "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
-        default_text="quiet on the CPU, plain on GPUs and with --overlap",
+        default_text="quiet on the CPU, plain on GPUs, with --overlap and in a replay",
         refused_by={"measure": "leave it out: the processes stay as they are"},
-    )  # fmt: skip
-    label: str | None = _output(
-        "NAME", "Name of the run: in files, in plots, and for other commands.", default=None,
-        require=require_label, passed_on=IF_CHANGED, is_fixed=True,
-        default_text="the name of --output, or the operations",
-    )  # fmt: skip
-    output: Path | None = _output(  # noqa: RUF009 - it gives a field
-        "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
-        passed_on=IN_COMMAND, default_text="results/TIME-LABEL",
-        refused_by={"resume": "leave it out: a run is resumed in its own folder"},
-    )  # fmt: skip
-    resume: str | None = _output(
-        "RUN", "Continue a run that was cut off, in its folder: the folder or the label.",
-        default=None, parse=str, default_text="start a new run", refused_by={
-            "sweep": "`commbench sweep --resume` takes the folder of a sweep",
-            "measure": "leave it out: there is nothing to resume",
-        },
-    )  # fmt: skip
-    format: str = _output(
-        "HOW", FORMAT_HELP, default="table", require=partial(require_format, peak=None),
-        passed_on=IN_COMMAND,
-        refused_by={"api": "leave it out: nothing is printed"},
-    )  # fmt: skip
-    peak: str | None = _output(
-        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, require=require_peak,
-        default_text="none",
-    )  # fmt: skip
-    plots: bool = _output(
-        "", "Draw no plots.", default=True, flags=("--no-plots",), passed_on=IN_COMMAND,
-        refused_by={"measure": "call plot() of the run"},
-    )  # fmt: skip
-    nccl_log: bool = _output(
-        "", "Do not let NCCL log how it makes its communicator.", default=True,
-        flags=("--no-nccl-log",), passed_on=IF_CHANGED,
-        refused_by={"measure": "leave it out: the process group exists already"},
-    )  # fmt: skip
-    dry_run: bool = _output(
-        "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
-        refused_by={
-            "resume": "leave it out: `commbench show` prints the run",
-            "sweep": "leave it out: a sweep always measures",
-            "job": "leave it out: nothing is measured here",
-            "api": "leave it out: commbench.Plan lists its cases",
-        },
-    )  # fmt: skip
-    verbose: bool = _output(
-        "", "Print every table, every warning with its explanation, and how ranks are started.",
-        default=False, flags=("--verbose", "-v"), passed_on=IN_COMMAND, refused_by={
-            "sweep": "leave it out: a sweep prints one table",
-            "api": "leave it out: nothing is printed",
-        },
     )  # fmt: skip
     matrix: tuple[int, ...] = ()
     """The matrix of the imbalance `file`, row by row."""
