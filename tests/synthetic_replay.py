@@ -51,7 +51,7 @@ def replay_time(case: Case) -> float:
 
 def synthetic_replay(
     folder: Path, label: str, factor: Callable[[Case], float] = lambda _: 1.0, seed: int = 0,
-    variants: Sequence[str] = ("all",),
+    variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD,
 ) -> Path:  # fmt: skip
     """A run folder of a replay; a case takes replay_time, times a factor."""
     return synthetic_run(
@@ -59,15 +59,16 @@ def synthetic_replay(
         lambda case: noisy(
             replay_time(case) * factor(case), 100 * seed + case.index, 0.02, batches=6, each=15
         ),
-        asked=replay_plan(variants),
+        asked=replay_plan(variants, workload),
     )  # fmt: skip
 
 
 def synthetic_replay_sweep(
-    folder: Path, factor: Callable[[int, Case], float], env: Sequence[str] = (), rounds: int = 3
-) -> tuple[Setting, ...]:
+    folder: Path, factor: Callable[[int, Case], float], env: Sequence[str] = (), rounds: int = 3,
+    variants: Sequence[str] = ("all",), workloads: Sequence[Workload] = (),
+) -> tuple[Setting, ...]:  # fmt: skip
     """The folder of a sweep over a replay; returns its settings. `factor` gets the number of the
-    setting."""
+    setting. `workloads` has that of each setting, where they differ."""
     settings = make_settings(parse_values(env, "env"), {})
     create_folder(folder)
     none: tuple[tuple[()], ...] = ((),) * len(settings)
@@ -77,5 +78,6 @@ def synthetic_replay_sweep(
             synthetic_replay(
                 folder / setting.slug / f"round-{number}", "r",
                 lambda case, i=index: factor(i, case), seed=1 + 10 * index + number,
+                variants=variants, workload=workloads[index] if workloads else WORKLOAD,
             )  # fmt: skip
     return settings

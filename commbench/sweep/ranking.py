@@ -128,12 +128,16 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
         for row in result.rows:
             if row.time and row.time.median and row.measurement.status == OK:
                 case = row.measurement.case
-                key = (case.title_without(*varied), named_bytes(case))
+                key = (case.title_without(*varied), case.size_bytes)
                 found.setdefault(key, {})[result.setting] = row
     settings = [result.setting for result in results]
     points = [
-        SweepPoint(kind, size, _make_times(settings, rows, tolerance))
-        for (kind, size), rows in found.items()
+        SweepPoint(
+            kind,
+            named_bytes(next(iter(rows.values())).measurement.case),
+            _make_times(settings, rows, tolerance),
+        )
+        for (kind, _), rows in found.items()
     ]
     return tuple(sorted(points, key=lambda point: not point.case.step))
 

@@ -130,6 +130,8 @@ def _sentences(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> 
     if len(settings) == 1:
         only = names[settings[0]]
         return [f"{kind}: only {only} was measured; there is nothing to compare it with."]
+    if not compared and points[0].case.step:
+        return [f"{kind}: its calls differ between the settings; there is nothing to compare."]
     if not compared:
         return [f"{kind}: no size was measured under two settings."]
     ranked = [rank.setting for rank in rank_settings(compared)]

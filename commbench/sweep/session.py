@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from commbench.analysis.row_names import named_bytes
 from commbench.errors import (
     CommbenchError,
     Interrupted,
@@ -196,7 +195,7 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
     """Raise UsageError where a varied option makes several cases of what is one case under another
     setting: `--vary timing=both`."""
     varied = varied_fields([setting])
-    seen = Counter((case.title_without(*varied), named_bytes(case)) for case in plan.cases())
+    seen = Counter((case.title_without(*varied), case.size_bytes) for case in plan.cases())
     if varied and max(seen.values(), default=1) > 1:
         raise UsageError(
             f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.compare.ratio import MedianCI, time_ratio
 from commbench.compare.sentences import interval_text, ratio_text
@@ -275,7 +274,8 @@ def _why_no_time(result: SweepResult, point: SweepPoint, index: int) -> str:
     varied = varied_fields(result.sweep.settings)
     for row in found.rows:
         case = row.measurement.case
-        if (case.title_without(*varied), named_bytes(case)) == (point.kind, point.size_bytes):
+        same = case.size_bytes == point.case.size_bytes
+        if same and case.title_without(*varied) == point.kind:
             return "no time" if row.measurement.status == "ok" else row.measurement.status
     return "failed" if found.failure else "-"
 

@@ -122,3 +122,19 @@ def test_a_report_has_one_table_of_all_steps(result: SweepResult) -> None:
         "train calls", "train bucket 1M", "train bucket 6M", "train reduce_scatter+all_gather",
     ]  # fmt: skip
     assert [kind for kind, *_ in others] == ["all_reduce float32 sum in_place"]
+
+
+def test_steps_with_other_calls_under_each_setting_are_not_compared(tmp_path: Path) -> None:
+    (step,) = WORKLOAD.steps
+    (program,) = step.programs
+    fewer = WORKLOAD._replace(
+        steps=(step._replace(programs=(program._replace(calls=program.calls[:2]),)),)
+    )
+    synthetic_replay_sweep(
+        tmp_path, lambda *_: 1.0, ["A=one,two"], workloads=[WORKLOAD, fewer], variants=["calls"]
+    )
+    result = load_sweep(tmp_path)
+    assert kind_sentences(result) == [
+        "replay train: its calls differ between the settings; there is nothing to compare."
+    ]
+    assert {winner.kind for winner in result.winners} == {"all_reduce float32 sum in_place"}
