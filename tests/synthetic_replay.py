@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from synthetic import noisy, synthetic_run
 
@@ -51,7 +52,7 @@ def replay_time(case: Case) -> float:
 
 def synthetic_replay(
     folder: Path, label: str, factor: Callable[[Case], float] = lambda _: 1.0, seed: int = 0,
-    variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD,
+    variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD, **more: Any,
 ) -> Path:  # fmt: skip
     """A run folder of a replay; a case takes replay_time, times a factor."""
     return synthetic_run(
@@ -59,7 +60,7 @@ def synthetic_replay(
         lambda case: noisy(
             replay_time(case) * factor(case), 100 * seed + case.index, 0.02, batches=6, each=15
         ),
-        asked=replay_plan(variants, workload),
+        asked=replay_plan(variants, workload), **more,
     )  # fmt: skip
 
 

@@ -32,7 +32,13 @@ from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.workload_variants import AS_TRACED
 from commbench.sweep import ranking as sweep_ranking
-from commbench.sweep.ranking import SweepPoint, make_points, make_ranges, rank_settings
+from commbench.sweep.ranking import (
+    SweepPoint,
+    make_points,
+    make_ranges,
+    rank_settings,
+    steps_as_made,
+)
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
@@ -169,6 +175,8 @@ def find_choices(
     points = [
         p for p in make_points(results, tolerance) if p.is_compared and not p.case.part
     ]  # fmt: skip
+    if not choice.option:  # of a replay the step decides, and not its calls
+        points = steps_as_made(points) or points
     found = []
     for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
         sized = sorted((p for p in same if p.times[0]), key=attrgetter("size_bytes"))

@@ -15,7 +15,7 @@ from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
 from commbench.errors import RecordsError, UnavailableError
 from commbench.results.files import new_file
 from commbench.spec.operations import OPERATIONS
-from commbench.sweep.ranking import SweepPoint
+from commbench.sweep.ranking import SweepPoint, steps_as_made
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
@@ -62,22 +62,28 @@ def read_selections(results: Sequence[SettingResult]) -> Selections:
     }
 
 
-def find_selection(point: SweepPoint, selections: Selections) -> NcclSelection | None:
-    """What NCCL, which logs bytes of one block, selected under a case's best setting; None if its
-    log does not tell."""
+def find_selection(
+    point: SweepPoint, selections: Selections, setting: Setting | None = None
+) -> NcclSelection | None:
+    """What NCCL, which logs bytes of one block, selected for a case under a setting, by default its
+    best one; None if its log does not tell."""
     function = OPERATIONS[point.case.operation].nccl_function
-    return selections.get(point.best.setting, {}).get((function, point.case.block_bytes))
+    chosen = point.best.setting if setting is None else setting
+    return selections.get(chosen, {}).get((function, point.case.block_bytes))
 
 
 def make_tuner_ranges(
     points: Sequence[SweepPoint], selections: Selections
 ) -> tuple[TunerRange, ...]:
     """NCCL's selections under the best setting, by operation and range of sizes. A range extends to
-    the next measured size, so that the plugin's own default holds nowhere."""
+    the next measured size, so that the plugin's own default holds nowhere. Of a replay the setting
+    that is best for its first step counts for all calls."""
+    steps = steps_as_made(points)
+    setting = steps[0].best.setting if steps else None
     ranges: list[TunerRange] = []
     for point in sorted(points, key=lambda p: (p.case.operation, p.size_bytes)):
         operation, size = point.case.operation, point.size_bytes
-        selection = find_selection(point, selections)
+        selection = find_selection(point, selections, setting)
         if selection is None or not selection.is_of_table:
             continue
         wanted = (selection.algorithm.lower(), selection.protocol.lower(), selection.channels)

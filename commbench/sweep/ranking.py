@@ -15,6 +15,7 @@ from commbench.compare.ratio import SAME, SLOWER, UNDECIDED, MedianCI, decide_ve
 from commbench.results.schema import OK
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
+from commbench.spec.workload_variants import AS_TRACED
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
@@ -204,6 +205,17 @@ def _pooled_values(row: ResultRow) -> Any:
 def judged_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:
     """The points that decide which setting is the best: of a replay its steps, else all."""
     return [point for point in points if point.case.step] or list(points)
+
+
+def steps_as_made(points: Sequence[SweepPoint]) -> list[SweepPoint]:
+    """The steps of a workload with the calls that the program makes; with its gaps where these were
+    measured."""
+    found: dict[str, SweepPoint] = {}
+    for variant in AS_TRACED:
+        for point in points:
+            if point.case.step and point.case.variant == variant:
+                found.setdefault(point.case.step, point)
+    return list(found.values())
 
 
 def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:

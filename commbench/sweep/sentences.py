@@ -21,6 +21,7 @@ from commbench.sweep.ranking import (
     make_ranges,
     pooled_ratios,
     rank_settings,
+    steps_as_made,
     varied_fields,
 )
 from commbench.sweep.settings import Setting
@@ -47,15 +48,11 @@ def kind_sentences(result: SweepResult) -> list[str]:
 
 def _recommendations(result: SweepResult) -> Iterator[str]:
     """For each step of a workload the setting to use, and the variant that is faster with it."""
-    steps: dict[str, list[SweepPoint]] = {}
-    for point in judged_points(result.points):
-        if point.case.step and point.is_compared:
-            steps.setdefault(point.case.step, []).append(point)
-    for step, points in steps.items():
-        made = next((p for v in AS_TRACED for p in points if p.case.variant == v), None)
-        if made:
-            yield _recommendation(result, f"For the step {clean(step)!r}", made)
-            yield from _faster_variants(result, made, points)
+    compared = [point for point in result.points if point.case.step and point.is_compared]
+    for made in steps_as_made(compared):
+        step = made.case.step
+        yield _recommendation(result, f"For the step {clean(step)!r}", made)
+        yield from _faster_variants(result, made, [p for p in compared if p.case.step == step])
 
 
 def _recommendation(result: SweepResult, what: str, point: SweepPoint) -> str:

@@ -40,3 +40,17 @@ def test_without_other_variants_the_command_replays_the_workload(tmp_path: Path)
         "commbench run --workload resnet.json --variant all --nproc-per-node 2"
     )
     assert not any("replay" in command for command in commands.values())
+
+
+def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> None:
+    runs = []
+    for value, factor in (("0", 1.5), ("1", 1.0)):
+        folder = synthetic_replay(
+            tmp_path / value, value, lambda case, f=factor: f if case.step else 1 / f,
+            environment={"variables": {"TORCH_GLOO_LAZY_INIT": value}},
+        )  # fmt: skip
+        runs.append(open_run(folder))
+    found = [a for a in find_advice(runs, Question()).advice if "Settings" in a.subject]
+    (advice,) = found
+    assert advice.about == "replay train calls, 2 gloo ranks"
+    assert (advice.verdict, advice.paste) == (CHANGE, ("export TORCH_GLOO_LAZY_INIT=1",))

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from commands import Commbench
 from synthetic import plan, steady, synthetic_run
+from synthetic_replay import WORKLOAD, synthetic_replay
 
 from commbench.gate.rules import read_rules
 
+STEP = WORKLOAD._replace(steps=(WORKLOAD.steps[0]._replace(name="step"),))
+"""A workload whose step has the name of that in the documentation."""
 ROOT = Path(__file__).parents[2]
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/comparing.md")]
 LINES = sorted(
@@ -34,6 +37,8 @@ def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str
     asked = plan(operations=("all_reduce", "barrier"))
     for name in ("before", "after", "again", "mine", "baseline", "new", "ring", "tree"):
         synthetic_run(tmp_path / "results" / name, name, lambda _: steady(1e-4), asked)
+    for name in ("plain", "quiet"):
+        synthetic_replay(tmp_path / "results" / name, name, variants=["calls"], workload=STEP)
     ended = commbench(*shlex.split(line)[1:])
     assert ended.code in (0, 1), ended.err
     assert ended.out
@@ -50,4 +55,5 @@ def test_the_documented_rules_are_rules(tmp_path: Path) -> None:
         "all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s",
         "barrier: time at most 200 us",
         "all operations bfloat16: at most 15 % slower than the baseline",
+        "replay train calls: time at most 120 ms",
     ]

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from commands import Commbench
 from pictures import texts
-from synthetic_replay import WORKLOAD, synthetic_replay_sweep
+from synthetic_replay import SIZES, WORKLOAD, synthetic_replay_sweep
 
+from commbench.analysis.nccl_log import NcclSelection
 from commbench.output.table import width
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.spec.case import Case
+from commbench.sweep.nccl_tuning import make_tuner_ranges
 from commbench.sweep.plot import sweep_figures
 from commbench.sweep.result import SweepResult, load_sweep
 from commbench.sweep.sentences import kind_sentences
@@ -138,3 +140,18 @@ def test_steps_with_other_calls_under_each_setting_are_not_compared(tmp_path: Pa
         "replay train: its calls differ between the settings; there is nothing to compare."
     ]
     assert {winner.kind for winner in result.winners} == {"all_reduce float32 sum in_place"}
+
+
+def test_the_tuner_gets_the_selections_of_the_setting_that_is_best_for_the_step(
+    result: SweepResult,
+) -> None:
+    one, two = result.sweep.settings  # single calls are faster under the second one
+    selections = {
+        setting: {
+            ("AllReduce", size): NcclSelection("AllReduce", size, algorithm, "LL", 2)
+            for size in SIZES
+        }
+        for setting, algorithm in ((one, "RING"), (two, "TREE"))
+    }
+    (found,) = make_tuner_ranges(result.points, selections)
+    assert (found.operation, found.algorithm, found.high_bytes) == ("all_reduce", "ring", 3 << 20)
