@@ -13,6 +13,7 @@ from commbench.units import parse_sizes
 
 if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
+    from commbench.importers.hints import ImportHints
     from commbench.models.fitting import Source
     from commbench.models.machine import Machine
     from commbench.models.projection import Projection
@@ -35,11 +36,13 @@ def fit_model(
     beside it, with the ending .png. `leave_out` keeps measurements from the fit, such as
     "ranks=512" or "sizes=1M-64M", and the machine's text says how well they are predicted. `name`
     is by default that of the file, or of the first run. `ranks_per_node` is for files that do not
-    name their hosts; `ranks`, `op` and `dtype` are those of `load`.
+    name their hosts. `ranks`, `op` and `dtype` choose the times that are fitted; for another tool's
+    file that does not say them, they are also those of `load`.
 
     Raises UsageError for runs of different machines, UnavailableError where there is nothing to
     fit, RecordsError for a file that cannot be read.
     """
+    from commbench.importers.hints import ImportHints
     from commbench.models.fitting import fit_machine
     from commbench.models.machine import write_machine
     from commbench.models.observations import parse_leave_out
@@ -56,10 +59,11 @@ def fit_model(
     picture = file.with_suffix(".png") if file else None
     for path in filter(None, (file, picture)):
         require_new(path)
+    hints = ImportHints(ranks, op, dtype).validate()
     notes: list[str] = []
-    sources = [_open(run, ranks_per_node, (ranks, op, dtype), notes, notify) for run in runs]
+    sources = [_open(run, ranks_per_node, hints, notes, notify) for run in runs]
     made = fit_machine(sources, name or (file.stem if file else sources[0].name), parts, notes,
-                       notify)  # fmt: skip
+                       notify, hints)  # fmt: skip
     if file and picture:
         write_machine(made, file)
         draw(made, picture)
@@ -69,7 +73,7 @@ def fit_model(
 def _open(
     run: AnyRun,
     ranks_per_node: int | None,
-    hints: tuple[int | None, str | None, str | None],
+    hints: ImportHints,
     notes: list[str],
     notify: Callable[[str], None],
 ) -> Source:

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from commbench.cli.options import FOREIGN, Dtype, Op, Ranks
+from commbench.cli.options import FOREIGN
 
 model = typer.Typer(
     add_completion=False,
@@ -46,9 +46,21 @@ def fit(
         help="Ranks on each host, if the file does not say it.",
         rich_help_panel=FOREIGN,
     ),
-    ranks: Ranks = None,
-    op: Op = None,
-    dtype: Dtype = None,
+    ranks: int | None = Option(
+        None,
+        metavar="N",
+        help="Fit only groups of so many ranks. Needed for a file that does not say its ranks.",
+    ),
+    op: str | None = Option(
+        None,
+        metavar="OP",
+        help="Fit only this operation. Needed for a file that does not say its operation.",
+    ),
+    dtype: str | None = Option(
+        None,
+        metavar="DTYPE",
+        help="Fit only this element type. Needed for a file that does not say its type.",
+    ),
 ) -> None:
     """Fit cost models to measured times, and choose one by the error of times left out.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
+from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.models.cost_models import ACROSS
 from commbench.models.fit import fit_points
 from commbench.models.fit_data import FEWEST_SIZES_TO_FOLD
@@ -13,6 +14,7 @@ from commbench.models.machine import VERSION, FittedModel, Machine, Point
 from commbench.models.observations import (
     LeaveOut,
     Observation,
+    choose_observations,
     group_observations,
     mark_left_out,
 )
@@ -39,8 +41,10 @@ def fit_machine(
     leave_out: Sequence[LeaveOut],
     notes: Sequence[str],
     notify: Callable[[str], None],
+    chosen: ImportHints = NO_HINTS,
 ) -> Machine:
-    """Fit every operation of the sources. `notify` gets a line for each, before it is fitted.
+    """Fit every operation of the sources, or what is chosen. `notify` gets a line for each, before
+    it is fitted.
 
     Raises UnavailableError where there is nothing to fit, UsageError for runs of several machines.
     """
@@ -53,6 +57,7 @@ def fit_machine(
             f"{list_some([source.name for source in sources], 3)}: there is no time to fit",
             "give runs with timed collectives of at least two ranks",
         )
+    observations = choose_observations(observations, chosen)
     groups = group_observations(mark_left_out(observations, leave_out))
     fitted: list[FittedModel] = []
     said = list(notes)

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError
+from commbench.importers.hints import ImportHints
 from commbench.models.cost_models import ACROSS, kind_of
 from commbench.models.machine import Point, Z
+from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.spec.dimensions import DIMENSIONS, GROUP_FIELDS
 from commbench.spec.groups import ALONE
@@ -24,6 +26,9 @@ _FIXED = ("operation", "root", "placement", "size_bytes", "group", "group_ranks"
 """Dimensions that make no variant. A root is any rank; the same bytes travel in place and out of
 place; groups differ in ranks and hosts."""
 _VARYING = tuple(d for d in DIMENSIONS if d.field not in _FIXED)
+
+
+_DTYPE = next(index for index, d in enumerate(_VARYING) if d.field == "dtype")
 
 
 FORCED_BY = ("NCCL_ALGO", "NCCL_PROTO")
@@ -49,6 +54,11 @@ class Observation(NamedTuple):
     def kind(self) -> str:
         """WITHIN or ACROSS."""
         return kind_of(self.point.world_size, self.point.ranks_per_node)
+
+    @property
+    def dtype(self) -> str:
+        """The element type; empty for an operation without data, and of a table."""
+        return self.words[_DTYPE] if self.words else ""
 
 
 class LeaveOut(NamedTuple):
@@ -182,6 +192,27 @@ def _selection(header: RunHeader | None, row: Any) -> tuple[str, int]:
     if not forced or not all(name.isidentifier() for name in names):
         return "", channels
     return f"{SELECTED} {' '.join(names).lower()}", channels
+
+
+def choose_observations(
+    observations: Sequence[Observation], chosen: ImportHints
+) -> list[Observation]:
+    """The observations of the operation, the element type and the number of ranks in `chosen`; None
+    chooses all. Those without an element type are of every one. UsageError where nothing remains.
+    """
+    found = list(observations)
+    for option, value, value_of in (
+        ("--op", chosen.operation, lambda each: each.operation),
+        ("--dtype", chosen.dtype, lambda each: each.dtype),
+        ("--ranks", chosen.ranks, lambda each: each.point.world_size),
+    ):
+        known = sorted({value_of(each) for each in found} - {""})
+        if value is not None:
+            found = [each for each in found if value_of(each) in ("", value)]
+        if known and not found:
+            names = list_some([str(name) for name in known], 10)
+            raise UsageError(f"no measured time has {option} {value}", f"measured: {names}")
+    return found
 
 
 def mark_left_out(

@@ -12,7 +12,7 @@ import planted
 import pytest
 from commands import Commbench
 from published_curves import FOLDER
-from synthetic import plan, synthetic_run
+from synthetic import plan, steady, synthetic_run
 
 from commbench.models.machine import write_machine
 
@@ -130,6 +130,19 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
     for old, new in zip(first, again, strict=True):
         assert float(new["time_high_us"]) >= 0.98 * float(old["time_high_us"])
         assert float(new["time_low_us"]) <= 1.02 * float(old["time_low_us"])
+
+
+def test_fit_fits_only_the_operation_that_is_chosen(commbench: Commbench, tmp_path: Path) -> None:
+    asked = plan(operations=("all_reduce", "barrier"))
+    synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3), asked)
+    ended = commbench("model", "fit", "a", "--op", "barrier")
+    assert (ended.code, ended.err) == (0, "")
+    assert "barrier within a host" in ended.out and "all_reduce" not in ended.out
+    refused = commbench("model", "fit", "a", "--op", "broadcast")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: no measured time has --op broadcast\nhint: measured: all_reduce, barrier\n",
+    )
 
 
 REFUSED = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import log
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic import plan, steady, synthetic_run
@@ -11,11 +12,13 @@ from synthetic_replay import synthetic_replay
 
 from commbench.analysis.load import LoadedRun, load
 from commbench.errors import UsageError
+from commbench.importers.hints import ImportHints
 from commbench.models.cost_models import ACROSS, WITHIN
 from commbench.models.machine import Point
 from commbench.models.observations import (
     LeaveOut,
     Observation,
+    choose_observations,
     group_observations,
     mark_left_out,
     observe,
@@ -109,6 +112,22 @@ def test_ranks_and_sizes_can_be_left_out() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_leave_out(text)
+
+
+def test_operations_element_types_and_ranks_can_be_chosen(tmp_path: Path) -> None:
+    asked = {"operations": ("all_reduce", "barrier"), "dtypes": ("float32", "bfloat16")}
+    found, _ = observed(loaded(tmp_path, samples=lambda _: steady(1e-3), asked=plan(**asked)))
+
+    def names(**chosen: Any) -> set[tuple[str, str]]:
+        own = choose_observations(found, ImportHints(**chosen))
+        return {(each.operation, each.dtype) for each in own}
+
+    assert names(operation="barrier") == {("barrier", "")}
+    assert names(dtype="bfloat16") == {("all_reduce", "bfloat16"), ("barrier", "")}
+    assert names(ranks=2) == names()
+    with pytest.raises(UsageError, match="no measured time has --ranks 4") as refused:
+        names(operation="all_reduce", ranks=4)
+    assert refused.value.hint == "measured: 2"
 
 
 def test_leaving_out_nothing_or_everything_is_refused() -> None:
