@@ -376,6 +376,14 @@ def parse_percentage(text: str, option: str = "") -> float:
     return round(value, 12)
 
 
+def parse_tolerance(given: str | float) -> float:
+    """Parse the value of `--tolerance` as a fraction below 1."""
+    value = parse_percentage(str(given), "--tolerance")
+    if value >= 1:
+        raise UsageError(f"--tolerance {given} is not below 100 %", "write for example 5% or 0.05")
+    return value
+
+
 def format_ratio(ratio: float) -> str:
     """A ratio with three decimals; fewer where it is large."""
     return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 1000 else f"{ratio:.3g}"

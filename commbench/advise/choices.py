@@ -96,9 +96,11 @@ class SizeRange(NamedTuple):
     faster by more than the tolerance."""
     gain: MedianCI
     """The time under the default over that under the first candidate other than the default:
-    geometric mean over the sizes; None where there is no other candidate."""
+    geometric mean over the sizes; where there is no other candidate, over that under `slower`."""
     fallback: Setting | None = None
     """The best one that needs no other memory, where `best` does."""
+    slower: Setting | None = None
+    """The fastest alternative other than the default, where there is no other candidate."""
 
 
 class ChoiceAdvice(NamedTuple):
@@ -214,6 +216,7 @@ def _decide(
                 ranges[-1] = last._replace(high_bytes=each.high_bytes)
             else:
                 ranges.append(each)
+    ranges = [_find_slower(each, default, points) for each in ranges]
     crossings = []
     for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
         if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
@@ -243,6 +246,17 @@ def _decide_range(
         verdict, candidates = UNDECIDED, [default, *may_gain]
     low, high = points[0].size_bytes, points[-1].size_bytes
     return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
+
+
+def _find_slower(found: SizeRange, default: Setting, points: Sequence[SweepPoint]) -> SizeRange:
+    """The range with how much slower the fastest alternative is, where the default one has no other
+    candidate."""
+    if found.candidates != (default,):
+        return found
+    within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
+    slower = next((r.setting for r in rank_settings(within) if r.setting != default), None)
+    gain = mean_ratio(within, slower, default) if slower else found.gain
+    return found._replace(slower=slower, gain=gain)
 
 
 def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:

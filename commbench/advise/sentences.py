@@ -264,8 +264,11 @@ def _range_sentence(each: SizeRange, default: Setting, names: dict[Setting, str]
         )
     others = [names[setting] for setting in each.candidates if setting != default]
     if each.verdict == KEEP:
-        tied = f"; no gain with {join_words(others)}" if others else ""
-        return f"{at}keep {names[default]}{tied}."
+        rest = f"; no gain with {join_words(others)}" if others else ""
+        if each.slower:
+            which = names[each.slower] if len(names) == 2 else f"the next, {names[each.slower]},"
+            rest = f"; {which} is {gain_text(each.gain)}"
+        return f"{at}keep {names[default]}{rest}."
     return (
         f"{at}{join_words([names[default], *others])} cannot be told apart: {others[0]} is "
         f"{gain_text(each.gain)}."

@@ -169,6 +169,7 @@ def _choice_json(found: ChoiceAdvice) -> dict[str, Any]:
                 "verdict": each.verdict, "best": names[each.best],
                 "candidates": [names[setting] for setting in each.candidates],
                 "gain": _estimate(each.gain),
+                "slower": names[each.slower] if each.slower else None,
             }
             for each in found.ranges
         ],

@@ -214,9 +214,9 @@ def compare(
         require_two_runs,
     )
     from commbench.importers.hints import ImportHints
-    from commbench.units import parse_percentage
+    from commbench.units import parse_tolerance
 
-    within = parse_percentage(str(tolerance), "tolerance")
+    within = parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
     first, second = (as_results(run, COMPARED, notify, hints) for run in (a, b))
     require_two_runs(first, second)
@@ -260,7 +260,7 @@ def check(
     from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
     from commbench.importers.hints import ImportHints
-    from commbench.units import parse_percentage
+    from commbench.units import parse_tolerance
     from commbench.validation import choose
 
     if undecided is not None:
@@ -273,7 +273,7 @@ def check(
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
     hardware = None if expect is None else parse_hardware(expect)
-    below = BELOW if tolerance is None else parse_percentage(str(tolerance), "--tolerance")
+    below = BELOW if tolerance is None else parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
     if expect is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load
 from commbench.errors import UsageError
-from commbench.units import parse_parameters, parse_percentage, parse_size, parse_time
+from commbench.units import parse_parameters, parse_size, parse_time, parse_tolerance
 
 if TYPE_CHECKING:
     from commbench.advise.advice import AdviceReport
@@ -61,7 +61,7 @@ def advise(
         blocks=_positive("blocks", blocks, MOST_BLOCKS),
         bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
         routing=_routing(topk, experts, hidden, tokens, element_bytes),
-        tolerance=parse_percentage(str(tolerance), "--tolerance"),
+        tolerance=parse_tolerance(tolerance),
     )
     if not runs:
         raise UsageError("there is no run to read", "name at least one run")

@@ -39,7 +39,7 @@ def sweep(
     """
     from commbench.sweep.session import SweepOptions
     from commbench.sweep.settings import make_settings
-    from commbench.units import parse_percentage
+    from commbench.units import parse_tolerance
 
     varied = {name.replace("_", "-"): _texts(values) for name, values in (vary or {}).items()}
     settings = make_settings({n: _texts(values) for n, values in (env or {}).items()}, varied)
@@ -57,7 +57,7 @@ def sweep(
             settings=settings,
             runs=tuple(map(parse, settings)),
             rounds=rounds,
-            tolerance=parse_percentage(str(tolerance), "tolerance"),
+            tolerance=parse_tolerance(tolerance),
             label=label,
             output=None if output is None else Path(output),
             export=export,

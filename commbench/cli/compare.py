@@ -60,10 +60,8 @@ def compare(
     from commbench import api
     from commbench.compare.formats import FORMATS
     from commbench.output.console import print_result, print_status
-    from commbench.units import parse_percentage
     from commbench.validation import choose
 
-    parse_percentage(tolerance, "--tolerance")  # names the option if it is wrong
     write = choose("format", format_, FORMATS)
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
     comparisons: list[Comparison] = []

@@ -13,7 +13,7 @@ from commbench.cli.run_parameters import parse_words
 from commbench.errors import CommbenchError, UsageError
 from commbench.output.console import print_error, print_result, print_status, wrap_on_terminal
 from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
-from commbench.units import parse_percentage
+from commbench.units import parse_tolerance
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -79,7 +79,7 @@ def sweep(
     from commbench.sweep.session import SweepOptions
     from commbench.sweep.settings import make_settings, parse_values
 
-    within = None if tolerance is None else parse_percentage(tolerance, "--tolerance")
+    within = None if tolerance is None else parse_tolerance(tolerance)
     printer = SweepPrinter()
     if resume is not None:
         if env or vary or context.args:

@@ -31,13 +31,13 @@ from commbench.analysis.expectations import (
     judge,
     judge_threshold,
 )
-from commbench.errors import UsageError, closest
+from commbench.errors import UsageError
 from commbench.output.paragraphs import Paragraph, fill, join_words, paragraphs
 from commbench.output.table import BOLD, GREEN, RED, style, table
-from commbench.spec.fabrics import Fabric, Gpu, find_gpus, load_gpus, make_fabric, parse_nics
+from commbench.spec.fabrics import Fabric, choose_gpu, load_gpus, make_fabric, parse_nics
 from commbench.spec.links import Link, Threshold, find_link, parse_peak
 from commbench.spec.operations import DEFAULT_OPERATION, find_operation
-from commbench.units import GB, format_bytes, parse_percentage, parse_size, parse_time
+from commbench.units import GB, format_bytes, parse_size, parse_time, parse_tolerance
 from commbench.validation import choose
 
 SCHEMA = 1
@@ -84,7 +84,7 @@ def answer(
 ) -> Answer:
     """What to expect of a call, from texts as the command line takes them; numbers are in bytes,
     seconds, and bytes per second. Raises UsageError for a value that is wrong or missing."""
-    model = _find_model(gpu) if gpu else None
+    model = choose_gpu(gpu, "--gpu", f"give {_WITHOUT}") if gpu else None
     if not gpu and not (nic or link):
         raise UsageError("no hardware is given", f"give --gpu, one of {_names()}; or {_WITHOUT}")
     per_node = 4 if model and model.connects == 72 else 8
@@ -106,9 +106,7 @@ def answer(
         fabric, operation.name, nodes * per_node, nodes,
         parse_size(str(size)) if size is not None else None, algorithm or "", nccl or "",
     )  # fmt: skip
-    below = BELOW if tolerance is None else parse_percentage(str(tolerance), "--tolerance")
-    if below >= 1:
-        raise UsageError(f"--tolerance {tolerance} is not below 100 %", "write --tolerance 20%")
+    below = BELOW if tolerance is None else parse_tolerance(tolerance)
     found = expect(call, below)
     value = _given_busbw(call, busbw, algbw, time)
     return Answer(found, None if value is None else judge(found, value))
@@ -119,20 +117,6 @@ _WITHOUT = "--link or --nic alone, for hardware that no table has"
 
 def _names() -> str:
     return ", ".join(gpu.name for gpu in load_gpus())
-
-
-def _find_model(text: str) -> Gpu:
-    """The accelerator of that name; UsageError for one that is not known, and for several."""
-    found = find_gpus(text)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = " and ".join(gpu.name for gpu in found)
-        raise UsageError(f"--gpu names several accelerators: {names}", "ask about one at a time")
-    close = closest(text, [gpu.name for gpu in load_gpus()])
-    guess = f"did you mean {close}? " if close else ""
-    hint = f"{guess}known: {_names()}; or give {_WITHOUT}"
-    raise UsageError(f"--gpu {text!r} is no known accelerator", hint)
 
 
 def _parse_link(text: str) -> Link:

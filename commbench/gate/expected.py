@@ -32,7 +32,7 @@ from commbench.gate.limits import LIMITS
 from commbench.gate.rules import RowLimit, Rule
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK
-from commbench.spec.fabrics import Fabric, find_gpu, make_fabric, parse_nics
+from commbench.spec.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
 from commbench.spec.operations import OPERATIONS
 from commbench.units import GB, format_bytes, format_share
 
@@ -64,9 +64,7 @@ def parse_hardware(text: str) -> Hardware | None:
     if text.strip() == FROM_RUN:
         return None
     name, *fields = (field.strip() for field in text.split(":"))
-    gpu = find_gpu(name)
-    if gpu is None:
-        raise UsageError(f"nothing is known of the accelerator {name!r}", _EXAMPLE)
+    gpu = choose_gpu(name, "--expect", "run, the hardware that the run names")
     nodes, nics = None, None
     for field in fields:
         number = field.removesuffix("s").removesuffix("node").strip()

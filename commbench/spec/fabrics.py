@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, closest
 from commbench.spec.links import NODE, Link, find_link, parse_peak, read_table
 from commbench.units import GB
 
@@ -113,6 +113,22 @@ def find_gpus(text: str) -> tuple[Gpu, ...]:
     same = [gpu for gpu in load_gpus() if gpu.name == text.strip().lower()]
     found = same or [gpu for gpu in load_gpus() if gpu.words <= words]
     return tuple(gpu for gpu in found if not any(gpu.words < other.words for other in found))
+
+
+def choose_gpu(text: str, option: str, others: str) -> Gpu:
+    """The accelerator of that name; UsageError for one that is not known, with the closest name and
+    what else the option takes, and for several."""
+    found = find_gpus(text)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " and ".join(gpu.name for gpu in found)
+        raise UsageError(f"{option} names several accelerators: {names}", "ask about one at a time")
+    known = [gpu.name for gpu in load_gpus()]
+    close = closest(text, known)
+    guess = f"did you mean {close}? " if close else ""
+    hint = f"{guess}known: {', '.join(known)}; or {others}"
+    raise UsageError(f"{option} {text!r} is no known accelerator", hint)
 
 
 def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:

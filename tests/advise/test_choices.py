@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -112,6 +113,27 @@ def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> Non
     assert "export NCCL_ALGO=Tree" in advice.paste
     ((_, _, crossing),) = found.crossings
     assert crossing.below < 60_000 < crossing.above
+
+
+def test_what_is_kept_is_compared_with_the_fastest_alternative() -> None:
+    asked = {"backend": "nccl", "device": "cuda", "world_size": 8, "sizes": SIZES}
+    runs = {
+        name: run_of(
+            lambda case, times=times: times * (20e-6 + case.size_bytes * 1e-9), name,
+            variables={"NCCL_ALGO": name}, **asked,
+        )
+        for name, times in (("Ring", 1.0), ("Pat", 3.0), ("Tree", 1.6))
+    }  # fmt: skip
+    advice, found = only(runs["Ring"], runs["Tree"], subject=SUBJECTS["settings"])
+    (kept,) = found.ranges
+    assert (advice.verdict, kept.verdict) == (KEEP, KEEP)
+    assert kept.slower and dict(kept.slower.variables)["NCCL_ALGO"] == "Tree"
+    assert (kept.gain.low or 0) < 1 / 1.6 < (kept.gain.high or 0) < 0.7
+    assert re.search(
+        r"keep Ring; Tree is 0\.6\d times as fast \(0\.6\d-0\.6\d\)\.", advice.sentences[0]
+    )
+    advice, _ = only(*runs.values(), subject=SUBJECTS["settings"])
+    assert "keep Ring; the next, Tree, is 0.6" in advice.sentences[0]
 
 
 def test_runs_of_other_numbers_of_ranks_are_no_alternatives() -> None:

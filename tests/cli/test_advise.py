@@ -53,6 +53,7 @@ def test_the_command_prints_advice_and_draws_it(tmp_path: Path, commbench: Commb
         ("--params 1M --blocks 0", "--blocks 0 is not between 1 and 1024"),
         ("--topk 2 --hidden 8", "--experts is missing"),
         ("--tolerance 2", "--tolerance '2' is not a percentage"),
+        ("--tolerance 200%", "--tolerance 200% is not below 100 %"),
         ("--format text", "unknown format 'text'"),
         ("--params 1M -o buckets", "buckets has no ending"),
     ],

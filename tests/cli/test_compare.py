@@ -327,6 +327,10 @@ REFUSED = {
         2,
         "error: --tolerance 'nan%' is not a percentage\nhint: write 10% or 0.1\n",
     ),
+    "compare ring tree --tolerance 200%": (
+        2,
+        "error: --tolerance 200% is not below 100 %\nhint: write for example 5% or 0.05\n",
+    ),
     "compare ring tree --format jsn": (
         2,
         "error: unknown format 'jsn'\nhint: did you mean json? known: table, markdown, csv, json\n",

@@ -8,7 +8,7 @@ import pytest
 
 from commbench.errors import RecordsError, UsageError
 from commbench.gate.rules import parse_rule, read_rules
-from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage
+from commbench.units import LARGEST_SIZE, parse_bandwidth, parse_percentage, parse_tolerance
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,13 @@ def test_percentages(text: str, value: float) -> None:
 def test_what_is_no_percentage(text: str) -> None:
     with pytest.raises(UsageError):
         parse_percentage(text)
+
+
+def test_a_tolerance_is_below_100_percent() -> None:
+    assert (parse_tolerance("99%"), parse_tolerance(0.05), parse_tolerance("0%")) == (0.99, 0.05, 0)
+    with pytest.raises(UsageError, match="--tolerance 100% is not below 100 %") as refused:
+        parse_tolerance("100%")
+    assert refused.value.hint == "write for example 5% or 0.05"
 
 
 @pytest.mark.parametrize(
