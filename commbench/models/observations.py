@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil, log
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
@@ -201,16 +202,17 @@ def choose_observations(
     chooses all. Those without an element type are of every one. UsageError where nothing remains.
     """
     found = list(observations)
-    for option, value, value_of in (
-        ("--op", chosen.operation, lambda each: each.operation),
-        ("--dtype", chosen.dtype, lambda each: each.dtype),
-        ("--ranks", chosen.ranks, lambda each: each.point.world_size),
+    for option, value, name in (
+        ("--op", chosen.operation, "operation"),
+        ("--dtype", chosen.dtype, "dtype"),
+        ("--ranks", chosen.ranks, "point.world_size"),
     ):
+        value_of = attrgetter(name)
         known = sorted({value_of(each) for each in found} - {""})
         if value is not None:
             found = [each for each in found if value_of(each) in ("", value)]
         if known and not found:
-            names = list_some([str(name) for name in known], 10)
+            names = list_some([str(each) for each in known], 10)
             raise UsageError(f"no measured time has {option} {value}", f"measured: {names}")
     return found
 
