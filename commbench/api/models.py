@@ -78,6 +78,7 @@ def _open(
     notify: Callable[[str], None],
 ) -> Source:
     """The times of a run, of another tool's file, or of a table of published figures."""
+    from commbench.models.fit_text import WARNING
     from commbench.models.fitting import Source
     from commbench.models.observations import observe
     from commbench.models.published import is_predicted, is_published, read_published
@@ -85,9 +86,9 @@ def _open(
     if isinstance(run, (str, Path)) and is_published(Path(run)):
         if is_predicted(Path(run)):
             notes.append(
-                f"{Path(run).stem} has predictions, not measurements: a fit to them knows no more "
-                "than the machine that made them. Intervals of new predictions are at least as "
-                "wide as theirs."
+                f"{WARNING}{Path(run).stem} has predictions, not measurements: a fit to them knows "
+                "no more than the machine that made them. Intervals of new predictions are at "
+                "least as wide as theirs."
             )
         return Source(Path(run).stem, read_published(Path(run)))
     ranks, op, dtype = hints
@@ -109,8 +110,9 @@ def predict(
 
     `op` is one or several operations, by default all of the machine. `ranks` is a number, or
     several: "8,64", "8-512". `variant` names what the calls have besides, such as "bfloat16", where
-    the machine has several models of an operation. The result has `predictions`, `notes`, `text`
-    and `plot`; these raise UnavailableError where no measurement supports a prediction.
+    the machine has several models of an operation. The result has `predictions`, `notes`,
+    `warnings`, `text` and `plot`; these raise UnavailableError where no measurement supports a
+    prediction.
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """

@@ -132,7 +132,7 @@ def predict(
     """
     from commbench import api
     from commbench.cli.options import print_or_write
-    from commbench.output.console import print_result
+    from commbench.output.console import print_result, print_status, wrap_on_terminal
     from commbench.output.plot_style import ENDINGS
 
     found = api.predict(
@@ -140,5 +140,9 @@ def predict(
     )
     if output is not None and output.suffix.lower() in ENDINGS:
         print_result(found.plot(output))
+        warnings = found.warnings()
     else:
         print_or_write(found.text(format_), output)
+        warnings = found.warnings(format_)
+    for warning in warnings:
+        print_status(wrap_on_terminal(f"warning: {warning}"))

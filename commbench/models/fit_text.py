@@ -67,8 +67,7 @@ def machine_text(machine: Machine) -> str:
 
 
 def _fitted_lines(fitted: FittedModel) -> Iterator[str]:
-    variant = f" ({fitted.variant})" if fitted.variant else ""
-    yield wrapped(f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}")
+    yield wrapped(f"{fitted.title}: {fitted.model}")
     yield wrapped(fitted.cost_model.formula, margin=2)
     yield wrapped(f"Fitted to {_describe_points(fitted.fitted_points)}.", margin=2)
     for sentence in (
@@ -112,6 +111,10 @@ def _describe_error(fitted: FittedModel) -> Iterator[str]:
     yield text
 
 
+WARNING = "Warning: "
+"""The beginning of a note that warns."""
+
+
 def warnings(fitted: FittedModel) -> Iterator[str]:
     """That a fit is poor (POOR_ERROR) or not tested, why, and what to measure; nothing for a good
     fit."""
@@ -120,20 +123,20 @@ def warnings(fitted: FittedModel) -> Iterator[str]:
         times = format_count(len(fitted.fitted_points), "time")
         sizes = f"at least {FEWEST_SIZES_TO_FOLD} sizes, or " if fitted.largest_bytes else ""
         yield (
-            f"Warning: {times} cannot show whether the model is right. {result} Measure {sizes}at "
+            f"{WARNING}{times} cannot show whether the model is right. {result} Measure {sizes}at "
             "least 3 numbers of ranks."
         )
     elif max(MEAN_TO_SIGMA * fitted.cv_error, fitted.scatter) < POOR_ERROR:
         return
     elif fitted.scatter > POOR_ERROR / 2:
         yield (
-            f"Warning: the fit is poor. {result} The measured times scatter: they do not grow "
+            f"{WARNING}the fit is poor. {result} The measured times scatter: they do not grow "
             "evenly with size and ranks, as when other programs run at the same time. Measure "
             "again while nothing else runs, with a larger --budget."
         )
     else:
         yield (
-            f"Warning: the fit is poor. {result} It changes much when some of the sizes or ranks "
+            f"{WARNING}the fit is poor. {result} It changes much when some of the sizes or ranks "
             "are left out. Measure more of them, as far as you will ask for predictions, or leave "
             "out those that you do not need (--leave-out)."
         )

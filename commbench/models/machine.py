@@ -109,6 +109,12 @@ class FittedModel(NamedTuple):
     help to predict numbers of ranks that were left out."""
 
     @property
+    def title(self) -> str:
+        """What it is a model of: `all_reduce across hosts (bfloat16)`."""
+        variant = f" ({self.variant})" if self.variant else ""
+        return f"{self.operation} {self.kind}{variant}"
+
+    @property
     def fitted_points(self) -> tuple[Point, ...]:
         """The points that the model was fitted to."""
         return tuple(point for point in self.points if not point.is_left_out)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from commbench.analysis.csv_file import make_csv
 from commbench.errors import UsageError
 from commbench.models import other_tables
-from commbench.models.cost_models import ACROSS
-from commbench.models.fit_text import percent, warnings
+from commbench.models.cost_models import ACROSS, kind_of
+from commbench.models.fit_text import WARNING, percent, warnings
 from commbench.models.machine import FittedModel, Machine
 from commbench.models.predict import (
     MOST_RANKS,
@@ -24,7 +24,7 @@ from commbench.models.predict import (
     half_size,
     predict,
 )
-from commbench.models.tuner import tuner_text
+from commbench.models.tuner import find_choices, tuner_text
 from commbench.output.paragraphs import list_some, wrapped
 from commbench.output.table import TableColumn, fitting_table
 from commbench.spec.operations import OPERATIONS
@@ -92,14 +92,30 @@ class Projection:
     @property
     def notes(self) -> list[str]:
         """What supports the predictions, how far away they are, and what makes them uncertain."""
-        by_model = groupby(self.predictions, key=lambda each: (each.operation, each.kind))
-        return [note for _, found in by_model for note in self._notes(list(found))]
+        return [note for _, note in self.notes_by_model()]
 
-    def _notes(self, found: Sequence[Prediction]) -> Iterator[str]:
+    def warnings(self, format: str = "csv") -> list[str]:
+        """The notes that warn, for a format whose text does not have them: each with the models
+        that it is about."""
+        choose("format", format, FORMATS)
+        return FORMATS[format].warn(self)
+
+    def notes_by_model(self) -> Iterator[tuple[str, str]]:
+        """The name of a model and a note about it; no name for a note about the machine."""
+        for note in self.machine.notes:
+            if note.startswith(WARNING):
+                yield "", note
+        for _, group in groupby(self.predictions, key=lambda each: (each.operation, each.kind)):
+            found = list(group)
+            fitted = find_fitted(
+                self.machine, found[0].operation, found[0].kind, self.request.variant,
+                found[0].ranks_per_node,
+            )  # fmt: skip
+            for note in self._notes(fitted, found):
+                yield fitted.title, note
+
+    def _notes(self, fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
         each = found[0]
-        fitted = find_fitted(
-            self.machine, each.operation, each.kind, self.request.variant, each.ranks_per_node
-        )
         yield _describe_model(fitted)
         yield from warnings(fitted)
         if fitted.rivals:
@@ -151,9 +167,8 @@ def _describe_model(fitted: FittedModel) -> str:
             f" Measured times differ by {percent(fitted.cv_error)} on average from fits that were "
             "made without them."
         )
-    variant = f" ({fitted.variant})" if fitted.variant else ""
     return (
-        f"{fitted.operation} {fitted.kind}{variant}: {fitted.model}, measured with {ranks}"
+        f"{fitted.title}: {fitted.model}, measured with {ranks}"
         f"{hosts if fitted.kind == ACROSS else ''}{data}.{error}"
     )
 
@@ -200,7 +215,7 @@ def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iter
         yield f"{format_bytes(size)} is {text} ({format_bytes(limit)}): the interval is wider."
     if max(max(each.ranks_distance, each.size_distance) for each in found) >= FAR:
         yield (
-            "Warning: so far from the measurements the library may use another algorithm, and "
+            f"{WARNING}so far from the measurements the library may use another algorithm, and "
             "other jobs may share the network."
         )
 
@@ -316,21 +331,58 @@ def projection_tuner(projection: Projection) -> str:
     )  # fmt: skip
 
 
+def list_warnings(*projections: Projection) -> list[str]:
+    """The warnings about projections, once each, with the models that they are about."""
+    models: dict[str, dict[str, None]] = {}
+    for projection in projections:
+        for model, note in projection.notes_by_model():
+            if note.startswith(WARNING):
+                models.setdefault(note.removeprefix(WARNING), {})[model] = None
+    listed = {text: list_some(list(filter(None, names)), 4) for text, names in models.items()}
+    return [f"{names}: {text}" if names else text for text, names in listed.items()]
+
+
+def _tuner_warnings(projection: Projection) -> list[str]:
+    """The warnings about the model of each choice of NCCL."""
+    machine, request = projection.machine, projection.request
+    per_node = request.ranks_per_node
+    per_node = default_ranks_per_node(machine) if per_node is None else per_node
+    return list_warnings(
+        *(
+            Projection(
+                machine._replace(fitted=(choice.fitted,)),
+                request._replace(operations=(name,), world_sizes=(ranks,), variant=""),
+            )
+            for name in request.operations
+            for ranks in request.world_sizes
+            for choice in find_choices(machine, name, kind_of(ranks, per_node), request.variant)
+        )
+    )
+
+
 class Format(NamedTuple):
     """A form of a projection."""
 
     write: Callable[[Projection], str]
     what: str
+    warn: Callable[[Projection], list[str]] = list_warnings
+    """The warnings that its text does not have."""
+
+
+def _has_notes(_: Projection) -> list[str]:
+    return []
 
 
 FORMATS: dict[str, Format] = {
-    "table": Format(projection_text, "a table for people"),
+    "table": Format(projection_text, "a table for people", _has_notes),
     "csv": Format(projection_csv, "a line for each prediction"),
-    "json": Format(projection_json, "the same, with notes"),
+    "json": Format(projection_json, "the same, with notes", _has_notes),
     "autoparallel": Format(projection_autoparallel, "AutoParallel's colls*.table"),
     "inductor": Format(
         lambda projection: other_tables.inductor_trace(projection.predictions),
         "a trace for torch.compile's profile-guided estimation",
     ),
-    "nccl-tuner": Format(projection_tuner, "a file for NCCL's example tuner plugin"),
+    "nccl-tuner": Format(
+        projection_tuner, "a file for NCCL's example tuner plugin", _tuner_warnings
+    ),
 }

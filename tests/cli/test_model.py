@@ -43,14 +43,40 @@ def test_predict_prints_a_table_and_what_supports_it(commbench: Commbench, machi
 
 def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path) -> None:
     for name, arguments in {
-        "p.csv": ["--format", "csv"], "p.json": ["--format", "json"], "p.svg": [],
+        "p.csv": ["--format", "csv", "--sizes", "1M-1G"], "p.json": ["--format", "json"],
+        "p.svg": ["--sizes", "1M-1G"],
         "colls.table": ["--format", "autoparallel", "--sizes", "1M-1G:x32"],
     }.items():  # fmt: skip
         ended = commbench(*PREDICT, *arguments, "-o", name)
         assert (ended.code, ended.out, ended.err) == (0, f"{name}\n", "")
     text = (machine.parent / "p.csv").read_text()
-    assert text == commbench(*PREDICT, "--format", "csv").out
+    assert text == commbench(*PREDICT, "--format", "csv", "--sizes", "1M-1G").out
     assert commbench(*PREDICT, "--format", "csv", "-o", "p.csv").code == 6
+
+
+@pytest.mark.parametrize("name", ["csv", "autoparallel", "inductor", "svg"])
+def test_a_form_without_notes_has_its_warnings_on_standard_error(
+    commbench: Commbench, machine: Path, name: str
+) -> None:
+    assert machine.exists()
+    form = ("-o", "p.svg") if name == "svg" else ("--format", name)
+    ended = commbench(*PREDICT, "--ranks", "4096", "--sizes", "1G,2G", *form)
+    assert ended.code == 0
+    assert ended.err == (
+        "warning: all_reduce across hosts: so far from the measurements the library may use "
+        "another algorithm, and other jobs may share the network.\n"
+    )
+    assert "so far" not in ended.out
+
+
+@pytest.mark.parametrize("name", ["table", "json"])
+def test_a_form_with_notes_has_its_warnings_there(
+    commbench: Commbench, machine: Path, name: str
+) -> None:
+    assert machine.exists()
+    ended = commbench(*PREDICT, "--ranks", "4096", "--sizes", "1G", "--format", name)
+    assert (ended.code, ended.err) == (0, "")
+    assert "Warning: so far from the measurements" in " ".join(ended.out.split())
 
 
 def test_fit_prints_models_and_writes_a_machine_with_its_residuals(
@@ -127,6 +153,14 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
         list(csv.DictReader(commbench("model", "predict", name, *ranks).out.splitlines()))
         for name in ("machine.json", "again.json")
     )
+    repeated = commbench("model", "predict", "again.json", "--ranks", "512")
+    assert "Warning: p has predictions, not measurements" in " ".join(repeated.out.split())
+    (noted,) = (
+        line
+        for line in commbench("model", "predict", "again.json", *ranks).err.splitlines()
+        if "predictions" in line
+    )
+    assert noted.startswith("warning: p has predictions, not measurements: a fit to them")
     for old, new in zip(first, again, strict=True):
         assert float(new["time_high_us"]) >= 0.98 * float(old["time_high_us"])
         assert float(new["time_low_us"]) <= 1.02 * float(old["time_low_us"])

@@ -57,6 +57,18 @@ def test_every_number_of_ranks_has_lines_of_its_own() -> None:
     assert int(lines[2][2]) > int(lines[0][2])  # more ranks: the tree is better for longer
 
 
+def test_each_choice_far_from_its_measurements_is_named_in_a_warning() -> None:
+    def warnings(ranks: int) -> list[str]:
+        return project(ring_and_tree(), Request(("all_reduce",), (ranks,), 8, (MIB,))).warnings(
+            "nccl-tuner"
+        )
+
+    (far,) = warnings(4096)
+    models = [f"all_reduce across hosts (NCCL {name} simple)" for name in ("tree", "ring")]
+    assert far.startswith(f"{', '.join(models)}: so far from the measurements the library may")
+    assert warnings(64) == []
+
+
 def test_a_machine_of_one_algorithm_is_refused_with_what_to_measure() -> None:
     tree, _ = ring_and_tree().fitted
     for machine in (planted.machine(), planted.machine(tree)):
