@@ -162,10 +162,10 @@ def test_an_overlap_is_measured_by_events_in_two_streams(program: Commbench) -> 
     assert [*rows] == ["communication", "computation", "both"]
     assert rows["computation"]["wrong"] == "" and rows["both"]["wrong"] == "0"
     both = rows["both"]
-    # Both end within the time of both, and neither before it has begun. The communication is the
-    # shorter one, by much more than the second stream, a thread, waits for a core of a busy host.
+    # Both end within the time of both, and neither before it has begun. The communication does not
+    # wait for the computation: that takes longer by much more than a thread waits for a core.
     ends = [float(both[f"{part}_at_once_us"]) for part in ("communication", "computation")]
-    assert 0 < ends[0] < ends[1] <= float(both["time_us"])
+    assert 0 < ends[0] < 0.9 * ends[1] < float(both["time_us"])
     assert both["work"].endswith("x matmul 256x256x256 bfloat16")
     assert "slower by %" in ended.out
 
