@@ -8,7 +8,7 @@ from math import isfinite
 from reprlib import repr as shortened
 from typing import Any, TypeAlias, TypeVar
 
-from commbench.errors import UsageError, name_error, value_error
+from commbench.errors import UsageError, closest, name_error, value_error
 
 T = TypeVar("T")
 _Check: TypeAlias = Callable[[Any], bool]
@@ -35,7 +35,11 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     """
     arguments, fields = dict(values), _fields(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
-        annotation = fields.get(name, "")
+        if name not in fields:
+            close = closest(name, list(fields))
+            hint = f", did you mean {close}?" if close else ""
+            raise TypeError(f"unknown key {brief(name)}{hint}")
+        annotation = fields[name]
         if not _fits(value, *_parse_annotation(annotation)):
             is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
             wanted = f"at most {LONGEST_TEXT} characters" if is_long else annotation

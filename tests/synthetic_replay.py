@@ -33,11 +33,13 @@ WORKLOAD = Workload(
 """A step of three all_reduces that are under way at once."""
 
 
-def replay_plan(variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD) -> Plan:
+def replay_plan(
+    variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD, cpu_mode: str = "plain"
+) -> Plan:
     """The plan that replays the workload on two ranks."""
     values = {
         "backend": "gloo", "device": "cpu", "world_size": workload.world_size,
-        "cpu_mode": "plain", "variants": tuple(variants), "precision": 0.9,
+        "cpu_mode": cpu_mode, "variants": tuple(variants), "precision": 0.9,
     }  # fmt: skip
     return make_replay_plan(workload, values)
 
@@ -52,7 +54,8 @@ def replay_time(case: Case) -> float:
 
 def synthetic_replay(
     folder: Path, label: str, factor: Callable[[Case], float] = lambda _: 1.0, seed: int = 0,
-    variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD, **more: Any,
+    variants: Sequence[str] = ("all",), workload: Workload = WORKLOAD, cpu_mode: str = "plain",
+    **more: Any,
 ) -> Path:  # fmt: skip
     """A run folder of a replay; a case takes replay_time, times a factor."""
     return synthetic_run(
@@ -60,7 +63,7 @@ def synthetic_replay(
         lambda case: noisy(
             replay_time(case) * factor(case), 100 * seed + case.index, 0.02, batches=6, each=15
         ),
-        asked=replay_plan(variants, workload), **more,
+        asked=replay_plan(variants, workload, cpu_mode), **more,
     )  # fmt: skip
 
 

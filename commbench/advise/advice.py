@@ -70,6 +70,8 @@ class Missing(NamedTuple):
     """What is missing, in words."""
     command: str
     """The command that measures it; empty where none is needed."""
+    is_asked: bool = True
+    """Whether the runs or the question are about it; of a replay only its steps are."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,12 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     missing: list[Missing] = []
     for measured in group_runs(runs):
         for found in _advise(measured, question):
-            (advice if isinstance(found, Advice) else missing).append(found)  # type: ignore[arg-type]
+            if isinstance(found, Advice):
+                advice.append(found)
+            elif measured.header.plan.workload:
+                missing.append(found._replace(is_asked=_is_asked(found.subject, question)))
+            else:
+                missing.append(found)
     subjects = {each.subject for each in advice}
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
     names = tuple(dict.fromkeys(run.name for run in runs))
@@ -116,6 +123,14 @@ def _require_sensible(question: Question) -> None:
             f"--topk {routing.topk} is larger than --experts {routing.experts}",
             "a token goes to at most all experts",
         )
+
+
+def _is_asked(subject: str, question: Question) -> bool:
+    """Whether a replay or the question is about a subject."""
+    model = question.params or question.model_bytes
+    of_question = {DDP: model, FSDP: question.blocks, MOE: question.routing}
+    of_calls = {choice.subject for choice in ADVICE if not choice.is_of_steps}
+    return bool(of_question.get(subject, subject not in of_calls))
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:

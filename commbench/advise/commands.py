@@ -13,8 +13,10 @@ from commbench.advise.moe import Routing
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.advice import more_launches, more_precisely
 from commbench.results.schema import RunHeader
-from commbench.runner.option import as_label
+from commbench.spec.replay import replayed_workload
 from commbench.spec.variables import find_unread, suggest_variable
+from commbench.spec.workload_fit import SHRINK, was_shrunk
+from commbench.spec.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.units import format_about, format_size, format_sizes, parse_sizes
 
 NEEDS_MODEL = (
@@ -24,6 +26,8 @@ NEEDS_MODEL = (
 NEEDS_BLOCKS = "give the model: --params, --blocks (such as its layers) and --backward"
 NEEDS_ROUTING = "give the routing of tokens: --topk, --experts and --hidden"
 WIDE_SIZES = "64K-256M"
+STEP_FILE = "STEP.json"
+"""A file of a workload: a run has its content, but not its path."""
 
 
 def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
@@ -68,13 +72,29 @@ def run_command(header: RunHeader, operations: str, options: str, sizes: str = "
     return " ".join(filter(None, words))
 
 
-def _replay_command(header: RunHeader, options: str) -> str:
-    """The `commbench run` of the workload of a replay, in a file of its name."""
-    file = f"{as_label(str(header.plan.workload['name']))}.json"
-    words = ["commbench run --workload", file, options]
+def _replay_command(header: RunHeader, begin: str, *options: str) -> str:
+    """A command on the workload of a replay, whose file is not known."""
+    words = [begin, STEP_FILE, *options]
+    if was_shrunk(replayed_workload(header.plan)):
+        words.append(f"--fit {SHRINK}")
     if header.num_nodes == 1:
         words.append(f"--nproc-per-node {header.plan.world_size}")
-    return " ".join(filter(None, words))
+    return " ".join(words)
+
+
+def _variant_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
+    """What advice about the variants of a step needs."""
+    steps = replayed_workload(header.plan).steps
+    measured = {v for step in steps for v in expand_variants(header.plan.variants, step)}
+    if measured & set(AS_TRACED) and measured - set(AS_TRACED):
+        return "no two variants of a step have a valid time", ""
+    others = {v for step in steps for v in expand_variants((EVERY_VARIANT,), step)}
+    if not others - set(AS_TRACED):
+        return "the step has no other variants: no all_reduce of 1 MiB or more", ""
+    several = ["--step all"] if len(steps) > 1 else []
+    return "no alternatives are measured", _replay_command(
+        header, "commbench replay", *several, choice.measure
+    )
 
 
 def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
@@ -85,7 +105,7 @@ def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
             _sweep_command(header, "NCCL_ALGO", ("RING", "TREE")),
         )
     if choice.is_of_steps:
-        return "no alternatives are measured", _replay_command(header, choice.measure)
+        return _variant_needs(choice, header)
     known = [name for name in header.plan.operations if name in choice.operations]
     operations = ",".join(known or choice.operations or header.plan.operations)
     return "no alternatives are measured", run_command(header, operations, choice.measure)
@@ -109,12 +129,11 @@ def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> tuple
 
 def _sweep_command(header: RunHeader, name: str, values: Sequence[str]) -> str:
     """The `commbench sweep` of a variable, of the calls and ranks of a run."""
-    if header.plan.workload:
-        command = _replay_command(header, "")
-    else:
-        own = format_sizes(header.plan.sizes)
-        command = run_command(header, ",".join(header.plan.operations), "", own)
     variable = quote(f"{name}={','.join(values)}")
+    if header.plan.workload:
+        return _replay_command(header, f"commbench sweep --env {variable} --workload")
+    own = format_sizes(header.plan.sizes)
+    command = run_command(header, ",".join(header.plan.operations), "", own)
     return command.replace("commbench run", f"commbench sweep --env {variable}", 1)
 
 

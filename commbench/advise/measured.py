@@ -3,17 +3,22 @@ of the environment."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.advise.buckets import Slowdown
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.output.paragraphs import list_some
 from commbench.results.schema import Run, RunHeader
 from commbench.spec.variables import find_family, suggest_variable
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import NAME, UNSET, Setting
 from commbench.units import format_count
+
+MOST_NAMES = 3
+"""Runs that are named, at most."""
 
 
 class Measured(NamedTuple):
@@ -28,6 +33,8 @@ class Measured(NamedTuple):
     first run. Of two rows of one case the later one counts."""
     ignored: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Variables in which the runs differ but that count as no setting, with their values."""
+    is_only: bool = True
+    """Whether no other group of runs has as many ranks and nodes."""
 
     @property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -36,11 +43,12 @@ class Measured(NamedTuple):
 
     @property
     def who(self) -> str:
-        """`8 nccl ranks on 2 nodes`."""
+        """`8 nccl ranks on 2 nodes`; with the names of the runs, where others have as many."""
         plan = self.header.plan
         ranks = format_count(plan.world_size, f"{plan.backend} rank".replace("  ", " "))
         nodes = self.header.num_nodes
-        return f"{ranks} on {format_count(nodes, 'node')}" if nodes > 1 else ranks
+        named = "" if self.is_only else f", in {list_some(self.runs, MOST_NAMES)}"
+        return f"{ranks} on {format_count(nodes, 'node')}{named}" if nodes > 1 else ranks + named
 
 
 def group_runs(runs: Iterable[Run]) -> list[Measured]:
@@ -51,7 +59,9 @@ def group_runs(runs: Iterable[Run]) -> list[Measured]:
         plan = header.plan
         key = (plan.world_size, header.num_nodes, plan.device, plan.cpu_mode, header.devices)
         by_ranks.setdefault((*key, header.gpu_shared), []).append(run)
-    return [_measured(same) for same in by_ranks.values()]
+    groups = [_measured(same) for same in by_ranks.values()]
+    alike = Counter(each.who for each in groups)
+    return [each._replace(is_only=alike[each.who] == 1) for each in groups]
 
 
 def _measured(runs: Sequence[Run]) -> Measured:

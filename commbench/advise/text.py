@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from commbench.advise.advice import Advice, AdviceReport
+from commbench.advise.advice import Advice, AdviceReport, Missing
 from commbench.advise.buckets import BucketAdvice, BucketTime
 from commbench.advise.choices import ChoiceAdvice
 from commbench.advise.fsdp import GroupingAdvice
@@ -16,7 +16,7 @@ from commbench.compare.ratio import MedianCI
 from commbench.output import markdown, table
 from commbench.output.paragraphs import fill, wrapped
 from commbench.output.table import BOLD, style
-from commbench.units import format_bytes, format_interval, format_memory
+from commbench.units import format_bytes, format_count, format_interval, format_memory
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -24,7 +24,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Headings and rows."""
 
 
-def advice_text(report: AdviceReport) -> str:
+def advice_text(report: AdviceReport, verbose: bool = False) -> str:
     """All advice for a terminal: tables and commands are indented, sentences wrapped."""
     lines = [fill(f"Advice from {', '.join(report.runs)}."), ""]
     for each in report.advice:
@@ -37,13 +37,26 @@ def advice_text(report: AdviceReport) -> str:
         for command in each.measure:
             lines.append(_fill(f"To know more: {command}", "  ", "    "))
         lines.append("")
-    if report.missing:
+    missing, more = _missing(report, verbose)
+    if missing:
         lines.append(style("No advice about", BOLD))
-    for lacking in report.missing:
+    for lacking in missing:
         lines.append(_fill(f"{lacking.subject}: {lacking.needs}", "  ", "    "))
         if lacking.command:
             lines.append(_fill(lacking.command, "      ", "        "))
+    if more:
+        lines += [*([""] if missing else []), fill(more)]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _missing(report: AdviceReport, verbose: bool) -> tuple[list[Missing], str]:
+    """The choices without advice whose needs are printed, and a sentence about the others."""
+    shown = [each for each in report.missing if verbose or each.is_asked]
+    more = len(report.missing) - len(shown)
+    said = (
+        f"No advice about {format_count(more, 'other choice')}: `--verbose` says what is missing."
+    )
+    return shown, said if more else ""
 
 
 def _fill(text: str, first: str, rest: str) -> str:
@@ -54,7 +67,7 @@ def _fill(text: str, first: str, rest: str) -> str:
 _VERDICTS = {"change": "change it", "keep": "keep it", "undecided": "not decided"}
 
 
-def advice_markdown(report: AdviceReport) -> str:
+def advice_markdown(report: AdviceReport, verbose: bool = False) -> str:
     """All advice for a page or a pull request."""
     lines = [f"Advice from {markdown.escape(', '.join(report.runs))}.", ""]
     for each in report.advice:
@@ -67,13 +80,16 @@ def advice_markdown(report: AdviceReport) -> str:
         if found := _table(each):
             lines += ["", *markdown.table(*found)]
         lines.append("")
-    if report.missing:
+    missing, more = _missing(report, verbose)
+    if missing:
         lines += ["### No advice about", ""]
-    for lacking in report.missing:
+    for lacking in missing:
         command = f": `{_code(lacking.command)}`" if lacking.command else ""
         lines.append(
             f"* {markdown.escape(lacking.subject)}: {markdown.escape(lacking.needs)}{command}"
         )
+    if more:
+        lines += [*([""] if missing else []), more]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -81,7 +97,7 @@ def _code(text: str) -> str:
     return table.clean(text).replace("`", "'")
 
 
-def advice_json(report: AdviceReport) -> str:
+def advice_json(report: AdviceReport, verbose: bool = False) -> str:  # noqa: ARG001
     """Everything that is known about each piece of advice; null is what is not known. Times are in
     seconds, sizes in bytes; a gain is the time now over the time as recommended."""
     document = {
@@ -281,9 +297,10 @@ def _ratio(ratio: MedianCI) -> str:
     return f"{ratio.median or 0:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"
 
 
-FORMATS: dict[str, Callable[[AdviceReport], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     "table": advice_text,
     "markdown": advice_markdown,
     "json": advice_json,
 }
-"""Each makes text of a report, which ends with a line feed."""
+"""Each makes text of a report, which ends with a line feed. `verbose` adds what is missing for
+advice about choices that nobody asked for; JSON always has it."""

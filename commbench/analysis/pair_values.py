@@ -36,12 +36,14 @@ class PairMatrix(NamedTuple):
 
 def has_matrix(plan: Plan) -> bool:
     """Whether a plan measures rounds or lists of pairs, so that its result is a matrix. One pair
-    has a matrix where its latency and its bandwidth are measured, each with one size."""
+    has a matrix where its latency and its bandwidth are measured, each with one size. So have
+    halves and neighbours, if the latency has a size of its own, as in `commbench pairs`."""
     is_link = set(plan.operations) == set(PAIR_OPERATIONS) and len(plan.sizes) == 1
     return any(OPERATIONS[name].is_paired for name in plan.operations) and any(
         text in (EVERY_PAIR, QUICK)
         or is_round(text)
-        or (is_list(text) and (is_link or "+" in text))
+        or (is_list(text) and "+" in text)
+        or (is_link and (is_list(text) or plan.latency_size is not None))
         for text in plan.pairs
     )
 

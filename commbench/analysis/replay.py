@@ -27,10 +27,24 @@ from commbench.importers.traces.base import merged
 from commbench.results.schema import OK, Run
 from commbench.spec.replay import replayed_workload, step_calls
 from commbench.spec.workload import Call, Step
-from commbench.spec.workload_variants import CALLS, GAPS
+from commbench.spec.workload_variants import (
+    BUCKET,
+    CALLS,
+    COMPOSED,
+    EVERY_VARIANT,
+    GAPS,
+    VARIANTS,
+    expand_variants,
+    why_no_variant,
+)
 
 if TYPE_CHECKING:
     from commbench.spec.links import Peak
+    from commbench.spec.plan import Plan
+
+_TOO_FEW = "it needs two neighbouring all_reduces"
+_TOO_SMALL = "its all_reduces have less than 1 MiB"
+"""Why EVERY_VARIANT leaves out what a step could have."""
 
 
 class OperationReplay(NamedTuple):
@@ -74,6 +88,17 @@ class VariantReplay(NamedTuple):
     """Why it was not measured."""
 
 
+class Compared(NamedTuple):
+    """The same calls here and in the trace."""
+
+    is_in_order: bool
+    """Whether the calls are those of the step one after another, without computation; else each is
+    taken alone."""
+    here: Estimate
+    """Seconds of all of them here."""
+    traced_s: float
+
+
 class StepReplay(NamedTuple):
     """A step, in the trace and here."""
 
@@ -95,6 +120,29 @@ class StepReplay(NamedTuple):
     how long they waited; None where there is no trace."""
     step_over_trace: Estimate | None = None
     """The time of the step with gaps here over that in the trace."""
+
+    left_out: tuple[tuple[str, str], ...] = ()
+    """The variants that `--variant all` leaves out, each with the reason."""
+
+    @property
+    def alone(self) -> Estimate | None:
+        """Seconds of all calls here, each measured alone; None where one was not measured."""
+        times = [one.replayed for one in self.operations if one.replayed]
+        if not times or len(times) < len(self.operations):
+            return None
+        return _sum([(1.0, time) for time in times])
+
+    @property
+    def compared(self) -> Compared | None:
+        """What `over_trace` compares: the step without gaps; where that was not measured, the sums
+        of all calls."""
+        calls = self.variant(CALLS)
+        if self.calls_only_s and calls and calls.time:
+            return Compared(True, calls.time, self.calls_only_s)
+        traced = [one.traced_s for one in self.operations if one.traced_s]
+        if self.alone is None or len(traced) < len(self.operations):
+            return None
+        return Compared(False, self.alone, sum(traced))
 
     @property
     def waiting_s(self) -> float | None:
@@ -146,11 +194,13 @@ def _analyse_step(run: Run, step: Step, rows: _Rows, peak: Peak | None) -> StepR
     communication_s, transfer_s = _find_communication(step, ranks)
     found = StepReplay(
         step, tuple(operations), variants, baseline, communication_s, transfer_s,
-        calls_only_s(workload, step), None,
+        calls_only_s(workload, step), None, left_out=_find_left_out(run.header.plan, step),
     )  # fmt: skip
     gaps = found.variant(GAPS)
     whole = _over(gaps.time, step.time_s) if gaps else None
-    return found._replace(over_trace=_compare_with_trace(found), step_over_trace=whole)
+    same = found.compared
+    calls = _over(same.here, same.traced_s) if same else None
+    return found._replace(over_trace=calls, step_over_trace=whole)
 
 
 def _importance(one: OperationReplay) -> tuple[float, float]:
@@ -240,17 +290,18 @@ def _length(intervals: Iterable[tuple[float, float]]) -> float:
     return sum(end - begin for begin, end in merged(intervals))
 
 
-def _compare_with_trace(found: StepReplay) -> Estimate | None:
-    """The time of the calls here over that in the trace: of the step without gaps; where that was
-    not measured, of the sums of all calls."""
-    calls = found.variant(CALLS)
-    if found.calls_only_s and calls:
-        return _over(calls.time, found.calls_only_s)
-    here = [(1.0, one.replayed) for one in found.operations if one.replayed]
-    there = [one.traced_s for one in found.operations if one.traced_s]
-    if not here or not len(here) == len(there) == len(found.operations):
-        return None
-    return _over(_sum(here), sum(there))
+def _find_left_out(plan: Plan, step: Step) -> tuple[tuple[str, str], ...]:
+    """The variants that EVERY_VARIANT does not have of a step, each with the reason."""
+    if EVERY_VARIANT not in plan.variants:
+        return ()
+    names = {variant.partition(":")[0] for variant in expand_variants((EVERY_VARIANT,), step)}
+    found = []
+    for name in VARIANTS:
+        if name not in names:
+            why = why_no_variant(f"{BUCKET}:1G" if name == BUCKET else name, step)
+            usual = _TOO_FEW if COMPOSED.name in names else _TOO_SMALL
+            found.append((name, why or usual))
+    return tuple(found)
 
 
 def _over(here: Estimate | None, traced: float | None) -> Estimate | None:

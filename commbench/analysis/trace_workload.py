@@ -6,21 +6,30 @@ share a program; times are medians then.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from commbench.analysis.trace_groups import GroupSets
 from commbench.analysis.trace_steps import PlacedCall
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep
+from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep, merged
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 
 _DIGITS = 9
 """Decimals of seconds: torch.profiler's clock counts nanoseconds."""
-_TIMES = ("start_s", "ready_s", "gap_before_s", "time_s", "transfer_s")
+_TIMES = (
+    "start_s",
+    "ready_s",
+    "compute_s",
+    "compute_after_s",
+    "gap_before_s",
+    "time_s",
+    "transfer_s",
+)
 
 
 def trace_workload(
@@ -33,8 +42,7 @@ def trace_workload(
     notes: Sequence[str],
 ) -> Workload:
     """The workload, without a name, of traces whose calls are in the steps of these names."""
-    on_host = {trace.rank or 0 for trace in traces if not trace.has_kernels}
-    by_step = _calls_by_step(calls, rank_steps, names, sets, on_host)
+    by_step = _calls_by_step(calls, rank_steps, names, sets, {t.rank or 0: t for t in traces})
     durations: dict[str, list[float]] = defaultdict(list)
     for steps in rank_steps.values():
         for step in steps:
@@ -81,18 +89,71 @@ def _calls_by_step(
     rank_steps: Mapping[int, Sequence[TracedStep]],
     names: Sequence[str],
     sets: GroupSets,
-    on_host: Collection[int],
+    traces: Mapping[int, RankTrace],
 ) -> dict[str, dict[int, tuple[Call, ...]]]:
     placed: dict[tuple[str, int], list[PlacedCall]] = defaultdict(list)
     for one in calls:
         placed[one.step, one.rank].append(one)
-    begins = {
-        (step.name, rank): step.start_s for rank, steps in rank_steps.items() for step in steps
-    }
+    known = {(step.name, rank): step for rank, steps in rank_steps.items() for step in steps}
     found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in names}
     for (name, rank), own in placed.items():
-        found[name][rank] = _make_calls(sets, own, begins[name, rank], rank in on_host)
+        step, trace = known[name, rank], traces[rank]
+        made = _make_calls(sets, own, step.start_s, not trace.has_kernels)
+        if len(trace.computing) and not trace.is_cut:
+            made = _with_computation(made, step, trace.computing)
+        found[name][rank] = made
     return found
+
+
+def _with_computation(
+    calls: Sequence[Call], step: TracedStep, computing: Sequence[float]
+) -> tuple[Call, ...]:
+    """The calls with how long their rank computed between them. It only waits while a call is under
+    way and it does not compute; all else of its time, such as that of Python, is computation."""
+    length = step.end_s - step.start_s
+    begins, ends = computing[::2], computing[1::2]
+    first, last = bisect_right(ends, step.start_s), bisect_left(begins, step.end_s)
+    near = [(begins[i] - step.start_s, ends[i] - step.start_s) for i in range(first, last)]
+    waiting = _without(merged(map(_interval, calls)), near)
+    ready = [call.start_s if call.ready_s is None else call.ready_s for call in calls]
+    if any(time is None for time in ready) or not length > 0:
+        return tuple(calls)
+    marks = [0.0, *(time or 0.0 for time in ready), length]
+    computed = [
+        max(0.0, end - begin - _within(waiting, begin, end)) for begin, end in pairwise(marks)
+    ]
+    made = [call._replace(compute_s=time) for call, time in zip(calls, computed, strict=False)]
+    made[-1] = made[-1]._replace(compute_after_s=computed[-1])
+    return tuple(made)
+
+
+def _interval(call: Call) -> tuple[float, float]:
+    start = call.start_s or 0.0
+    return start, start + (call.time_s or 0.0)
+
+
+def _without(
+    intervals: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """What is left of ascending intervals without others, which ascend too."""
+    found, position = [], 0
+    for begin, end in intervals:
+        while position < len(others) and others[position][1] <= begin:
+            position += 1
+        for other_begin, other_end in others[position:]:
+            if other_begin >= end:
+                break
+            if other_begin > begin:
+                found.append((begin, other_begin))
+            begin = max(begin, other_end)
+        if begin < end:
+            found.append((begin, end))
+    return found
+
+
+def _within(intervals: Sequence[tuple[float, float]], begin: float, end: float) -> float:
+    """How much of these intervals lies between two times."""
+    return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in intervals)
 
 
 def _make_calls(

@@ -70,6 +70,10 @@ def advise(
         help="Draw the times over the bucket size into a new file: .png, .svg, .pdf.",
         rich_help_panel=_OUTPUT,
     ),
+    verbose: bool = Option(
+        False, "--verbose", help="Say also what a replay lacks for advice about single calls.",
+        rich_help_panel=_OUTPUT,
+    ),
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
@@ -96,6 +100,6 @@ def advise(
         tokens=tokens, tolerance=tolerance, output=output, ranks=ranks, op=op, dtype=dtype,
         notify=print_status,
     )  # fmt: skip
-    print_result(write(found), end="")
+    print_result(write(found, verbose), end="")
     if output:
         print_status(output)

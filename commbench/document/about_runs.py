@@ -25,7 +25,7 @@ from commbench.document.blocks import Block, Download, Facts, Folded, Items, Sec
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
 from commbench.output.table import TableColumn, fill_columns
-from commbench.report import replay_text
+from commbench.report import replay_sentences, replay_text
 from commbench.report.plan_table import field_name, field_text
 from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
@@ -104,7 +104,7 @@ def run_verdict(run: Run) -> list[str]:
     replayed = [
         line
         for found in analyse_replay(run)
-        for line in replay_text.verdict(replayed_workload(run.header.plan), found)
+        for line in replay_sentences.verdict(replayed_workload(run.header.plan), found)
     ]
     return [*replayed, f"{sentence}.", *([] if is_complete(run) else [run_end_text(run)])]
 
@@ -132,12 +132,15 @@ def replay_sections(run: Run, peak: Peak | None) -> list[Section]:
         workload = replayed_workload(run.header.plan)
         whole = replay_text.whole_lines(found)
         blocks: list[Block] = [
-            Items(replay_text.verdict(workload, found)),
+            Items(replay_sentences.verdict(workload, found)),
             _table("Operations", replay_text.OPERATION_COLUMNS, found.operations),
             Text(replay_text.meanings(found)),
             *([_table("Whole step", replay_text.WHOLE_COLUMNS, whole)] if whole else []),
         ]
-        if texts := [*replay_text.savings(found), *(f"Note: {note}." for note in workload.notes)]:
+        if texts := [
+            *replay_sentences.savings(found),
+            *(f"Note: {note}." for note in workload.notes),
+        ]:
             blocks.append(Items(texts))
         sections.append(Section(f"Replay of {replay_text.step_title(workload, found)}", blocks))
     return sections

@@ -10,7 +10,8 @@ from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import StepReplay, analyse_replay
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import COLOURS, INK, Grid, Head, Picture, plain
-from commbench.report.replay_text import name_variant, step_title, verdict
+from commbench.report.replay_sentences import name_variant, verdict
+from commbench.report.replay_text import step_title
 from commbench.results.schema import Run
 from commbench.spec.operations import REPLAY
 from commbench.spec.replay import replayed_workload

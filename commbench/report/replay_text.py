@@ -3,17 +3,15 @@ saved, and a verdict. As text, JSON and Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import (
-    OperationReplay,
     StepReplay,
     VariantReplay,
     analyse_replay,
 )
-from commbench.analysis.workload import known_sum
 from commbench.output import markdown
 from commbench.output.paragraphs import fill
 from commbench.output.table import (
@@ -24,22 +22,18 @@ from commbench.output.table import (
     fitting_table,
     style,
 )
+from commbench.report.replay_sentences import name_variant, savings, verdict
 from commbench.report.workload_text import COLUMNS as TRACE_COLUMNS
 from commbench.report.workload_text import SLOW, short_time
 from commbench.results.schema import Run
-from commbench.spec.replay import MESSAGES, replayed_workload
+from commbench.spec.replay import replayed_workload
 from commbench.spec.workload import Workload
-from commbench.spec.workload_fit import was_shrunk
-from commbench.spec.workload_variants import BUCKET, CALLS, GAPS
 from commbench.units import (
     GB,
-    format_bytes,
     format_count,
     format_known_GBps,
     format_known_time,
-    format_share,
     format_time,
-    parse_size,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +49,6 @@ MEANINGS = {
     "peak": "peak: the least time that the peak allows.",
 }
 """What a column means."""
-WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
 
 
 def _interval(time: Estimate | None) -> str:
@@ -137,14 +130,6 @@ def whole_lines(found: StepReplay) -> list[WholeLine]:
     return lines
 
 
-def name_variant(variant: str) -> str:
-    """A variant in words: `buckets of 50 MiB`."""
-    name, _, size = variant.partition(":")
-    if name == BUCKET:
-        return f"buckets of {format_bytes(parse_size(size))}"
-    return WHOLE.get(variant, variant.replace("+", " + "))
-
-
 def _change_text(ratio: Estimate) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{100 * (ratio.value - 1):+.0f} %"
@@ -166,7 +151,7 @@ def replay_text(run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | 
         if whole := whole_lines(found):
             lines += ["", *fitting_table(WHOLE_COLUMNS, whole)]
             lines += [_fill(text) for text in savings(found)]
-        lines += ["", *(_fill(text) for text in verdict(workload, found))]
+        lines += ["", _fill(" ".join(verdict(workload, found)))]
         parts.append("\n".join(lines))
     return "\n\n".join(filter(None, parts))
 
@@ -200,111 +185,6 @@ def meanings(found: StepReplay) -> str:
     texts = [text for name, text in MEANINGS.items() if shown[name]]
     how = "without waiting for other ranks" if is_known else "with waiting for other ranks"
     return " ".join([f"{FIGURES}{several}.", *texts]).format(how)
-
-
-def savings(found: StepReplay) -> list[str]:
-    """Sentences: how near the replay is to the trace, and what a step would save without waiting,
-    and in its variants."""
-    lines = []
-    if ratio := found.step_over_trace:
-        lines.append(
-            f"With gaps, the replay takes {_times(ratio)} as long as the step of the trace."
-        )
-    if (waiting := found.waiting_s) is not None:
-        share = f" ({format_share(waiting / found.step.time_s)} of it)" if found.step.time_s else ""
-        lines.append(
-            f"Without waiting, a step of the trace would be at most {format_time(waiting)}{share} "
-            "shorter."
-        )
-    for each in found.variants:
-        if each.ratio:
-            lines.append(f"{_capital(name_variant(each.variant))}: {meaning_of(each.ratio)}.")
-    compared = [each for each in found.variants if each.ratio]
-    if compared:
-        lines.append(f"Changes are against {WHOLE[found.baseline]}.")
-    return lines
-
-
-def meaning_of(ratio: Estimate) -> str:
-    """What a ratio of two times means: `12 % less time`."""
-    if ratio.low is None or ratio.high is None:
-        return f"{_part(ratio.value)}, without an interval"
-    if ratio.low <= 1 <= ratio.high:
-        return "no difference that can be seen"
-    return _part(ratio.value)
-
-
-def _part(ratio: float) -> str:
-    part = abs(ratio - 1)
-    shown = f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
-    return f"{shown} {'more' if ratio > 1 else 'less'} time"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if text[:1].islower() and "_" not in text else text
-
-
-def verdict(workload: Workload, found: StepReplay) -> list[str]:
-    """One to three sentences: what takes most, how the network here is against that of the trace,
-    and how much is waiting."""
-    return [*_largest(found), *_against_trace(workload, found), *_waiting(found)]
-
-
-def _largest(found: StepReplay) -> Iterator[str]:
-    """Which operation takes most; sends and receives are messages, since each is both."""
-    kinds: dict[str, list[OperationReplay]] = {}
-    for one in found.operations:
-        is_message = one.traced.operation in MESSAGES
-        name = "messages" if is_message else one.traced.operation
-        kinds.setdefault(f"{name} over {one.traced.group}", []).append(one)
-    if len(kinds) == 1:
-        yield f"All calls are {next(iter(kinds))}."
-        return
-    shares: dict[str, list[str]] = {}
-    for where, seconds in (
-        ("in the trace", lambda one: one.traced_s),
-        ("here", lambda one: one.replayed and one.replayed.value),
-    ):
-        times = {name: known_sum(map(seconds, own)) for name, own in kinds.items()}
-        if total := known_sum(times.values()):
-            largest = max(times, key=lambda name: times[name] or 0.0)
-            share = format_share((times[largest] or 0.0) / total)
-            shares.setdefault(largest, []).append(f"{share} {where}")
-    for name, parts in shares.items():
-        takes = "take" if name.startswith("messages") else "takes"
-        yield f"{name} {takes} most of the time of all calls: {', '.join(parts)}."
-
-
-def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
-    ratio = found.over_trace
-    if ratio is None:
-        return
-    takes = f"The calls take {_times(ratio)} as long here as in the trace"
-    if was_shrunk(workload):
-        yield f"{takes}, which had more ranks: this does not compare the networks."
-    elif ratio.low is None or ratio.high is None:
-        yield f"{takes}; no interval is known."
-    elif not ratio.low <= 1 <= ratio.high:
-        yield f"{takes}: communication is {'slower' if ratio.value > 1 else 'faster'} here."
-    else:
-        yield f"{takes}: no difference that can be seen."
-
-
-def _times(ratio: Estimate) -> str:
-    """A ratio with its interval: `0.64 times (0.51-0.71)`."""
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f} times"
-    return f"{ratio.value:.2f} times ({ratio.low:.2f}-{ratio.high:.2f})"
-
-
-def _waiting(found: StepReplay) -> Iterator[str]:
-    if found.communication_s is None:
-        return
-    if found.waiting_s is None:
-        yield "The trace does not say how much of it is waiting."
-    elif found.communication_s:
-        part = format_share(found.waiting_s / found.communication_s)
-        yield f"{part} of the communication of the trace is waiting for slower ranks."
 
 
 def replay_json(run: Run, peak: Peak | None = None) -> dict[str, Any]:

@@ -229,7 +229,10 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
         if key not in known:
             form = COMPOSED.name if is_composed(call, case.variant) else DIRECT
             group = workload.group_of(call, rank)
-            own = _call_case(plan, call, rank, matrix, form).in_group(len(group))
+            own = _call_case(plan, call, rank, matrix, form)
+            if own.status != READY:  # too few elements for the form
+                own = _call_case(plan, call, rank, matrix)
+            own = own.in_group(len(group))
             own = own.smallest if is_trial else own
             known[key] = own, own.piece_bytes(group.index(rank)) + 2 * PAGE
         own, size = known[key]

@@ -70,6 +70,11 @@ class Call(NamedTuple):
     ready_s: float | None = None
     """When the rank called it, from the begin of its step, where the host ran it; on a GPU it may
     be called long before the GPU comes to it."""
+    compute_s: float | None = None
+    """For how long the rank computed before it: since the call before, or the begin of the step,
+    without the time when it only waited for calls under way."""
+    compute_after_s: float | None = None
+    """The same behind the last call of a program, until the end of the step."""
     gap_before_s: float | None = None
     """How long no earlier call of the program was under way before this one began."""
     time_s: float | None = None

@@ -67,6 +67,7 @@ def prepare_replay(
     Raises UsageError where that is not possible."""
     chosen = workload._replace(steps=_choose_steps(workload, steps))
     complete, completions = _complete(chosen)
+    complete = _with_used_groups(complete)
     fitted, changes = fit_workload(complete, ranks or workload.world_size, fit)
     if not any(program.calls for step in fitted.steps for program in step.programs):
         why = f": {'; '.join(completions)}" if completions else ""
@@ -74,9 +75,8 @@ def prepare_replay(
             f"{workload.name} has no call that can be replayed{why}",
             "`commbench workload show` prints what is known of its calls",
         )
-    used = {call.group for _, _, call in fitted.calls()}
-    groups = {name: groups for name, groups in fitted.groups.items() if name in used}
-    for name, found in groups.items():
+    fitted = _with_used_groups(fitted)
+    for name, found in fitted.groups.items():
         if any(tuple(sorted(group)) != group for group in found):
             raise UsageError(
                 f"a group of {name} has its ranks in another order than ascending",
@@ -84,7 +84,13 @@ def prepare_replay(
             )
     for step in fitted.steps:
         match_calls(fitted, step)
-    return Fitted(fitted._replace(groups=groups), (*completions, *changes))
+    return Fitted(fitted, (*completions, *changes))
+
+
+def _with_used_groups(workload: Workload) -> Workload:
+    """The workload without groups in which nobody calls."""
+    used = {call.group for _, _, call in workload.calls()}
+    return workload._replace(groups={n: g for n, g in workload.groups.items() if n in used})
 
 
 def _choose_steps(workload: Workload, names: Sequence[str]) -> tuple[Step, ...]:
@@ -108,9 +114,13 @@ def _complete(workload: Workload) -> Fitted:
     for step in known.steps:
         members = {rank for program in step.programs for rank in program.ranks}
         programs = []
+        is_partly = any(map(_is_unknown_message, (c for p in step.programs for c in p.calls)))
         for program in step.programs:
             rank = min(program.ranks, default=0)
-            calls = [_complete_call(known, call, rank, members, changes) for call in program.calls]
+            calls = [
+                _complete_call(known, call, rank, members, changes, is_partly)
+                for call in program.calls
+            ]
             programs.append(program._replace(calls=_keep(program.calls, calls)))
         steps.append(step._replace(programs=tuple(programs)))
     told = [text.format(format_count(number, "call")) for text, number in changes.items()]
@@ -118,17 +128,20 @@ def _complete(workload: Workload) -> Fitted:
 
 
 def _complete_call(
-    workload: Workload, call: Call, rank: int, members: set[int], changes: Counter[str]
-) -> Call | None:
-    """A call with its group, element type and root; None for one that cannot be replayed."""
+    workload: Workload, call: Call, rank: int, members: set[int], changes: Counter[str],
+    is_partly: bool,
+) -> Call | None:  # fmt: skip
+    """A call with its group, element type and root; None for one that cannot be replayed.
+    `is_partly`: the step has messages of which the other rank is not known, so that none of them
+    can be replayed."""
     name, is_message = call.operation, call.operation in (SEND, RECV)
     operation = OPERATIONS.get(name)
     has_data = is_message or bool(operation and operation.has_data)
     why = ""
     if operation and (operation.is_on_host or operation.memory or operation.is_timed_by_host):
         why = "it is no collective that can be replayed"
-    elif is_message and (call.peer is None or call.group == UNKNOWN_GROUP):
-        why = "the other rank is not known"
+    elif is_message and is_partly:
+        why = "of some messages the other rank is not known"
     elif has_data and not call.size_bytes:
         why = "the size is not known" if call.size_bytes is None else "no bytes are moved"
     elif call.group == UNKNOWN_GROUP:
@@ -144,6 +157,8 @@ def _complete_call(
     if has_data and not call.dtype:
         changes[f"{{}} of {name}: float32 is used, since the element type is not known"] += 1
         call = call._replace(dtype="float32")
+    if has_data and (call.size_bytes or 0) % DTYPES[call.dtype].size_bytes:
+        changes[f"{{}} of {name}: the size is rounded down to whole elements"] += 1
     if operation and operation.reduces and not call.reduce_op:
         call = call._replace(reduce_op="sum")
     if operation and operation.rooted and call.root is None:
@@ -151,20 +166,38 @@ def _complete_call(
     return call
 
 
+def _is_unknown_message(call: Call) -> bool:
+    """Whether it is a message whose other rank is not known."""
+    is_message = call.operation in (SEND, RECV)
+    return is_message and (call.peer is None or call.group == UNKNOWN_GROUP)
+
+
 def _keep(calls: Sequence[Call], changed: Sequence[Call | None]) -> tuple[Call, ...]:
     """The calls that are left of `calls` after a change of each. Each is waited for after the last
-    one that is left of those that were begun before its wait."""
+    one that is left of those that were begun before its wait. The rank computes as long as before.
+    """
     places = [0]
     """How many of the first calls are left."""
-    for one in changed:
-        places.append(places[-1] + (one is not None))
+    found: list[Call] = []
+    lost_s = 0.0
+    for before, call in zip(calls, changed, strict=True):
+        places.append(places[-1] + (call is not None))
+        if call is None:
+            lost_s += (before.compute_s or 0.0) + (before.compute_after_s or 0.0)
+            continue
+        if lost_s and call.compute_s is not None:
+            call = call._replace(compute_s=call.compute_s + lost_s)
+        found.append(call)
+        lost_s = 0.0
+    if found and lost_s:
+        found[-1] = found[-1]._replace(compute_after_s=lost_s)
     return tuple(
         call
         if call.waited_after is None
         else call._replace(
             waited_after=max(index, places[min(call.waited_after + 1, len(calls))] - 1)
         )
-        for index, call in enumerate(filter(None, changed))
+        for index, call in enumerate(found)
     )
 
 

@@ -10,7 +10,7 @@ from commbench.errors import UsageError
 from commbench.spec.workload import RECV, SEND, Call, Step, Workload
 
 _Group = tuple[int, ...]
-_HINT = "import the traces of all ranks, of the same steps"
+_HINT = "its calls must be those of all ranks, of the same step; calls are counted from 1"
 
 
 class MadeCall(NamedTuple):
@@ -55,14 +55,8 @@ def match_calls(workload: Workload, step: Step) -> list[Match]:
             waiting[rank] = {i for i in waits[id(calls)][index] if matching.is_open(rank, i)}
             if waiting[rank]:
                 break
-    for rank, indices in sorted(waiting.items()):
-        if indices:
-            index = min(indices)
-            raise UsageError(
-                f"the replay of {step.name} would never end: rank {rank} waits in call {index}, "
-                f"{_name(programs[rank][index])}, for ranks that do not make it",
-                _HINT,
-            )
+    if any(waiting.values()):
+        raise matching.never_ends(step.name)
     return matching.matches
 
 
@@ -95,6 +89,16 @@ class _Matching:
 
     def is_open(self, rank: int, index: int) -> bool:
         return (rank, index) in self._open
+
+    def never_ends(self, step: str) -> UsageError:
+        """The error that names the first call that some of its ranks do not make."""
+        begun = [*self._begun.values(), *(deque for s in self._messages.values() for deque in s)]
+        first = min((made for calls in begun for made in calls), key=lambda m: (m.number, m.rank))
+        return UsageError(
+            f"the replay of {step} would never end: call {first.number + 1} of rank {first.rank}, "
+            f"{_name(first.call)}, waits for ranks that do not make it",
+            _HINT,
+        )
 
     def begin(self, made: MadeCall) -> list[MadeCall]:
         """The calls that are complete now that a rank has begun another one."""
@@ -136,9 +140,9 @@ def _require_alike(first: MadeCall, second: MadeCall) -> None:
     """Raise UsageError where the calls of two ranks cannot be one."""
     if _work(first.call) != _work(second.call):
         raise UsageError(
-            f"ranks {first.rank} and {second.rank} do not make the same calls: call {first.number} "
-            f"is {_name(first.call)}, and call {second.number} of rank {second.rank} is "
-            f"{_name(second.call)}",
+            f"ranks {first.rank} and {second.rank} do not make the same calls: call "
+            f"{first.number + 1} of rank {first.rank} is {_name(first.call)}, and call "
+            f"{second.number + 1} of rank {second.rank} is {_name(second.call)}",
             _HINT,
         )
 
@@ -151,4 +155,7 @@ def _work(call: Call) -> tuple[object, ...]:
 
 def _name(call: Call) -> str:
     size = "" if call.size_bytes is None else f" of {call.size_bytes} bytes"
-    return f"{call.operation}{size} over {call.group}"
+    root = "" if call.root is None else f" from root {call.root}"
+    tensors = f" in {call.tensors} tensors" if call.tensors > 1 else ""
+    words = f"{call.operation} {call.dtype}".strip()
+    return f"{words}{size}{tensors}{root} over {call.group}"

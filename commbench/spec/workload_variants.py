@@ -29,6 +29,8 @@ VARIANTS_HELP = "; ".join(f"{name}: {what}" for name, what in VARIANTS.items() i
 
 
 MEBIBYTE = 1 << 20
+MOST_BUCKETS = 10_000
+"""Of a rank in a step."""
 
 
 class TimedCall(NamedTuple):
@@ -67,12 +69,19 @@ def why_no_variant(variant: str, step: Step) -> str:
         return "its source says nothing about gaps"
     if variant not in (CALLS, GAPS) and not _reductions(step):
         return f"it has no {' or '.join(COMPOSED.operations)}"
+    if variant.startswith(BUCKET):
+        total = max(sum(c.size_bytes or 0 for c in p.calls if _is_reduction(c))
+                    for p in step.programs)  # fmt: skip
+        number = total // parse_size(variant.partition(":")[2])
+        if number > MOST_BUCKETS:
+            return f"it would make {number} calls, more than {MOST_BUCKETS}"
     return ""
 
 
 def has_gaps(step: Step) -> bool:
     """Whether it is known when its calls began."""
-    return any(call.start_s is not None for program in step.programs for call in program.calls)
+    calls = [call for program in step.programs for call in program.calls]
+    return any(call.start_s is not None or call.compute_s is not None for call in calls)
 
 
 def variant_calls(step: Step, calls: Sequence[Call], variant: str) -> tuple[list[TimedCall], float]:
@@ -109,17 +118,19 @@ def _reductions(step: Step) -> list[Call]:
 
 
 def _gaps(step: Step, calls: Sequence[Call]) -> list[float]:
-    """For how long the rank computes before each call, and behind the last: from the moment when it
-    has made the call before and waited for the calls that it waits for there."""
+    """For how long the rank computes before each call, and behind the last. Where the trace does
+    not say, it computes from the moment when it has made the call before, and has waited for the
+    calls that it waits for there."""
     waits, free_s, gaps = waits_after(calls), 0.0, []
     for index, call in enumerate(calls):
         ready_s = call.start_s if call.ready_s is None else call.ready_s
         if ready_s is None:
             ready_s = free_s
-        gaps.append(max(0.0, ready_s - free_s))
+        gaps.append(max(0.0, ready_s - free_s) if call.compute_s is None else call.compute_s)
         ends = [_end_s(calls[i]) for i in waits[index]]
         free_s = max(free_s, ready_s, *ends)
-    return [*gaps, max(0.0, (step.time_s or 0.0) - free_s)]
+    after_s = calls[-1].compute_after_s if calls else None
+    return [*gaps, max(0.0, (step.time_s or 0.0) - free_s) if after_s is None else after_s]
 
 
 def _end_s(call: Call) -> float:

@@ -115,7 +115,7 @@ def test_a_variable_in_which_runs_differ_in_vain_is_named(
     ]
     found = find_advice(runs, Question())
     assert not found.advice
-    assert found.missing[0] == (name, f"the runs differ in it, but {needs}", command)
+    assert found.missing[0] == (name, f"the runs differ in it, but {needs}", command, True)
     assert len(group_runs(runs)[0].results) == 1
 
 

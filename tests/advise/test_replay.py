@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthetic_replay import synthetic_replay
+from synthetic_replay import WORKLOAD, synthetic_replay
 
 from commbench.advise.advice import Question, find_advice
 from commbench.advise.choices import CHANGE, KEEP, ChoiceAdvice
+from commbench.advise.text import advice_markdown, advice_text
 from commbench.analysis.load import open_run
+from commbench.spec.workload import Call, Program, Step
+from commbench.spec.workload_fit import prepare_replay
 
 
 def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path: Path) -> None:
@@ -37,9 +40,55 @@ def test_without_other_variants_the_command_replays_the_workload(tmp_path: Path)
     assert report.advice == ()
     commands = {missing.subject: missing.command for missing in report.missing}
     assert commands["Calls of a step"] == (
-        "commbench run --workload resnet.json --variant all --nproc-per-node 2"
+        "commbench replay STEP.json --variant all --nproc-per-node 2"
     )
-    assert not any("replay" in command for command in commands.values())
+    assert not any("--op replay" in command for command in commands.values())
+
+
+def test_a_step_without_large_all_reduces_has_no_command_for_variants(tmp_path: Path) -> None:
+    calls = (Call("all_gather", "world", "float32", 2 << 20),)
+    workload = WORKLOAD._replace(steps=(Step("train", (Program((0, 1), calls),)),))
+    folder = synthetic_replay(tmp_path / "run", "run", workload=workload)
+    first = find_advice([open_run(folder)], Question()).missing
+    needs = {missing.subject: (missing.needs, missing.command) for missing in first}
+    assert needs["Calls of a step"] == (
+        "the step has no other variants: no all_reduce of 1 MiB or more", ""
+    )  # fmt: skip
+
+
+def test_the_command_for_a_shrunk_step_shrinks_it(tmp_path: Path) -> None:
+    larger = WORKLOAD._replace(
+        world_size=4, groups={"world": (tuple(range(4)),)},
+        steps=tuple(s._replace(programs=(s.programs[0]._replace(ranks=(0, 1, 2, 3)),))
+                    for s in WORKLOAD.steps),
+    )  # fmt: skip
+    fitted, changes = prepare_replay(larger, 2, "shrink")
+    shrunk = fitted._replace(notes=changes)
+    folder = synthetic_replay(tmp_path / "run", "run", variants=["gaps"], workload=shrunk)
+    missing = find_advice([open_run(folder)], Question()).missing
+    command = next(each.command for each in missing if each.subject == "Calls of a step")
+    assert command == "commbench replay STEP.json --variant all --fit shrink --nproc-per-node 2"
+
+
+def test_a_replay_says_what_other_advice_needs_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    run = open_run(synthetic_replay(tmp_path / "run", "run"))
+    report = find_advice([run], Question())
+    for write in (advice_text, advice_markdown):
+        text, more = write(report), write(report, verbose=True)
+        assert "No advice about 5 other choices: `--verbose` says what is missing." in text
+        assert "Bucket size of DDP" not in text and "Bucket size of DDP" in more
+        assert "other choice" not in more
+    asked = find_advice([run], Question(blocks=4))
+    assert "Groups of FSDP2" in advice_text(asked)
+
+
+def test_advice_about_several_groups_of_runs_names_them(tmp_path: Path) -> None:
+    runs = [
+        open_run(synthetic_replay(tmp_path / mode, mode, cpu_mode=mode))
+        for mode in ("plain", "quiet")
+    ]
+    abouts = [each.about for each in find_advice(runs, Question()).advice]
+    assert abouts == [f"replay train, 2 gloo ranks, in {mode}" for mode in ("plain", "quiet")]
 
 
 def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> None:

@@ -168,6 +168,21 @@ def test_communication_is_hidden_where_computation_runs() -> None:
     assert overlap.computing_s == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize(
+    ("has_kernels", "computed"), [(False, [0.09, 0.06, 0.65]), (True, [0.1, 0.05, 0.65])]
+)
+def test_a_rank_does_not_compute_while_it_only_waits_for_a_call(
+    has_kernels: bool, computed: list[float]
+) -> None:
+    """It waits from 0.15 to 0.35; a host makes each call 0.01 s before it begins."""
+    calls = [call("all_reduce", 100.1, 0.2), call("all_reduce", 100.2, 0.2)]
+    facts = {"computing": (100.0, 100.15, 100.35, 100.9), "has_kernels": has_kernels}
+    analysis = analyse_traces([trace(0, *calls, steps=STEPS[:1], **facts)])
+    first, last = analysis.workload.steps[0].programs[0].calls
+    assert [first.compute_s, last.compute_s, last.compute_after_s] == pytest.approx(computed)
+    assert first.compute_after_s is None
+
+
 def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> None:
     first = trace(0, call("all_reduce", 100.1, 0.1), call("all_reduce", 101.1, 0.1),
                   call("all_reduce", 105.0, 0.1))  # fmt: skip

@@ -132,8 +132,18 @@ def test_one_pair_has_a_table_of_its_own(pairs: tuple[str, ...], ways: str, rows
     assert pairs_text(pairs_run(curve, slow_way)) == ""
 
 
+@pytest.mark.parametrize(("pairs", "pair"), [("halves", "0,2"), ("neighbours", "0,1")])
+def test_halves_and_neighbours_are_a_matrix_of_these_pairs(pairs: str, pair: str) -> None:
+    run = pairs_run(pairs_plan(pairs=(pairs,)), slow_way)
+    bandwidth = " ".join(pairs_text(run).partition("Bandwidth")[2].split())
+    assert "; 2 pairs, one direction; all pairs of a round at once;" in bandwidth
+    lines = pairs_files(run)["pairs.csv"].splitlines()
+    assert any(line.startswith(f"{pair},node{pair[0]},node{pair[2]},") for line in lines)
+    assert "stream float32 out_of_place" not in run_text(run).partition("Bandwidth")[0]
+
+
 def test_a_run_of_halves_has_no_matrix() -> None:
-    run = pairs_run(pairs_plan(pairs=("halves",)), slow_way)
+    run = pairs_run(pairs_plan(pairs=("halves",), latency_size=None), slow_way)
     assert (pairs_text(run), pairs_files(run), describe_pairs(run)) == ("", {}, [])
     assert pair_pictures([run]) == []
     assert "stream float32" in run_text(run)

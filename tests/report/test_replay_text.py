@@ -66,9 +66,12 @@ def test_sentences_say_what_would_be_saved_and_where_the_time_goes(run: Recorded
         "Buckets of 4 MiB: 10 % less time. Buckets of 16 MiB: no difference that can be seen. "
         "reduce_scatter + all_gather: 25 % more time. Changes are against all calls with gaps.",
         "all_reduce over world takes most of the time of all calls: 90 % in the trace, 100 % here.",
-        "The calls take 1.60 times (1.59-1.61) as long here as in the trace: communication is "
-        "slower here.",
-        "11 % of the communication of the trace is waiting for slower ranks.",
+        "11 % of the communication of the trace, 1.00 ms of 9.00 ms a step, is waiting for other "
+        "ranks; `commbench workload show TRACES` says which rank waits for which. One after "
+        "another and without computation, the calls take 16.00 ms here and 10.0 ms in the trace, "
+        "1.60 times (1.59-1.61) as long: communication is slower here.",
+        "Buckets of 4 MiB would save most: 10 % less time.",
+        "trace: without computation: its calls one after another, as if no rank computed.",
     ):
         assert expected in text
 
@@ -119,8 +122,29 @@ def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -
     )  # fmt: skip
     text = sentences(replay_run(workload, lambda case: steady(seconds(case)), ranks=2))
     assert "note: ranks 0 to 1 of 4 are kept." in text
-    assert "which had more ranks: this does not compare the networks." in text
+    assert "the trace had more ranks, so this does not compare the networks." in text
     assert "slower here" not in text and "faster here" not in text
+
+
+def test_the_verdict_says_that_no_variant_saves_time() -> None:
+    slow = {**VARIANTS, "bucket:4M": 22e-3, "bucket:16M": 24e-3}
+    run = replay_run(samples=lambda case: steady(slow.get(case.variant) or 1e-3))
+    assert "No variant of the step takes less time." in sentences(run)
+
+
+def test_variants_that_a_step_does_not_have_are_named_with_the_reason() -> None:
+    one = (Call("all_reduce", "world", "float32", 2 * MIB),)
+    none = (Call("all_gather", "world", "float32", 2 * MIB),)
+    for calls, expected in (
+        (one, "no variant with buckets: it needs two neighbouring all_reduces."),
+        (none, "with buckets and reduce_scatter + all_gather: it has no all_reduce."),
+        (none, "The step has no variant with gaps: its source says nothing about gaps."),
+        ((one[0]._replace(size_bytes=1024),), "its all_reduces have less than 1 MiB."),
+    ):
+        workload = WORKLOAD._replace(steps=(Step("s", (Program((0, 1), calls),)),))
+        text = sentences(replay_run(workload, lambda _: steady(1e-3), variants=("all",)))
+        assert expected in text
+    assert "no variant with" not in sentences(replay_run(variants=("all",)))
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,32 @@ def test_what_is_not_known_is_filled_in_or_left_out_and_said() -> None:
         "1 call of all_reduce: all ranks take part, since the group is not known",
         "1 call of all_reduce: float32 is used, since the element type is not known",
         "1 call of all_reduce left out: the size is not known",
-        "1 call of send left out: the other rank is not known",
+        "1 call of send left out: of some messages the other rank is not known",
         "1 call of all_gather_object left out: it is no collective that can be replayed",
     )
+
+
+def test_messages_are_left_out_where_the_other_rank_of_some_is_not_known() -> None:
+    known, unknown = (Call(kind, "world", "int8", 8, peer=peer, compute_s=1.0)
+                      for kind, peer in ((SEND, 1), (RECV, None)))  # fmt: skip
+    barrier = Call("barrier", "world", size_bytes=0, compute_s=0.5)
+    programs = (Program((0,), (known, barrier)), Program((1,), (unknown, barrier)))
+    workload = Workload("w", "", 2, {"world": ((0, 1),)}, (Step("train", programs),))
+    fitted, changes = prepare_replay(workload, None)
+    assert [(call.operation, call.compute_s) for _, _, call in fitted.calls()] == [
+        ("barrier", 1.5), ("barrier", 1.5),
+    ]  # fmt: skip
+    assert changes == (
+        "1 call of send left out: of some messages the other rank is not known",
+        "1 call of recv left out: of some messages the other rank is not known",
+    )
+
+
+def test_a_reduction_with_fewer_elements_than_ranks_is_not_composed() -> None:
+    plan = plan_of(two_ranks(*[Call("all_reduce", "world", "float32", n) for n in (4, 1 << 21)]))
+    case = next(c for c in plan.cases() if c.variant == "reduce_scatter+all_gather")
+    calls = replayed_step(plan, case, 0).calls
+    assert [one.case.form for one in calls] == ["direct", "reduce_scatter+all_gather"]
 
 
 def test_a_step_with_a_call_that_the_backend_lacks_is_unsupported_by_its_name() -> None:

@@ -53,7 +53,7 @@ def test_a_call_is_made_in_the_group_of_its_rank() -> None:
         (changed(groups={"world": [[0, 0]]}), "group 'world'"),
         (changed(steps=[{}]), "programs"),
         (changed(steps=[7]), "step"),
-        (changed(unknown=1), "unexpected keyword"),
+        (changed(unknown=1), "unknown key"),
         (with_call(operation="allreduce"), "unknown operation 'allreduce'"),
         (with_call(group="dp"), "unknown group 'dp'"),
         (with_call(size_bytes=-1), "size_bytes"),

@@ -42,14 +42,14 @@ def test_two_blocking_receives_wait_for_each_other_forever(is_waited: bool) -> N
     receive = Call(RECV, "world", "int8", 8, peer=1, waited_after=0 if is_waited else None)
     send = Call(SEND, "world", "int8", 8, peer=1)
     mirrored = (receive._replace(peer=0), send._replace(peer=0))
-    with pytest.raises(UsageError, match="never end: rank 0 waits in call 0, recv of 8 bytes"):
+    with pytest.raises(UsageError, match="never end: call 1 of rank 0, recv int8 of 8 bytes"):
         matched(two_ranks((receive, send), mirrored))
 
 
 def test_a_collective_that_a_rank_does_not_make_never_ends() -> None:
     call = Call("all_reduce", "world", "float32", 8)
     with pytest.raises(
-        UsageError, match="rank 0 waits in call 1, all_reduce of 8 bytes over world"
+        UsageError, match="call 2 of rank 0, all_reduce float32 of 8 bytes over world"
     ):
         matched(two_ranks((call, call), (call,)))
 
@@ -64,8 +64,17 @@ def test_a_collective_that_a_rank_does_not_make_never_ends() -> None:
 )
 def test_ranks_that_make_different_calls_are_named(other: Call) -> None:
     call = Call("all_reduce", "world", "float32", 8)
-    with pytest.raises(UsageError, match="ranks 0 and 1 do not make the same calls"):
+    with pytest.raises(UsageError, match="ranks 0 and 1 do not make the same calls") as caught:
         matched(two_ranks((call,), (other,)))
+    _, first, second = caught.value.message.split(" is ")
+    assert first.partition(",")[0] != second
+
+
+def test_a_send_without_a_receive_is_named_and_not_what_waits_for_it() -> None:
+    send = Call(SEND, "world", "int8", 8, peer=1)
+    barrier = Call("barrier", "world", size_bytes=0)
+    with pytest.raises(UsageError, match="call 1 of rank 0, send int8 of 8 bytes"):
+        matched(two_ranks((send, barrier), (barrier, barrier)))
 
 
 def test_a_call_whose_wait_is_not_known_is_waited_for_at_once_or_at_the_end() -> None:

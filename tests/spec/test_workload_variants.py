@@ -59,6 +59,21 @@ def test_a_step_without_times_has_no_gaps_and_one_without_reductions_no_buckets(
     assert why_no_variant("bucket:1M", step) == "it has no all_reduce"
 
 
+def test_buckets_that_would_be_too_many_are_refused() -> None:
+    step = step_of(reduction(64 * MIB))
+    assert why_no_variant("bucket:1", step) == "it would make 67108864 calls, more than 10000"
+    assert why_no_variant("bucket:64K", step) == ""
+
+
+def test_a_rank_computes_as_long_as_the_trace_says() -> None:
+    calls = (
+        reduction(8, start_s=1.0, time_s=3.0, compute_s=0.7),
+        reduction(8, start_s=4.0, time_s=1.0, compute_s=0.2, compute_after_s=0.1),
+    )
+    timed, after_s = variant_calls(step_of(*calls, time_s=9.0), calls, "gaps")
+    assert ([one.compute_s for one in timed], after_s) == ([0.7, 0.2], 0.1)
+
+
 def test_a_rank_computes_from_the_end_of_its_wait_to_its_next_call() -> None:
     (step,) = TWO_RANKS.steps
     calls = step.programs[1].calls

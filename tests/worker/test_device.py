@@ -154,18 +154,19 @@ def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
 
 def test_an_overlap_is_measured_by_events_in_two_streams(program: Commbench) -> None:
     ended = run(
-        program, Fake(), "--sizes", "64K", "--overlap", "matmul:8x8x8", "--iters", "8",
-        "--overlap-ratio", "3",
+        program, Fake(), "--sizes", "4M", "--overlap", "matmul:256x256x256", "--iters", "8",
+        "--overlap-ratio", "6",
     )  # fmt: skip
     assert ended.code == 0, ended.err
     rows = {row["part"]: row for row in ended.rows()}
     assert [*rows] == ["communication", "computation", "both"]
     assert rows["computation"]["wrong"] == "" and rows["both"]["wrong"] == "0"
     both = rows["both"]
-    # Both end within the time of both, and neither before it has begun.
-    for part in ("communication", "computation"):
-        assert 0 < float(both[f"{part}_at_once_us"]) < 1.2 * float(both["time_us"])
-    assert both["work"].endswith("x matmul 8x8x8 bfloat16")
+    # Both end within the time of both, and neither before it has begun. The communication does not
+    # wait for the computation: that takes longer by much more than a thread waits for a core.
+    ends = [float(both[f"{part}_at_once_us"]) for part in ("communication", "computation")]
+    assert 0 < ends[0] < 0.9 * ends[1] < float(both["time_us"])
+    assert both["work"].endswith("x matmul 256x256x256 bfloat16")
     assert "slower by %" in ended.out
 
 
