@@ -1,14 +1,18 @@
 """What the traces of a job say: how long each operation took, and who waited for whom.
 
 A call of a group is the same call on all ranks of the group: it has the same number in the group,
-as torch counts, or else the same place among the calls of the group in its step. A collective ends
-on all ranks at about the same time, and the rank that comes last waits for nobody. So of a call
+as torch counts, or else the same place among the calls of the group in its step. An operation
+without a root ends on all ranks at about the same time, and the rank that comes last waits for
+nobody. So of a call
 
     transfer    the shortest of the durations on the ranks of its group
     waiting     the rest of the duration on a rank: it waited for the rank with the shortest one
 
-as TraceLens computes it (NcclAnalyser); clocks of several hosts need not agree. Of a rank
+as TraceLens computes it (NcclAnalyser); clocks of several hosts need not agree. Ranks of an
+operation with a root do not end together: the root of a broadcast may be done before others begin.
+So its shortest duration does not say for whom the others waited. Of a rank
 
+    waiting     the union of [begin, end - transfer] of its calls without a root
     hidden      time of communication during which computation ran
     exposed     the rest of the time of communication
 
@@ -33,12 +37,15 @@ from commbench.analysis.workload import OperationTotals, workload_totals
 from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep, merged
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, Workload
+from commbench.units import format_count
 
 _Interval = tuple[float, float]
 
 
 class RankWaiting(NamedTuple):
-    """How long a rank waited in a step (the median), for whom most, and what part that is."""
+    """How long a rank waited in a step (the median), for whom most, and what part that is.
+
+    Only calls without a root count."""
 
     rank: int
     waiting_s: float
@@ -77,6 +84,11 @@ class TraceAnalysis(NamedTuple):
     overlap: TraceOverlap | None
     """None where it is not known, as in a file that ends early."""
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        ranks = f"{len(self.traces)} of {format_count(self.world_size, 'rank')}"
+        steps, calls = format_count(len(self.steps), "step"), format_count(len(self.calls), "call")
+        return f"<commbench.TraceAnalysis of {ranks}, {steps}, {calls}>"
 
     @property
     def totals(self) -> tuple[OperationTotals, ...]:
@@ -150,8 +162,10 @@ def _correlate(calls: list[PlacedCall]) -> tuple[list[PlacedCall], int]:
         if len(timed) < 2:
             continue
         shortest, last = min(timed)
+        operation = OPERATIONS.get(calls[indices[0]].call.operation)
+        last_rank = None if operation and operation.rooted else last
         for index in indices:
-            calls[index] = calls[index]._replace(transfer_s=shortest, last_rank=last)
+            calls[index] = calls[index]._replace(transfer_s=shortest, last_rank=last_rank)
     return calls, differing
 
 
@@ -203,19 +217,33 @@ def _length(intervals: Iterable[_Interval]) -> float:
 
 
 def _waits(calls: Sequence[PlacedCall], steps: Sequence[str]) -> list[RankWaiting]:
-    by_step: dict[int, Counter[str]] = defaultdict(Counter)
-    for_ranks: dict[int, Counter[int]] = defaultdict(Counter)
+    by_step: dict[int, dict[str, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
+    by_last: dict[int, dict[int, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
     for placed in calls:
         if placed.waiting_s is not None and placed.last_rank is not None:
-            by_step[placed.rank][placed.step] += placed.waiting_s  # type: ignore[assignment]
-            for_ranks[placed.rank][placed.last_rank] += placed.waiting_s  # type: ignore[assignment]
+            by_step[placed.rank][placed.step].append(placed)
+            by_last[placed.rank][placed.last_rank].append(placed)
     found = []
-    for rank, waited in by_step.items():
-        total = float(sum(waited.values()))
-        for_rank, most = max(for_ranks[rank].items(), key=lambda item: (item[1], -item[0]))
-        typical = float(median(waited[step] for step in steps))
-        found.append(RankWaiting(rank, typical, for_rank, most / total if total else 0.0))
+    for rank, own in by_step.items():
+        waited = [_waiting_time(own[step]) for step in steps]
+        for_ranks = {last: _waiting_time(with_last) for last, with_last in by_last[rank].items()}
+        for_rank, most = max(for_ranks.items(), key=lambda item: (item[1], -item[0]))
+        share = min(1.0, most / total) if (total := sum(waited)) else 0.0
+        found.append(RankWaiting(rank, float(median(waited)), for_rank, share))
     return sorted(found, key=lambda waiting: (-waiting.waiting_s, waiting.rank))
+
+
+def _waiting_time(calls: Iterable[PlacedCall]) -> float:
+    """How long at least one of these calls of a rank waited. Where the begin of calls is not known,
+    their waits are added up."""
+    intervals, more = [], 0.0
+    for placed in calls:
+        waiting, start = placed.waiting_s or 0.0, placed.call.start_s
+        if start is None:
+            more += waiting
+        else:
+            intervals.append((start, start + waiting))
+    return more + _length(merged(intervals))
 
 
 def _find_overlap(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from commbench.analysis.trace_groups import GroupSets
@@ -13,14 +14,26 @@ MOST_CUT = 3
 """Files that end early and are named."""
 
 
-def _cut_note(trace: RankTrace) -> str:
-    """What a file that ends early lacks."""
+def _cut_note(trace: RankTrace, calls: Sequence[PlacedCall]) -> str:
+    """What a file that ends early lacks. `calls` are those of its rank."""
     name = trace.path.rpartition("/")[2]
     if trace.cut_step and trace.steps:
-        return f"{name} ends early, in {trace.cut_step}: this step is left out"
-    if trace.cut_step:
-        return f"{name} ends early, in {trace.cut_step}, and has no whole step"
-    return f"{name} ends early: the figures are of the calls before its end"
+        found = f"{name} ends early, in {trace.cut_step}: this step is left out"
+    elif trace.cut_step:
+        found = f"{name} ends early, in {trace.cut_step}, and has no whole step"
+    else:
+        found = f"{name} ends early: the figures are of the calls before its end"
+    if lacking := sum(map(_lacks_something, calls)):
+        found += (
+            f"; {lacking} of {len(calls)} calls lack a size, a time or a group, which the rest of "
+            "the file may have"
+        )
+    return found
+
+
+def _lacks_something(placed: PlacedCall) -> bool:
+    call = placed.call
+    return None in (call.size_bytes, call.time_s) or placed.group_set == UNKNOWN_GROUP
 
 
 def trace_notes(
@@ -33,7 +46,13 @@ def trace_notes(
     step_s: float | None,
 ) -> list[str]:
     """What cannot be known, and why, in sentences."""
-    notes = [_cut_note(trace) for trace in traces if trace.is_cut][:MOST_CUT]
+    by_rank: dict[int, list[PlacedCall]] = defaultdict(list)
+    for placed in calls:
+        by_rank[placed.rank].append(placed)
+    cut = [trace for trace in traces if trace.is_cut]
+    notes = [_cut_note(trace, by_rank[trace.rank or 0]) for trace in cut[:MOST_CUT]]
+    cut_ranks = {trace.rank or 0 for trace in cut}
+    whole = [placed for placed in calls if placed.rank not in cut_ranks]
     if not calls and all(trace.calls for trace in traces):
         notes.append("no step is whole in the traces of all ranks, so there is nothing to show")
     if len(traces) == 1 and world_size > 1:
@@ -46,18 +65,18 @@ def trace_notes(
             f"there are traces of {len(traces)} of {world_size} ranks: a rank without a trace may "
             "have come later than the others, so waiting may be longer"
         )
-    unsized = sum(placed.call.size_bytes is None for placed in calls)
+    unsized = sum(placed.call.size_bytes is None for placed in whole)
     if unsized:
         notes.append(
-            f"{unsized} of {len(calls)} calls have no size: profile with record_shapes=True"
+            f"{unsized} of {len(whole)} calls have no size: profile with record_shapes=True"
         )
-    untimed = sum(placed.call.time_s is None for placed in calls)
+    untimed = sum(placed.call.time_s is None for placed in whole)
     if untimed and step_s is not None:
-        notes.append(f"{untimed} of {len(calls)} calls have no time: no transfer was recorded")
-    unknown = sum(placed.group_set == UNKNOWN_GROUP for placed in calls)
+        notes.append(f"{untimed} of {len(whole)} calls have no time: no transfer was recorded")
+    unknown = sum(placed.group_set == UNKNOWN_GROUP for placed in whole)
     if unknown:
         notes.append(
-            f"{unknown} of {len(calls)} calls do not say their group: gloo's traces name none, and "
+            f"{unknown} of {len(whole)} calls do not say their group: gloo's traces name none, and "
             "several would fit"
         )
     if sets.completed:

@@ -25,7 +25,8 @@ class PlacedCall(NamedTuple):
     transfer_s: float | None
     """The shortest duration on the ranks of the group; None where fewer than two are known."""
     last_rank: int | None
-    """The rank with that duration."""
+    """The rank with that duration; None for an operation with a root, whose ranks do not end
+    together."""
 
     @property
     def waiting_s(self) -> float | None:

@@ -39,7 +39,8 @@ def load(
 ) -> Workload:
     """The workload in a file that `commbench workload` wrote, or that of traces, as `analyse` takes
     them. `name` is by default that of the file, or of the folder of several files. Raises
-    RecordsError for a file that cannot be read, and for traces without a common step."""
+    RecordsError for a file that cannot be read, for traces without a common step, and for those
+    of which no call has a size."""
     from commbench.results.workload_file import is_workload, read_workload
 
     first = Path(paths[0])
@@ -48,12 +49,20 @@ def load(
         return found._replace(name=name) if name else found
     named = first if len(paths) == 1 else first.resolve().parent
     default = named.name.partition(".")[0] or named.resolve().name
-    found = analyse(*paths, report=report).workload
+    analysis = analyse(*paths, report=report)
+    found = analysis.workload
     if not found.steps:
         raise RecordsError(
             "no whole step is in the traces of all ranks",
             "trace the same steps on all ranks, and let each profiler end",
         )
+    if all(call.size_bytes is None for _, _, call in found.calls()):
+        cut = next((trace.path for trace in analysis.traces if trace.is_cut), "")
+        raise RecordsError(
+            "the traces have no call of known size, so there is nothing to replay",
+            f"{cut} ends early: let each profiler end" if cut
+            else "trace steps with collective calls, and profile with record_shapes=True",
+        )  # fmt: skip
     return found._replace(name=(name or default)[:200])
 
 

@@ -273,10 +273,10 @@ def _mesh_sizes(mesh: str, *names: str) -> dict[str, int]:
 
     sizes = parse_mesh(mesh)
     if others := [name for name in sizes if name not in names]:
-        raise UsageError(
-            f"--mesh {mesh}: {others[0]} is not a dimension here",
-            f"write --mesh {names[0]}=8; commbench workload megatron takes tp, cp, dp, pp and ep",
-        )
+        hint = f"write --mesh {names[0]}=8"
+        if others[0] in ("tp", "cp", "pp", "ep"):
+            hint += "; commbench workload megatron takes tp, cp, dp, pp and ep"
+        raise UsageError(f"--mesh {mesh}: {others[0]} is not a dimension here", hint)
     if sizes.get(names[0], -1) < 1 or min(sizes.values()) < 1:
         raise UsageError(f"--mesh {mesh} does not say all sizes", f"write --mesh {names[0]}=8")
     return dict.fromkeys(names, 1) | sizes

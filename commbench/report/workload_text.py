@@ -140,10 +140,18 @@ def overlap_sentence(analysis: TraceAnalysis, overlap: TraceOverlap) -> str:
 
 
 def waiting_sentence(analysis: TraceAnalysis) -> str:
-    """Which ranks wait longest, and for whom."""
+    """Which ranks wait longest, and for whom; and which calls say nothing about that."""
+    rooted = {one.call.operation for one in analysis.calls
+              if one.waiting_s is not None and one.last_rank is None}  # fmt: skip
+    without = (
+        f" This leaves out {', '.join(sorted(rooted))}: ranks of an operation with a root do not "
+        "end together."
+        if rooted
+        else ""
+    )
     shown = [waiting for waiting in analysis.waits if waiting.waiting_s > 0][:MOST_WAITING]
     if not shown:
-        return "No rank waits for another one."
+        return f"No rank waits for another one.{without}"
     parts = [
         f"rank {each.rank} waits {format_time(each.waiting_s)} ({format_share(each.share)} of it "
         f"for rank {each.for_rank})"
@@ -153,10 +161,7 @@ def waiting_sentence(analysis: TraceAnalysis) -> str:
     more = f", and {format_count(others, 'other rank')} less" if others else ""
     begin = "" if analysis.steps == (WHOLE_TRACE,) else "In a step "
     sentence = f"{begin}{', '.join(parts)}{more}."
-    return (
-        f"{sentence[0].upper()}{sentence[1:]} Waits of calls that overlap are added up, so the "
-        "step loses less."
-    )
+    return f"{sentence[0].upper()}{sentence[1:]}{without}"
 
 
 def workload_text(workload: Workload) -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
 from commbench.spec.split_rules import GROUPS_HINT, by_colour, find_rule
+from commbench.validation import brief
 
 WORLD = "world"
 """In --over: all ranks as one group, as without a mesh."""
@@ -26,6 +27,7 @@ REST = -1
 MOST_DIMENSIONS = 16
 LONGEST_NAME = 40
 """Characters of the name of groups that are given as a list; a longer list is named by a digest."""
+_LARGEST_DIMENSION = 1 << 20
 MESH_HINT = "write for example --mesh dp=2,tp=4, the outermost dimension first"
 
 
@@ -204,9 +206,14 @@ def parse_mesh(text: str) -> dict[str, int]:
     """The size of each dimension, in the order given."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
-        found = re.fullmatch(r"\s*([A-Za-z]\w*)\s*=\s*(\d{1,7}|-1)\s*", part)
+        found = re.fullmatch(r"\s*([A-Za-z]\w*)\s*=\s*(\d+|-1)\s*", part)
         if not found:
             raise UsageError(f"--mesh {text!r} has no size in {part.strip()!r}", MESH_HINT)
+        if len(found[2].lstrip("0")) > 7 or int(found[2]) > _LARGEST_DIMENSION:
+            raise UsageError(
+                f"--mesh gives {found[1]} a size that is too large: {brief(found[2])}",
+                f"a dimension has at most {_LARGEST_DIMENSION:,} ranks",
+            )
         name, size = found[1].lower(), int(found[2])
         if name in sizes or name == WORLD:
             why = "twice" if name in sizes else "as a dimension"

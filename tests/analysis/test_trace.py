@@ -86,6 +86,57 @@ def test_numbers_of_calls_decide_where_a_rank_lacks_the_first_ones() -> None:
     assert all(one.waiting_s == 0 for one in known)
 
 
+def test_an_operation_with_a_root_does_not_say_who_is_waited_for() -> None:
+    """The root 2 ends its broadcast before rank 1 begins, for which the others wait."""
+    times = {0: (0.1, 0.08), 1: (0.17, 0.01), 2: (0.1, 0.001), 3: (0.1, 0.08)}
+    broadcasts = {rank: call("broadcast", 100 + start, time, root=2)
+                  for rank, (start, time) in times.items()}  # fmt: skip
+    late = {0: 0.0, 1: 0.05, 2: 0.01, 3: 0.0}
+    analysis = analyse_traces([
+        trace(r, broadcasts[r], call("all_reduce", 100.3 + late[r], 0.1 - late[r]), steps=STEPS[:1])
+        for r in range(4)
+    ])  # fmt: skip
+    assert {one.last_rank for one in analysis.calls if one.call.operation == "broadcast"} == {None}
+    waits = {waiting.rank: waiting for waiting in analysis.waits}
+    assert {r: round(w.waiting_s, 4) for r, w in waits.items()} == {0: 0.05, 1: 0, 2: 0.04, 3: 0.05}
+    assert {waits[r].for_rank for r in (0, 2, 3)} == {1}
+    assert "This leaves out broadcast: ranks of" in " ".join(trace_text(analysis).split())
+
+
+def test_the_wait_of_a_rank_counts_overlapping_calls_once() -> None:
+    """Rank 0 waits from 0.1 to 0.3 and from 0.2 to 0.4 for rank 1, and from 0.5 to 0.55 for 2."""
+    begins = {0: (0.1, 0.2, 0.5), 1: (0.3, 0.4, 0.5), 2: (0.1, 0.2, 0.55)}
+    groups = {"0": TracedGroup((0, 1, 2), "default_pg", 3)}
+
+    def traced(rank: int) -> RankTrace:
+        times = zip(begins[rank], (0.35, 0.45, 0.6), strict=True)
+        calls = [call("all_reduce", 100 + begin, end - begin) for begin, end in times]
+        return trace(rank, *calls, steps=STEPS[:1], groups=groups, world_size=3)
+
+    analysis = analyse_traces([traced(rank) for rank in range(3)])
+    waits = {waiting.rank: waiting for waiting in analysis.waits}
+    assert waits[0].waiting_s == pytest.approx(0.3 + 0.05)
+    assert (waits[0].for_rank, waits[0].share) == (1, pytest.approx(0.3 / 0.35))
+    assert waits[2].waiting_s == pytest.approx(0.3)
+
+
+def test_what_a_cut_trace_lacks_is_laid_to_its_cut_alone() -> None:
+    lacking = call("all_reduce", 100.1, None, size_bytes=None, group="")
+    whole = analyse_traces([trace(0, lacking)])
+    assert sum("of 1 calls" in note for note in whole.notes) == 3
+    cut = analyse_traces([trace(0, lacking, is_cut=True, cut_step="ProfilerStep#3")])
+    (note,) = (note for note in cut.notes if "of 1 calls" in note)
+    assert note.startswith("rank0.json ends early, in ProfilerStep#3")
+    assert "1 of 1 calls lack a size, a time or a group" in note
+
+
+def test_an_analysis_and_a_workload_are_short_when_printed() -> None:
+    analysis = analyse_traces(late_rank_2())
+    assert repr(analysis) == "<commbench.TraceAnalysis of 4 of 4 ranks, 2 steps, 8 calls>"
+    named = analysis.workload._replace(name="late")
+    assert str(named) == "<commbench.Workload 'late', 4 ranks, 1 step, 1 call>"
+
+
 def test_calls_that_differ_between_ranks_are_not_compared() -> None:
     analysis = analyse_traces(
         [trace(0, call("all_reduce", 100.1, 0.1)), trace(1, call("broadcast", 100.1, 0.2))]

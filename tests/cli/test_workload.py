@@ -81,6 +81,45 @@ def test_wrong_requests_end_with_two_lines(folder: Path, tmp_path: Path) -> None
         assert ended.err.startswith("error: ") and "\nhint: " in ended.err
 
 
+def test_files_that_do_not_belong_together_are_named(folder: Path, tmp_path: Path) -> None:
+    first = str(folder / "rank0.json")
+    assert run_commbench(tmp_path, "workload", "import", first, "-o", "step.json").code == 0
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "odd.json").write_text('{"a": 1}')
+    larger = (folder / "rank1.json").read_text()
+    assert '"world_size": 2' in larger
+    (tmp_path / "larger.json").write_text(larger.replace('"world_size": 2', '"world_size": 4'))
+    (tmp_path / "lacking.json").write_text(real_trace.changed(
+        lambda event: event | {"args": {}}, distributedInfo=None))  # fmt: skip
+    for words, error, hint in (
+        (["show", "step.json", first], "step.json is a workload, not a trace", "show it alone: "),
+        (["show", "empty.json"], "empty.json is empty", "give only traces: "),
+        (["show", first, "odd.json"], "odd.json is not a trace", "give only traces: "),
+        (["show", first, "larger.json"], "is of a job with 2 ranks, and larger.json of one with 4 "
+         "ranks", "give the traces of one job"),
+        (["import", "lacking.json", "-o", "new.json"], "no call of known size", "record_shapes"),
+    ):  # fmt: skip
+        ended = run_commbench(tmp_path, "workload", *words)
+        assert ended.code == 6, words
+        said = ended.err.splitlines()[-2:]
+        assert error in said[0] and hint in said[1], ended.err
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_a_wrong_mesh_is_named_with_what_is_taken(tmp_path: Path) -> None:
+    for mesh, error, hint in (
+        ("dp=8", "dp is not a dimension here", "write --mesh dp_shard=8"),
+        ("tp=8", "tp is not a dimension here",
+         "write --mesh dp_shard=8; commbench workload megatron takes tp, cp, dp, pp and ep"),
+        ("dp_shard=100000000", "a size that is too large: '100000000'",
+         "a dimension has at most 1,048,576 ranks"),
+    ):  # fmt: skip
+        ended = run_commbench(tmp_path, "workload", "fsdp", "--model", "gpt-2-xl", "--mesh", mesh)
+        assert ended.code == 2
+        assert error in ended.err
+        assert ended.err.splitlines()[-1] == f"hint: {hint}"
+
+
 @pytest.mark.parametrize(
     "words",
     [["ddp", "--mesh", "dp=2"], ["fsdp", "--mesh", "dp_shard=2"], ["megatron", "--mesh", "tp=1"]],

@@ -203,11 +203,10 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
     rank = as_rank(info.get("rank"))
     rank = rank_in_name(path.name) if rank is None else rank
     # A file has the events of one thread after those of another, so one that ends early may lack
-    # the transfers of some threads of gloo. Those of the others cannot be told apart then.
+    # the transfers of some threads of gloo. Those of the others cannot be told apart then. The
+    # sizes of the calls are those of the transfers.
     events = [e for e in found.events if not (source.is_cut and _is_transfer(e))]
     calls, notes = kineto_calls.make_calls(events, groups, rank)
-    if len(events) < len(found.events):
-        notes.append("not all transfers of gloo are known, so it is left open which call has which")
     if source.damaged:
         notes.append(f"{source.damaged} events are damaged and were left out")
     has_kernels = found.seen[1] > 0

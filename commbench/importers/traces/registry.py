@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError
@@ -12,6 +13,7 @@ from commbench.importers.traces import chakra, flight_recorder, inspector, kinet
 from commbench.importers.traces.base import RankTrace
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.workload_file import is_workload
+from commbench.units import format_count
 
 Report = Callable[[str, float], None]
 """Called with the name of a file, and the part of all files that was read, 0 to 1."""
@@ -29,7 +31,8 @@ _SUFFIXES = (
     ".gz",
 )
 _HINT = (
-    "it reads torch.profiler (.json, .json.gz), flight recorder, Chakra (JSON) and NCCL Inspector"
+    "give only traces: torch.profiler (.json, .json.gz), flight recorder, Chakra (JSON), NCCL "
+    "Inspector"
 )
 
 
@@ -59,6 +62,7 @@ def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> l
             report(name, (before + done) / len(files))
 
         traces.append(read_trace(file, report_part))
+    _require_one_job(traces)
     ranks: dict[int, str] = {}
     for number, trace in enumerate(traces):
         if trace.rank is None and len(traces) > 1:
@@ -75,6 +79,19 @@ def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> l
         names = " and ".join(sorted({trace.format for trace in traces}))
         raise UsageError(f"the traces are of different formats: {names}", "give those of one")
     return sorted(traces, key=lambda trace: trace.rank or 0)
+
+
+def _require_one_job(traces: Sequence[RankTrace]) -> None:
+    """Raise RecordsError for traces of torch.profiler that name different world sizes. Of the other
+    formats, the size is that of the largest group that the rank used."""
+    sizes = {t.world_size: t.path for t in traces if t.world_size and t.format == kineto.NAME}
+    if len(sizes) > 1:
+        (size, path), (other_size, other_path), *_ = sizes.items()
+        raise RecordsError(
+            f"{path} is of a job with {format_count(size, 'rank')}, and {other_path} of one with "
+            f"{format_count(other_size, 'rank')}",
+            "give the traces of one job",
+        )
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -110,7 +127,14 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
     """The trace in one file; RecordsError where it is none."""
     if why := why_unreadable(path):
         raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
+    if is_workload(path):
+        raise RecordsError(
+            f"{path} is a workload, not a trace",
+            f"show it alone: commbench workload show {quote(str(path))}",
+        )
     start = _first_bytes(path)
+    if not start and not path.stat().st_size:
+        raise RecordsError(f"{path} is empty", _HINT)
     if flight_recorder.is_pickle(start):
         return flight_recorder.read_pickle(path, report)
     text = start.decode("utf-8", "replace").removeprefix("\ufeff")
