@@ -22,8 +22,13 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         return message, f"options of `commbench run` go after two dashes: {example}"
+    if path == "commbench run" and (extra := _EXTRA_FILE.search(message)):
+        return message, f"write --workload before the file of a workload: --workload {extra[1]}"
     example = _example(error) if _kind(error) == "MissingParameter" else ""
     return message, f"write for example: {example}; {listed}" if example else listed
+
+
+_EXTRA_FILE = re.compile(r"too many: (\S+\.json)$")
 
 
 def _message(error: Any) -> str:

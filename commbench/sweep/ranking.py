@@ -124,12 +124,14 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     """Every case that at least one setting has a valid time for: steps of a workload first, else in
     the order of the plan."""
     varied = varied_fields([result.setting for result in results])
-    found: dict[tuple[str, int], dict[Setting, ResultRow]] = {}
+    found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
             if row.time and row.time.median and row.measurement.status == OK:
                 case = row.measurement.case
-                key = (case.title_without(*varied), case.size_bytes)
+                # On other ranks a step has other groups, although its calls have the same sizes.
+                ranks = case.ranks if case.step else 0
+                key = (case.title_without(*varied), case.size_bytes, ranks)
                 found.setdefault(key, {})[result.setting] = row
     settings = [result.setting for result in results]
     points = [
@@ -138,7 +140,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
             named_bytes(next(iter(rows.values())).measurement.case),
             _make_times(settings, rows, tolerance),
         )
-        for (kind, _), rows in found.items()
+        for (kind, *_), rows in found.items()
     ]
     return tuple(sorted(points, key=lambda point: not point.case.step))
 

@@ -128,7 +128,10 @@ def _sentences(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> 
         only = names[settings[0]]
         return [f"{kind}: only {only} was measured; there is nothing to compare it with."]
     if not compared and points[0].case.step:
-        return [f"{kind}: its calls differ between the settings; there is nothing to compare."]
+        ranks = {point.case.ranks for point in points}
+        what = "calls differ" if len(ranks) == 1 else "groups have other ranks"
+        which = "between the settings" if len(ranks) == 1 else "under each setting"
+        return [f"{kind}: its {what} {which}; there is nothing to compare."]
     if not compared:
         return [f"{kind}: no size was measured under two settings."]
     ranked = [rank.setting for rank in rank_settings(compared)]

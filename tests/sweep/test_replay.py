@@ -142,6 +142,34 @@ def test_steps_with_other_calls_under_each_setting_are_not_compared(tmp_path: Pa
     assert {winner.kind for winner in result.winners} == {"all_reduce float32 sum in_place"}
 
 
+def test_steps_on_other_numbers_of_ranks_are_not_compared(tmp_path: Path) -> None:
+    larger = WORKLOAD._replace(
+        world_size=3, groups={"world": ((0, 1, 2),)},
+        steps=tuple(
+            step._replace(programs=tuple(p._replace(ranks=(0, 1, 2)) for p in step.programs))
+            for step in WORKLOAD.steps
+        ),
+    )  # fmt: skip
+    synthetic_replay_sweep(
+        tmp_path, lambda *_: 1.0, ["A=one,two"], workloads=[WORKLOAD, larger], variants=["calls"]
+    )
+    assert kind_sentences(load_sweep(tmp_path)) == [
+        "replay train: its groups have other ranks under each setting; there is nothing to compare."
+    ]
+
+
+def test_a_file_without_its_option_is_refused_with_the_option(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    write_workload(tmp_path / "step.json", WORKLOAD)
+    refused = commbench("sweep", "--vary", "cpu-mode=plain,quiet", "step.json")
+    assert refused.code == 2
+    assert refused.err.splitlines() == [
+        "error: there is one argument too many: step.json",
+        "hint: write --workload before the file of a workload: --workload step.json",
+    ]
+
+
 def test_the_tuner_gets_the_selections_of_the_setting_that_is_best_for_the_step(
     result: SweepResult,
 ) -> None:
