@@ -73,13 +73,14 @@ def explain_run(
     """The chosen rows in full; without a choice, the table and the largest size of each kind. With
     a `machine`, its models say what bounds each row."""
     every = rows = worst_alone(make_rows(run))
-    kinds = _group_by_kind(_choose(rows, run.name, operation, size_bytes))
+    chosen = _choose(rows, run.name, operation, size_bytes)
+    kinds = _group_by_kind(chosen)
     largest = [
         max(rows, key=lambda row: (row.time is not None, row.measurement.case.size_bytes))
         for rows in kinds.values()
     ]
     others = ""
-    if size_bytes is None and len(rows) > len(kinds):
+    if size_bytes is None and len(chosen) > len(kinds):
         others = "\n\n" + wrapped(
             "Only the largest size of each kind is explained here. For another size: "
             f"commbench explain {run.path} --op {operation.name if operation else 'OP'} --size SIZE"

@@ -62,9 +62,10 @@ def _one_by_one(
             yield f"{computes[0].upper()}{computes[1:]}."
         return
     beside = f", and {computes}" if computing_s else ""
+    ratio, what = row.time.median / (alone + computing_s), "the sum" if beside else "that"
     yield (
         f"One by one, these calls take {format_time(alone)} together{beside}; the step takes "
-        f"{row.time.median / (alone + computing_s):.2g} times {'both' if beside else 'that'}."
+        f"{ratio:.2f} times {what}."
     )
 
 

@@ -146,8 +146,9 @@ def replay_text(run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | 
     workload = replayed_workload(run.header.plan)
     parts = ["\n".join(fill(clean(f"note: {note}.")) for note in workload.notes)]
     for found in analyse_replay(run, rows, peak):
-        title = style(clean(step_title(workload, found)), BOLD)
-        lines = [title, *fitting_table(OPERATION_COLUMNS, found.operations), _fill(meanings(found))]
+        title = fill(step_title(workload, found), rest="  ").split("\n")
+        lines = [style(line, BOLD) for line in title]
+        lines += [*fitting_table(OPERATION_COLUMNS, found.operations), _fill(meanings(found))]
         if whole := whole_lines(found):
             lines += ["", *fitting_table(WHOLE_COLUMNS, whole)]
             lines += [_fill(text) for text in savings(found)]

@@ -23,6 +23,8 @@ from commbench.units import GB, format_about, format_count, format_GBps, format_
 
 SLOW = 1e7
 """Bytes/s: a smaller bandwidth is that of a message so small that it says nothing."""
+SHORTEST = 5e-9
+"""Seconds: less is printed as nothing."""
 MOST_STEPS = 4
 """Different steps that are printed, the first ones."""
 MOST_WAITING = 4
@@ -132,9 +134,11 @@ def overlap_sentence(analysis: TraceAnalysis, overlap: TraceOverlap) -> str:
     what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
     total = overlap.communication_s
     share = f" ({format_share(overlap.hidden_s / total)})" if total else ""
+    is_seen = overlap.hidden_s > SHORTEST
+    hidden = f"{format_time(overlap.hidden_s)}{share}" if is_seen else "none"
     return (
         f"Communication takes {format_time(total)} of a step: {format_time(overlap.exposed_s)} "
-        f"exposed, and {format_time(overlap.hidden_s)}{share} hidden behind {what}. These "
+        f"exposed, and {hidden} hidden behind {what}. These "
         f"{what} take {format_time(overlap.computing_s)}."
     )
 

@@ -26,6 +26,7 @@ def test_a_step_has_its_calls_and_what_they_take_alone_but_no_bandwidth(tmp_path
     assert "the step takes 0.16 times that." in first
     assert "It takes 2.0" in last
     assert "times as long" in last
+    assert "For another size" not in text
     assert not any(word in text for word in ("busbw", "Latency-bound", "moves no data", "peak"))
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from pictures import require_readable
 from synthetic import noisy, steady
 from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
 
@@ -81,6 +82,17 @@ def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named
     text = sentences(slow)
     assert "all_reduce over world takes most of the time of all calls: 90 % in the trace." in text
     assert "messages over pp take most of the time of all calls: 99 % here." in text
+
+
+def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
+    name = "a_long_name_of_a_step_of_a_model_with_many_layers " * 3
+    long = WORKLOAD._replace(steps=(STEP._replace(name=name.strip()),))
+    run = replay_run(long, lambda _: steady(1e-3))
+    assert max(map(len, Run(*run).text().splitlines())) <= 80
+    from commbench.report.replay_plot import replay_pictures
+
+    for picture in replay_pictures([run]):
+        require_readable(picture.figure)
 
 
 def test_tables_of_single_calls_are_printed_where_they_are_asked_for(run: Recorded) -> None:
