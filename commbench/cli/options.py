@@ -68,7 +68,8 @@ MaxTime = Annotated[
     Option(
         "--max-time",
         metavar="[OP:][SIZES:]TIME",
-        help="Longest time: all_reduce:-64K:80us; of the step of a replay, step=train:120ms.",
+        help="Longest time: all_reduce:-64K:80us; of a replay step=NAME:variant=HOW:120ms, "
+        "where either selects alone, too.",
         rich_help_panel=RULES,
     ),
 ]

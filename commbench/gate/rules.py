@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import format_range, named_bytes
-from commbench.errors import RecordsError, UsageError, name_error
+from commbench.errors import RecordsError, UsageError, closest, name_error
 from commbench.gate.limits import DEFAULT_SLOWDOWN, LIMITS, Limit
+from commbench.output.paragraphs import list_some
 from commbench.results.files import why_unreadable
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import REPLAY, find_operation
@@ -141,13 +142,40 @@ def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
     return Rule(
         limit=limit,
         value=limit.parse(value),
-        operation="" if operation == "all" else find_operation(operation).name,
+        operation="" if operation == "all" else _find_operation(operation),
         dtype="" if dtype == "all" else find_dtype(dtype).name,
         smallest=smallest,
         largest=largest,
         step=texts.get("step", ""),
         variant="" if variant == EVERY_VARIANT else variant,
     )
+
+
+def _find_operation(name: str) -> str:
+    """The name of an operation; the hint of the error also says how a step is selected."""
+    try:
+        return find_operation(name).name
+    except UsageError as error:
+        if error.hint.startswith("did you mean"):
+            raise
+        step = name if name.isprintable() else "NAME"
+        hint = f"for the step of a replay write step={step}; {error.hint}"
+        raise UsageError(error.message, hint) from None
+
+
+def steps_note(rule: Rule, rows: Sequence[Any]) -> str:
+    """Which steps, or variants of a step, the rows have, where a rule selects one that it lacks."""
+    if not (rule.step or rule.variant):
+        return ""
+    steps = list(dict.fromkeys(row.step for row in rows if row.step))
+    if not steps:
+        return " It replays no step of a workload."
+    if rule.step and rule.step not in steps:
+        close = closest(rule.step, steps)
+        guess = f" Did you mean step={close}?" if close and len(steps) > 1 else ""
+        return f"{guess} Its steps: {list_some(steps, _MOST_STEPS)}."
+    own = [row.variant for row in rows if row.step and rule.step in ("", row.step)]
+    return f" Measured variants: {', '.join(dict.fromkeys(own))}."
 
 
 def _sizes(text: str) -> tuple[int, int]:
@@ -171,6 +199,8 @@ def as_text(key: str, value: Any) -> str:
     raise UsageError(f"{key} is {brief(value)}", "write it as text, in quotation marks")
 
 
+_MOST_STEPS = 20
+"""Steps that are named, at most."""
 _SELECTORS = ("operation", "sizes", "dtype", "step", "variant")
 _KEYS = (*_SELECTORS, *LIMITS, "optional")
 _LARGEST_BYTES = 1 << 20

@@ -11,6 +11,7 @@ from commbench.compare.summary import distinct_names
 from commbench.compare.text import clip, facts_text
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
+from commbench.gate.rules import steps_note
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, GREEN, RED, clean, labelled_table, style, table
 from commbench.units import format_bytes
@@ -266,7 +267,10 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     """Sentences about a rule: what is not measured, what decided without an interval, and the row
     that is closest to the limit where all pass."""
     if not result.checks:
-        return [f"No row of {gate.run.name} matches this rule.", *result.remarks]
+        said = (
+            f"No row of {gate.run.name} matches this rule.{steps_note(result.rule, gate.run.rows)}"
+        )
+        return [said, *result.remarks]
     notes = [*result.remarks]
     reasons: dict[str, list[str]] = {}
     for check in result.with_outcome(NOT_MEASURED):

@@ -3,7 +3,7 @@ whole step in its variants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.overlap import Estimate
@@ -12,6 +12,7 @@ from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import COLOURS, INK, Grid, Head, Picture, plain
 from commbench.report.replay_sentences import name_variant, verdict
 from commbench.report.replay_text import step_title
+from commbench.report.workload_text import short_time
 from commbench.results.schema import Run
 from commbench.spec.operations import REPLAY
 from commbench.spec.replay import replayed_workload
@@ -34,6 +35,18 @@ class _Row(NamedTuple):
     """In the trace, without waiting where that is known."""
     waiting_s: float = 0.0
     here: Estimate | None = None
+    show: Callable[[float], str] = format_time
+    """A time of the trace, as in the table of the text."""
+
+    @property
+    def traced_text(self) -> str:
+        """The time in the trace; of a bar of two parts, both."""
+        parts = (self.traced_s or 0.0, *([self.waiting_s] if self.waiting_s else []))
+        return " + ".join(map(self.show, parts))
+
+    @property
+    def here_text(self) -> str:
+        return format_known_time(*self.here)[0] if self.here else ""
 
     @property
     def longest_s(self) -> float:
@@ -72,8 +85,10 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     )
     with plot_style.styled():
         left = max(plot_style.text_width(row.name, plot_style.TEXT) for row in every) + 0.35
+        texts = [text for row in every for text in (row.traced_text, row.here_text)]
+        right = max(plot_style.text_width(text, plot_style.SMALL) for text in texts) + 0.2
         heights = [0.36 * len(rows) + 0.1 for _, rows in panels]
-        grid = Grid(len(panels), 1, heights, gap=0.6, left=left, right=0.95, bottom=0.4)
+        grid = Grid(len(panels), 1, heights, gap=0.6, left=left, right=right, bottom=0.4)
         figure, axes = plot_style.make_figure(Head(title, notes, [legend]), grid)
         for own, (heading, rows) in zip(axes, panels, strict=True):
             _draw(own, rows)
@@ -88,6 +103,7 @@ def _operation_rows(found: StepReplay) -> list[_Row]:
             one.traced_s,
             (one.traced.waiting_s or 0.0) if one.traced.transfer_s is not None else 0.0,
             one.replayed,
+            short_time,
         )
         for one in found.operations[:MOST_OPERATIONS]
     ]
@@ -116,14 +132,14 @@ def _draw(axes: Axes, rows: Sequence[_Row]) -> None:
                 seconds = row.traced_s or 0.0
                 axes.barh(at, seconds, _TALL * 0.9, color=_TRACE)
                 axes.barh(at, row.waiting_s, _TALL * 0.9, left=seconds, color=_WAITING)
-                text = format_time(seconds)
+                text = row.traced_text
             else:
                 assert row.here is not None
                 axes.barh(at, row.here.value, _TALL * 0.9, color=_HERE)
                 if row.here.low is not None and row.here.high is not None:
                     axes.plot([row.here.low, row.here.high], [at, at], color=INK, linewidth=1.2,
                               gid="interval")  # fmt: skip
-                text = format_known_time(*row.here)[0]
+                text = row.here_text
             axes.annotate(
                 text, (1, at), xycoords=right, xytext=(6, 0), textcoords="offset points",
                 va="center_baseline", color=INK, size=plot_style.SMALL,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,6 +16,10 @@ from commbench.spec.workload import KIND, Workload, make_workload, workload_valu
 LARGEST_FILE_BYTES = 1 << 28
 _START = 200
 """The key with the version is in the first bytes of a file that write_workload wrote."""
+_TRACE_START = 1 << 16
+"""The first bytes of a trace, in which one of its keys is."""
+_TRACE_KEYS = (b'"schemaVersion"', b'"traceEvents"', b'"deviceProperties"')
+_GZIP = b"\x1f\x8b"
 
 
 def write_workload(path: Path, workload: Workload) -> None:
@@ -53,16 +59,42 @@ def is_workload(path: Path) -> bool:
 
 def read_workload(path: Path) -> Workload:
     """The workload in a file; RecordsError where it cannot be read or is damaged."""
-    trace = quote(str(path)) if path.exists() else "TRACE"
-    hint = f"make one of a trace: commbench workload import {trace} -o step.json"
+    if why := why_unreadable(path):
+        raise RecordsError(f"cannot read {path}: {why}", _import_hint(path))
+    if what := _what_else(path):
+        raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
+    again = "mend it, or make it again: `commbench workload --help` says how"
     if why := why_unreadable(path, LARGEST_FILE_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", hint)
+        raise RecordsError(f"cannot read {path}: {why}", again)
     try:
         return make_workload(json.loads(path.read_bytes()))
     except OSError as error:
-        raise RecordsError(f"cannot read {path}: {error.strerror}", hint) from None
+        raise RecordsError(f"cannot read {path}: {error.strerror}", again) from None
     except UnicodeDecodeError:
-        raise RecordsError(f"{path} is not a workload: it is no text", hint) from None
+        raise RecordsError(f"{path} is not a workload: it is no text", again) from None
     except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise RecordsError(f"{path} is not a workload: {why}", hint) from None
+        raise RecordsError(f"{path} is not a workload: {why}", again) from None
+
+
+def _import_hint(path: Path) -> str:
+    """How to make a workload of the traces in a folder."""
+    folder = quote(str(path)) if path.is_dir() else "TRACES"
+    return f"make one of traces: commbench workload import {folder} -o step.json"
+
+
+def _what_else(path: Path) -> tuple[str, str] | None:
+    """What a file is that does not begin like a workload, and a hint; None where that is not
+    known."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_TRACE_START)
+    except OSError:
+        return None
+    is_packed = start.startswith(_GZIP)
+    if is_packed:
+        with suppress(zlib.error):
+            start = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _TRACE_START)
+    if f'"{KIND}"'.encode() not in start[:_START] and any(key in start for key in _TRACE_KEYS):
+        return "a trace of torch.profiler", _import_hint(path.parent)
+    return ("compressed", f"unpack it first: gunzip {quote(str(path))}") if is_packed else None

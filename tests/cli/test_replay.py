@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from synthetic_step import STEP, WORKLOAD, without_times
 import commbench as library
 from commbench.api.measuring import REPLAY_OPTIONS, replay_options
 from commbench.errors import UsageError
-from commbench.results.workload_file import write_workload
+from commbench.results.workload_file import workload_text, write_workload
 
 SHORT = ("--iters", "4", "--warmup", "1", "--no-plots", "--output", "run")
 
@@ -71,15 +73,27 @@ def test_what_is_no_workload_is_refused_with_the_command_that_makes_one(
 ) -> None:
     (tmp_path / "rank 0.json").write_text(real_trace.small_text())
     (tmp_path / "rank.json.gz").write_bytes(b"\x1f\x8b\x08\x00" + bytes(range(256)))
-    for name, shown in (
-        ("absent.json", "TRACE"), ("rank 0.json", "'rank 0.json'"), (".", "."),
-        ("rank.json.gz", "rank.json.gz"),
-    ):  # fmt: skip
+    text = workload_text(WORKLOAD)
+    (tmp_path / "mended.json").write_text(text.replace("all_reduce", "allreduce"))
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(real_trace.small_text().encode()))
+    (tmp_path / "large.json").write_text(real_trace.small_text())
+    os.truncate(tmp_path / "large.json", 1 << 29)
+    is_trace = "is not a workload: it is a trace of torch.profiler"
+    make = "make one of traces: commbench workload import {} -o step.json"
+    mend = "mend it, or make it again: `commbench workload --help` says how"
+    for name, why, hint in (
+        ("absent.json", "cannot read", make.format("TRACES")),
+        ("rank 0.json", is_trace, make.format(".")),
+        ("trace.json.gz", is_trace, make.format(".")),
+        ("large.json", is_trace, make.format(".")),
+        (".", "cannot read", make.format(".")),
+        ("rank.json.gz", "it is compressed", "unpack it first: gunzip rank.json.gz"),
+        ("mended.json", "unknown operation 'allreduce'", mend),
+    ):
         ended = commbench("replay", name)
         assert (ended.code, ended.out) == (6, "")
-        assert ended.err.splitlines()[1] == (
-            f"hint: make one of a trace: commbench workload import {shown} -o step.json"
-        )
+        error, said = ended.err.splitlines()
+        assert why in error and said == f"hint: {hint}"
     ended = commbench("replay")
     assert (ended.code, ended.out) == (2, "")
     assert "hint: name its file; `commbench workload import" in ended.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from synthetic_replay import synthetic_replay
@@ -11,7 +12,7 @@ from commbench.analysis.load import open_run
 from commbench.errors import UsageError
 from commbench.gate.ci import gate_junit
 from commbench.gate.gate import FAIL, NO_VERDICT, PASS, GateResult, check
-from commbench.gate.rules import parse_rule, read_rules
+from commbench.gate.rules import parse_rule, read_rules, steps_note
 from commbench.gate.text import gate_text
 from commbench.output.table import width
 
@@ -65,6 +66,38 @@ def test_a_rule_applies_to_steps_by_name_and_variant(
 def test_what_selects_no_steps_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_rule("max_time", text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("step=trian:3ms", "No row of new matches this rule. Its steps: train."),
+        ("step=train:variant=bucket:8M:3ms", "Measured variants: calls, bucket:1M, bucket:6M"),
+        ("all_reduce:1K:3ms", "No row of new matches this rule.\n"),
+    ],
+)
+def test_a_rule_without_rows_names_the_steps_that_there_are(
+    tmp_path: Path, rule: str, said: str
+) -> None:
+    assert said in gate_text(checked(tmp_path, f"max_time {rule}"))
+
+
+def test_the_closest_of_several_steps_is_named() -> None:
+    rows = [SimpleNamespace(step=name, variant="calls") for name in ("train", "evaluate", "")]
+    rule = parse_rule("max_time", "step=trian:3ms")
+    assert steps_note(rule, rows) == " Did you mean step=train? Its steps: train, evaluate."
+    assert steps_note(rule, rows[2:]) == " It replays no step of a workload."
+
+
+def test_the_name_of_a_step_alone_hints_at_how_to_select_it() -> None:
+    with pytest.raises(UsageError) as found:
+        parse_rule("max_time", "ProfilerStep#3:100ms")
+    assert found.value.hint.startswith("for the step of a replay write step=ProfilerStep#3; known")
+    with pytest.raises(UsageError) as found:
+        parse_rule("max_time", "all_reduc:100ms")
+    assert (
+        found.value.hint.startswith("did you mean all_reduce?") and "step" not in found.value.hint
+    )
 
 
 def test_a_file_selects_steps_too(tmp_path: Path) -> None:

@@ -204,3 +204,6 @@ def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> 
     assert widths[-2:] == pytest.approx([9e-3, 12e-3])
     texts = [text.get_text() for text in whole.texts]
     assert "18.00 ms" in texts and "20.0 ms" in texts
+    # A bar of two parts has both numbers, and they are those of the tables.
+    assert "8.00 ms + 1.00 ms" in texts
+    assert "9.00 ms + 500 us" in [text.get_text() for text in operations.texts]
