@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -126,6 +126,18 @@ def hosts(number: int) -> Iterator[Cluster]:
         for host in cluster:
             _plug_in(host, cluster.switch)
         yield cluster
+
+
+def outputs_of(programs: Sequence[subprocess.Popen[str]]) -> list[tuple[str, str]]:
+    """What programs on hosts printed, on standard output and error; all have to succeed."""
+    try:
+        outputs = [program.communicate(timeout=4 * START_TIMEOUT_S) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+    assert not any(program.returncode for program in programs), outputs
+    return outputs
 
 
 def bring_up(host: Host) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from commands import START_TIMEOUT_S
-from hosts import DEVICE, Cluster, hosts
+from hosts import DEVICE, Cluster, hosts, outputs_of
 from test_links import end_on
 
 import commbench
@@ -35,13 +34,7 @@ def train(
         )
         for rank, host in enumerate(cluster)
     ]  # fmt: skip
-    try:
-        outputs = [rank.communicate(timeout=4 * START_TIMEOUT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    assert not any(rank.returncode for rank in ranks), outputs
+    outputs = outputs_of(ranks)
     return {float(size): median(seconds) for size, seconds in json.loads(outputs[0][0]).items()}
 
 

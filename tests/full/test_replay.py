@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import START_TIMEOUT_S
-from hosts import DEVICE, Cluster, hosts
+from hosts import DEVICE, Cluster, hosts, outputs_of
 from test_links import end_on
 
 import commbench
@@ -28,13 +27,7 @@ def trace(cluster: Cluster, folder: Path, kind: str) -> None:
         )
         for rank, host in enumerate(cluster)
     ]  # fmt: skip
-    try:
-        outputs = [rank.communicate(timeout=4 * START_TIMEOUT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    assert not any(rank.returncode for rank in ranks), outputs
+    outputs_of(ranks)
 
 
 @pytest.mark.parametrize("kind", WIDTHS)
