@@ -100,7 +100,8 @@ def _every_variant(step: Step) -> list[str]:
     if max(sizes, default=0) < MEBIBYTE:
         return found
     largest = -(-max(sizes) // MEBIBYTE)
-    buckets = [max(1, largest // 2), 2 * largest] if len(sizes) > 1 else []
+    halves = [largest // 2] if largest > 1 else []
+    buckets = [*halves, 2 * largest] if len(sizes) > 1 else []
     return [*found, *(f"{BUCKET}:{size}M" for size in buckets), COMPOSED.name]
 
 

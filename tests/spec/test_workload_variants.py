@@ -46,6 +46,8 @@ def test_all_variants_are_those_that_differ() -> None:
     ddp = step_of(reduction(24 * MIB, start_s=0.0), reduction(10 * MIB, start_s=0.1))
     both = ("bucket:12M", "bucket:48M", "reduce_scatter+all_gather")
     assert expand_variants(["all"], ddp) == ("calls", "gaps", *both)
+    small = step_of(reduction(MIB), reduction(MIB))
+    assert expand_variants(["all"], small) == ("calls", "bucket:2M", "reduce_scatter+all_gather")
     assert expand_variants(["all"], step_of(reduction(24 * MIB))) == (
         "calls", "reduce_scatter+all_gather",
     )  # fmt: skip
