@@ -122,7 +122,8 @@ AllowUnmatched = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None, Option(metavar="FILE", help="New file to write.  [default: print the text]")
+    Path | None,
+    Option("--output", "-o", metavar="FILE", help="New file to write.  [default: print the text]"),
 ]
 
 

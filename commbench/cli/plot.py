@@ -15,6 +15,8 @@ def plot(
     ),
     output: Path | None = Option(
         None,
+        "--output",
+        "-o",
         metavar="DIR|FILE",
         help="Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
         "[default: the folder of the first run]",
