@@ -356,9 +356,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
         require_replayable(RUN_OPTIONS[name] for name in names)
         values["workload_values"] = workload_values(read_workload(values["workload"]))
     options = RunOptions(**values, given=names)
-    if (
-        options.resume is None and options.workload is None
-    ):  # a resumed run may be of a version that allowed it
+    # A resumed run may be of a version that allowed it.
+    if options.resume is None and options.workload is None:
         changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}
         require_effect(changed, options.op, options.iters)
     return options
