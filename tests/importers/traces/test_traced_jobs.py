@@ -16,8 +16,8 @@ from commbench.importers.traces.registry import read_traces
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
 
-JOBS = ("ddp", "fsdp", "tp", "pp")
-RANKS = {"ddp": 2}
+JOBS = (("ddp", 2), ("ddp", 4), ("fsdp", 4), ("tp", 4), ("pp", 4))
+"""Kinds of jobs and their ranks; the first is traced in the plain tests."""
 TRANSFERS = {"reduce_scatter": "all_reduce"}
 """gloo makes reduce_scatter of all_reduce, and its flight recorder names that."""
 
@@ -25,8 +25,8 @@ TRANSFERS = {"reduce_scatter": "all_reduce"}
 class Job:
     """The traces of a job, and what its flight recorder and its hook say."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
-        self.kind, self.ranks, self.folder = kind, RANKS.get(kind, 4), folder
+    def __init__(self, folder: Path, kind: str, ranks: int) -> None:
+        self.kind, self.ranks, self.folder = kind, ranks, folder
         program = Path(__file__).with_name("traced_job.py").read_text()
         started = [
             start_command(folder, str(folder), kind, str(self.ranks), program=program, RANK=str(r))
@@ -46,13 +46,14 @@ class Job:
 
 
 _PARAMETERS = [
-    pytest.param(kind, marks=[] if kind == "ddp" else [pytest.mark.full]) for kind in JOBS
+    pytest.param(job, marks=[] if job == JOBS[0] else [pytest.mark.full], id=f"{job[0]}{job[1]}")
+    for job in JOBS
 ]
 
 
 @pytest.fixture(scope="module", params=_PARAMETERS)
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    return Job(tmp_path_factory.mktemp(request.param), request.param)
+    return Job(tmp_path_factory.mktemp(request.param[0]), *request.param)
 
 
 def fingerprint(call: TracedCall) -> tuple[str, str, int | None]:
