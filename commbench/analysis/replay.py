@@ -23,7 +23,7 @@ from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.step_time import calls_only_s
 from commbench.analysis.workload import OperationTotals, bus_bandwidth, workload_totals
-from commbench.importers.traces.base import merged
+from commbench.importers.traces.base import union_length
 from commbench.results.schema import OK, Run
 from commbench.spec.replay import replayed_workload, step_calls
 from commbench.spec.workload import Call, Step
@@ -269,25 +269,15 @@ def _find_communication(step: Step, ranks: int) -> tuple[float | None, float | N
     with_waiting = without = 0.0
     for program in step.programs:
         part = len(program.ranks) / ranks
-        with_waiting += part * _length(map(_whole, program.calls))
-        without += part * _length(map(_transfer, program.calls))
+        with_waiting += part * union_length(call.interval_s for call in program.calls)
+        without += part * union_length(map(_transfer, program.calls))
     is_known = all(call.transfer_s is not None for call in calls)
     return with_waiting, without if is_known else None
 
 
-def _whole(call: Call) -> tuple[float, float]:
-    start = call.start_s or 0.0
-    return start, start + (call.time_s or 0.0)
-
-
 def _transfer(call: Call) -> tuple[float, float]:
-    start, end = _whole(call)
+    start, end = call.interval_s
     return (start if call.transfer_s is None else max(start, end - call.transfer_s)), end
-
-
-def _length(intervals: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of intervals."""
-    return sum(end - begin for begin, end in merged(intervals))
 
 
 def _find_left_out(plan: Plan, step: Step) -> tuple[tuple[str, str], ...]:

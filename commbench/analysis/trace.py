@@ -34,9 +34,15 @@ from commbench.analysis.trace_notes import trace_notes
 from commbench.analysis.trace_steps import PlacedCall, find_steps, place_calls
 from commbench.analysis.trace_workload import trace_workload
 from commbench.analysis.workload import OperationTotals, workload_totals
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep, merged
+from commbench.importers.traces.base import (
+    RankTrace,
+    TracedCall,
+    TracedStep,
+    merged,
+    union_length,
+)
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, Workload
+from commbench.spec.workload import MESSAGES, SEND, UNKNOWN_GROUP, Workload
 from commbench.units import format_count
 
 _Interval = tuple[float, float]
@@ -138,14 +144,14 @@ def _correlate(calls: list[PlacedCall]) -> tuple[list[PlacedCall], int]:
         if placed.group_set == UNKNOWN_GROUP:
             continue
         own: tuple[object, ...] = (placed.group, "")
-        if call.operation in (SEND, RECV):
+        if call.operation in MESSAGES:
             if (pair := _pair(placed)) is None:
                 continue
             own = (placed.group, pair)
-        if call.sequence is not None and call.operation not in (SEND, RECV):
+        if call.sequence is not None and call.operation not in MESSAGES:
             key: tuple[object, ...] = (*own, call.sequence)
         else:
-            place = (placed.rank, placed.step, *own, call.operation in (SEND, RECV))
+            place = (placed.rank, placed.step, *own, call.operation in MESSAGES)
             key = (*own, placed.step, counts[place])
             counts[place] += 1
         matches[key].append(index)
@@ -195,7 +201,7 @@ def _pair(placed: PlacedCall) -> tuple[int, int] | None:
 
 def _same_call(call: TracedCall) -> tuple[object, ...]:
     """What must be equal on all ranks of a group."""
-    if call.operation in (SEND, RECV):
+    if call.operation in MESSAGES:
         return ("message", call.size_bytes)
     if OPERATIONS[call.operation].is_personalized:  # blocks may differ from rank to rank
         return ("personalized",)
@@ -243,7 +249,7 @@ def _waiting_time(calls: Iterable[PlacedCall]) -> float:
             more += waiting
         else:
             intervals.append((start, start + waiting))
-    return more + _length(merged(intervals))
+    return more + union_length(intervals)
 
 
 def _find_overlap(

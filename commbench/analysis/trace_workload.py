@@ -114,7 +114,7 @@ def _with_computation(
     begins, ends = computing[::2], computing[1::2]
     first, last = bisect_right(ends, step.start_s), bisect_left(begins, step.end_s)
     near = [(begins[i] - step.start_s, ends[i] - step.start_s) for i in range(first, last)]
-    waiting = _without(merged(map(_interval, calls)), near)
+    waiting = _without(merged(call.interval_s for call in calls), near)
     ready = [call.start_s if call.ready_s is None else call.ready_s for call in calls]
     if any(time is None for time in ready) or not length > 0:
         return tuple(calls)
@@ -125,11 +125,6 @@ def _with_computation(
     made = [call._replace(compute_s=time) for call, time in zip(calls, computed, strict=False)]
     made[-1] = made[-1]._replace(compute_after_s=computed[-1])
     return tuple(made)
-
-
-def _interval(call: Call) -> tuple[float, float]:
-    start = call.start_s or 0.0
-    return start, start + (call.time_s or 0.0)
 
 
 def _without(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from commbench.importers.traces.base import merged
+from commbench.importers.traces.base import union_length
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import Call, Step, Workload
 
@@ -74,12 +74,10 @@ def workload_totals(workload: Workload, step: Step) -> tuple[OperationTotals, ..
 
 def _under_way(calls: Iterable[Call]) -> float | None:
     """How long at least one of these calls of a program was under way; None where not known."""
-    intervals = []
-    for call in calls:
-        if call.start_s is None or call.time_s is None:
-            return None
-        intervals.append((call.start_s, call.start_s + call.time_s))
-    return sum(end - begin for begin, end in merged(intervals))
+    known = list(calls)
+    if any(call.start_s is None or call.time_s is None for call in known):
+        return None
+    return union_length(call.interval_s for call in known)
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

@@ -9,8 +9,7 @@ from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import OperationReplay, StepReplay
 from commbench.analysis.workload import known_sum
 from commbench.output.paragraphs import join_words
-from commbench.spec.replay import MESSAGES
-from commbench.spec.workload import Workload
+from commbench.spec.workload import MESSAGES, Workload
 from commbench.spec.workload_fit import was_shrunk
 from commbench.spec.workload_variants import BUCKET, CALLS, GAPS
 from commbench.units import (

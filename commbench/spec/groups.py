@@ -8,7 +8,7 @@ names of Megatron-LM (RankGenerator), torchtitan (its ParallelDims) and ScaleTor
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import lcm, prod
@@ -163,10 +163,17 @@ def group_choices(sets: Sequence[GroupSet], concurrency: str) -> tuple[tuple[str
 
 @lru_cache(maxsize=64)
 def groups_by_key(layout: Layout, ranks: int) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
+    """The groups that call at once, as index_groups has them."""
+    return index_groups(group_sets(layout, ranks))
+
+
+def index_groups(
+    sets: Iterable[GroupSet],
+) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
     """The groups that call at once, by the name of their dimension and the ranks of the one that is
     alone (empty: all of them). Of several groups those of one rank are left out."""
     found = {}
-    for name, groups in group_sets(layout, ranks):
+    for name, groups in sets:
         found[name, ""] = tuple(group for group in groups if len(group) > 1) or groups
         if name:
             found |= {(name, format_group(group)): (group,) for group in groups}

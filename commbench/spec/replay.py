@@ -12,9 +12,10 @@ from hashlib import sha256
 from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.errors import UsageError
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.spec.case import PAGE, READY, UNSUPPORTED, Case
-from commbench.spec.groups import TOGETHER, WORLD, GroupSet
+from commbench.spec.groups import TOGETHER, WORLD, GroupSet, index_groups
 from commbench.spec.operations import LATENCY, OPERATIONS, REPLAY
 from commbench.spec.refusals import mark_impossible
 from commbench.spec.rounding import EXACT, round_size
@@ -33,7 +34,6 @@ from commbench.spec.workload_variants import (
 if TYPE_CHECKING:
     from commbench.spec.plan import Plan
 
-MESSAGES = (SEND, RECV)
 _COALESCED = next(form for form in CALL_FORMS.values() if form.is_coalesced)
 _ONE_BY_ONE = next(form for form in CALL_FORMS.values() if form.one and form.several)
 
@@ -67,8 +67,6 @@ class ReplayedStep(NamedTuple):
 @lru_cache(maxsize=4)
 def replayed_workload(plan: Plan) -> Workload:
     """The workload of a plan; UsageError if it has none that can be read."""
-    from commbench.errors import UsageError
-
     try:
         workload = make_workload(plan.workload)
     except ValueError as error:
@@ -90,8 +88,8 @@ def replay_group_sets(plan: Plan) -> tuple[GroupSet, ...]:
 
 @lru_cache(maxsize=4)
 def replay_groups_by_key(plan: Plan) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
-    """As spec.groups.groups_by_key."""
-    return {(name, ""): groups for name, groups in replay_group_sets(plan)}
+    """The groups that make calls at once (spec.groups.index_groups)."""
+    return index_groups(replay_group_sets(plan))
 
 
 def replay_cases(plan: Plan) -> tuple[Case, ...]:
@@ -129,7 +127,7 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
         for place, rank in enumerate(program.ranks):
             for index, call in enumerate(program.calls):
                 # A message has other ranks on each rank of a program; all else is alike on them.
-                is_message = call.operation in MESSAGES
+                is_message = call.is_message
                 if place and not is_message:
                     continue
                 matrix = matrices.get((rank, index), ())
@@ -155,12 +153,15 @@ def _step_case(plan: Plan, step: Step, variant: str, size_bytes: int) -> Case:
     )  # fmt: skip
 
 
+def _find_step(plan: Plan, name: str) -> Step:
+    return next(step for step in replayed_workload(plan).steps if step.name == name)
+
+
 @lru_cache(maxsize=64)
 def _matrices(plan: Plan, step_name: str) -> dict[tuple[int, int], tuple[int, ...]]:
     """By rank and index of a call with unequal blocks, what each rank (row) of its group sends to
     each other, in elements, row by row."""
-    workload = replayed_workload(plan)
-    step = next(step for step in workload.steps if step.name == step_name)
+    workload, step = replayed_workload(plan), _find_step(plan, step_name)
     if not any(call.send_splits for program in step.programs for call in program.calls):
         return {}
     found: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -179,8 +180,7 @@ def _call_case(
     workload = replayed_workload(plan)
     group = workload.group_of(call, rank)
     sizes = {len(group) for group in workload.groups[call.group]}
-    is_message = call.operation in MESSAGES
-    operation = OPERATIONS[LATENCY if is_message else call.operation]
+    operation = OPERATIONS[LATENCY if call.is_message else call.operation]
     imbalance = UNIFORM if operation.block_counts else ""
     if operation.block_counts and matrix:
         imbalance = f"{FILE}:{workload.name}#{sha256(repr(matrix).encode()).hexdigest()[:8]}"
@@ -189,7 +189,7 @@ def _call_case(
         why = why_form_unsupported(_COALESCED.name, operation, plan.backend, plan.device)
         form = _ONE_BY_ONE.name if why else _COALESCED.name
         tensors = str(call.tensors)
-    pairs = f"{group.index(rank)}-{call.peer}" if is_message and call.operation == SEND else ""
+    pairs = f"{group.index(rank)}-{call.peer}" if call.operation == SEND else ""
     if call.operation == RECV:
         pairs = f"{call.peer}-{group.index(rank)}"
     case = Case(
@@ -211,8 +211,7 @@ def _call_case(
 def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> ReplayedStep:
     """What a rank does in the step and the variant of a case; `is_trial`: with the smallest buffers
     of each call, and without computing."""
-    workload = replayed_workload(plan)
-    step = next(step for step in workload.steps if step.name == case.step)
+    workload, step = replayed_workload(plan), _find_step(plan, case.step)
     calls = next((p.calls for p in step.programs if rank in p.ranks), ())
     timed, compute_s = variant_calls(step, calls, case.variant)
     matrices = _matrices(plan, step.name)
@@ -264,8 +263,7 @@ def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
 
 
 def _is_next(calls: Sequence[Call], first: int, index: int) -> bool:
-    is_message = calls[index].operation in MESSAGES
-    return is_message and calls[index].group == calls[first].group
+    return calls[index].is_message and calls[index].group == calls[first].group
 
 
 class _Memory:
@@ -320,8 +318,8 @@ def replay_fields(plan: Plan) -> dict[str, Any]:
 def replayed_bytes(plan: Plan, case: Case, ranks: frozenset[int]) -> int:
     """The memory that these ranks need together for the calls of a step: each as much as the first
     rank that makes the same calls."""
-    steps = (step for step in replayed_workload(plan).steps if step.name == case.step)
-    counted = [(p.ranks[0], len(ranks.intersection(p.ranks))) for s in steps for p in s.programs]
+    programs = _find_step(plan, case.step).programs
+    counted = [(program.ranks[0], len(ranks.intersection(program.ranks))) for program in programs]
     return sum(
         number * replayed_step(plan, case, first).size_bytes for first, number in counted if number
     )

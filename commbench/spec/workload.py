@@ -27,7 +27,7 @@ VERSION = 1
 KIND = "commbench_workload"
 """The key of a workload's file that has the version of its format."""
 
-SEND, RECV = "send", "recv"
+SEND, RECV = MESSAGES = "send", "recv"
 """Calls of one rank to one other rank. All other names of operations are those of OPERATIONS."""
 UNKNOWN_GROUP = "unknown"
 """The name of the set of groups of calls whose group the trace does not say; it has no groups."""
@@ -81,6 +81,17 @@ class Call(NamedTuple):
     """How long it took, with the time that it waited for other ranks."""
     transfer_s: float | None = None
     """How long it took on the rank where it was shortest: without waiting."""
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a call of one rank to one other rank."""
+        return self.operation in MESSAGES
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """When it began and ended; what is not known counts as 0."""
+        start = self.start_s or 0.0
+        return start, start + (self.time_s or 0.0)
 
     @property
     def waiting_s(self) -> float | None:

@@ -12,8 +12,6 @@ from commbench.spec.dtypes import DTYPES
 from commbench.spec.groups import WORLD
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import (
-    RECV,
-    SEND,
     UNKNOWN_GROUP,
     Call,
     Program,
@@ -134,13 +132,13 @@ def _complete_call(
     """A call with its group, element type and root; None for one that cannot be replayed.
     `is_partly`: the step has messages of which the other rank is not known, so that none of them
     can be replayed."""
-    name, is_message = call.operation, call.operation in (SEND, RECV)
+    name = call.operation
     operation = OPERATIONS.get(name)
-    has_data = is_message or bool(operation and operation.has_data)
+    has_data = call.is_message or bool(operation and operation.has_data)
     why = ""
     if operation and (operation.is_on_host or operation.memory or operation.is_timed_by_host):
         why = "it is no collective that can be replayed"
-    elif is_message and is_partly:
+    elif call.is_message and is_partly:
         why = "of some messages the other rank is not known"
     elif has_data and not call.size_bytes:
         why = "the size is not known" if call.size_bytes is None else "no bytes are moved"
@@ -168,8 +166,7 @@ def _complete_call(
 
 def _is_unknown_message(call: Call) -> bool:
     """Whether it is a message whose other rank is not known."""
-    is_message = call.operation in (SEND, RECV)
-    return is_message and (call.peer is None or call.group == UNKNOWN_GROUP)
+    return call.is_message and (call.peer is None or call.group == UNKNOWN_GROUP)
 
 
 def _keep(calls: Sequence[Call], changed: Sequence[Call | None]) -> tuple[Call, ...]:
@@ -257,20 +254,14 @@ def _shrink_program(
     smaller = workload._replace(groups=kept)
     made: dict[tuple[Call, ...], list[int]] = {}
     for rank in members:
-        calls = _shrink_calls(workload, smaller, program.calls, rank)
+        shrunk = [_shrink_call(workload, smaller, call, rank) for call in program.calls]
+        calls = _keep(program.calls, shrunk)
         if rank == members[0]:
             missing = Counter((c.operation, c.group) for c in program.calls)
             missing.subtract((c.operation, c.group) for c in calls)
             left_out.update(+missing)
         made.setdefault(calls, []).append(rank)
     return [Program(tuple(own), calls) for calls, own in made.items()]
-
-
-def _shrink_calls(
-    workload: Workload, smaller: Workload, calls: tuple[Call, ...], rank: int
-) -> tuple[Call, ...]:
-    """The calls of a rank that are left."""
-    return _keep(calls, [_shrink_call(workload, smaller, call, rank) for call in calls])
 
 
 def _shrink_call(workload: Workload, smaller: Workload, call: Call, rank: int) -> Call | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from commbench.errors import UsageError
-from commbench.spec.workload import RECV, SEND, Call, Step, Workload
+from commbench.spec.workload import SEND, Call, Step, Workload
 
 _Group = tuple[int, ...]
 _HINT = "its calls must be those of all ranks, of the same step; calls are counted from 1"
@@ -148,9 +148,14 @@ def _require_alike(first: MadeCall, second: MadeCall) -> None:
 
 
 def _work(call: Call) -> tuple[object, ...]:
-    is_message = call.operation in (SEND, RECV)
     size = None if call.send_splits or call.receive_splits else call.size_bytes
-    return ("message" if is_message else call.operation, call.dtype, size, call.root, call.tensors)
+    return (
+        "message" if call.is_message else call.operation,
+        call.dtype,
+        size,
+        call.root,
+        call.tensors,
+    )
 
 
 def _name(call: Call) -> str:

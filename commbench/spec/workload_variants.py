@@ -128,14 +128,10 @@ def _gaps(step: Step, calls: Sequence[Call]) -> list[float]:
         if ready_s is None:
             ready_s = free_s
         gaps.append(max(0.0, ready_s - free_s) if call.compute_s is None else call.compute_s)
-        ends = [_end_s(calls[i]) for i in waits[index]]
+        ends = [calls[i].interval_s[1] for i in waits[index]]
         free_s = max(free_s, ready_s, *ends)
     after_s = calls[-1].compute_after_s if calls else None
     return [*gaps, max(0.0, (step.time_s or 0.0) - free_s) if after_s is None else after_s]
-
-
-def _end_s(call: Call) -> float:
-    return (call.start_s or 0.0) + (call.time_s or 0.0)
 
 
 def _cut(timed: Sequence[TimedCall], bucket_bytes: int) -> list[TimedCall]:

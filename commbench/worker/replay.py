@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from commbench.spec.case import Case
 from commbench.spec.operation import Works
-from commbench.spec.replay import MESSAGES, ReplayedCall, ReplayedStep
+from commbench.spec.replay import ReplayedCall, ReplayedStep
 from commbench.spec.workload import SEND
 from commbench.worker.call_forms import make_async_call, make_call
 from commbench.worker.device import Device
@@ -63,7 +63,7 @@ def _begin(
 ) -> _Begin | None:
     """What begins a call, or a batch of messages; None for one that an earlier one begins."""
     one = calls[index]
-    if one.call.operation in MESSAGES:
+    if one.call.is_message:
         batch = range(index, index + one.together)
         return _begin_messages([_message(calls[i], parts[i][1]) for i in batch]) if batch else None
     case, buffers = parts[index]

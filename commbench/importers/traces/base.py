@@ -237,6 +237,11 @@ def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     return found
 
 
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of intervals."""
+    return sum(end - begin for begin, end in merged(intervals))
+
+
 def pack(intervals: Iterable[tuple[float, float]]) -> array[float]:
     """Intervals as RankTrace.computing has them."""
     return array("d", [time for interval in intervals for time in interval])

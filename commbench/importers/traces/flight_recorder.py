@@ -32,7 +32,7 @@ from commbench.importers.traces.base import (
 from commbench.importers.traces.plain_pickle import read_plain_pickle
 from commbench.importers.traces.stream import Source
 from commbench.results.files import why_unreadable
-from commbench.spec.workload import RECV, SEND
+from commbench.spec.workload import MESSAGES
 
 NAME = "flight recorder"
 LARGEST_PICKLE_BYTES = 1 << 28
@@ -152,7 +152,7 @@ def _read_entry(entry: dict[str, Any], groups: dict[str, TracedGroup]) -> Traced
         groups[group] = TracedGroup(description=description)
     if operation == "all_to_all" and len(set(counts)) > 1:
         operation, elements = "all_to_all_v", counts[0]  # S is what a rank sends
-    is_p2p = operation in (SEND, RECV)
+    is_p2p = operation in MESSAGES
     is_coalesced = "coalesced" in found[1]
     return TracedCall(
         operation,

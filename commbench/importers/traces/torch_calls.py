@@ -22,7 +22,7 @@ from commbench.importers.traces.base import (
     find_operation_name,
     in_bytes,
 )
-from commbench.spec.workload import MOST_RANKS, RECV, SEND
+from commbench.spec.workload import MESSAGES, MOST_RANKS, SEND
 
 
 class _Tensors(NamedTuple):
@@ -131,7 +131,7 @@ def read_record(args: dict[str, Any], groups: dict[str, TracedGroup]) -> TracedC
         asynchronous=None if is_asynchronous is None else str(is_asynchronous) in ("True", "1"),
         sequence=as_count(args.get("Seq")),
     )
-    if operation in (SEND, RECV):
+    if operation in MESSAGES:
         peer = as_count(args.get("Dst Rank" if operation == SEND else "Src Rank"))
         call = call._replace(peer=_place(peer, call.group, groups, as_count(args.get("Rank"))))
     if operation in ("all_to_all", "all_to_all_v"):
