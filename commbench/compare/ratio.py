@@ -13,7 +13,9 @@ from __future__ import annotations
 from math import exp, hypot, inf, log
 from typing import Any, NamedTuple
 
+from commbench.analysis.statistics import launch_half_width
 from commbench.results.schema import OK, WRONG
+from commbench.spec.backends import usual_launch_spread
 from commbench.spec.computations import COMMUNICATION
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
@@ -37,13 +39,34 @@ class MedianCI(NamedTuple):
 
 
 def row_times(row: Any) -> MedianCI:
-    """The median time of a row of results, in microseconds."""
-    return MedianCI(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
+    """The median time of a row of results, in microseconds; see of_launches."""
+    times = MedianCI(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
+    return of_launches(times, row.launches, row.backend)
 
 
 def undisturbed_times(row: Any) -> MedianCI:
-    """The time of undisturbed calls of a row of results, in microseconds."""
-    return MedianCI(row.time_p5_us, row.time_p5_ci_low_us, row.time_p5_ci_high_us)
+    """The time of undisturbed calls of a row of results, in microseconds; see of_launches."""
+    times = MedianCI(row.time_p5_us, row.time_p5_ci_low_us, row.time_p5_ci_high_us)
+    return of_launches(times, row.launches, row.backend)
+
+
+def of_launches(times: MedianCI, launches: int | None, backend: str) -> MedianCI:
+    """A time as it is compared with those of another run. The interval of one launch does not know
+    by how much launches differ: it is widened by what those of the backend usually do."""
+    median, low, high = times
+    if launches != 1 or not median or low is None or high is None:
+        return times
+    half = half_of_number(1, backend)
+    down, up = hypot(_log_ratio(median, low), half), hypot(log(high / median), half)
+    return MedianCI(median, median * exp(-down), median * exp(up))
+
+
+def half_of_number(launches: int | None, backend: str) -> float:
+    """Half the interval of the log median of so many launches, of which no more is known; 0 where
+    their number is not known."""
+    if not launches:
+        return 0.0
+    return launch_half_width([0.0] * launches, usual_launch_spread(backend))
 
 
 def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:

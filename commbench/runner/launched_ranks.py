@@ -17,7 +17,7 @@ from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
-from commbench.runner.resume import progress_text, remaining_tasks
+from commbench.runner.resume import launch_tasks, progress_text, remaining_tasks
 from commbench.spec.dimensions import HOT
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -48,9 +48,11 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     try:
         if not planned.progress and (found := _log_nccl_selections(planned, listener)):
             tasks = [replace(task, nccl_selections=found) for task in tasks]
-        for task in tasks:
+        # Ranks of torchrun measure all launches, one after another.
+        is_agent = planned.options.launcher == "agent"
+        for task in tasks if is_agent else tasks[:1]:
             started = time.monotonic()
-            if planned.plan.launches > 1:
+            if planned.plan.launches > 1 and is_agent and planned.options.verbose:
                 listener.status(f"launch {task.launch + 1} of {planned.plan.launches}")
             _launch(planned, task, listener)
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
@@ -176,7 +178,7 @@ def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:
         is_verbose=options.verbose,
         logs_nccl=options.nccl_log,
     )
-    return [replace(task, launch=number) for number in range(planned.plan.launches)]
+    return launch_tasks(task)
 
 
 def _size_bytes(file: Path) -> int:

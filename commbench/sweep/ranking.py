@@ -11,7 +11,15 @@ from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.compare.comparison import ComparedRow
 from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
-from commbench.compare.ratio import SAME, SLOWER, UNDECIDED, MedianCI, decide_verdict, time_ratio
+from commbench.compare.ratio import (
+    SAME,
+    SLOWER,
+    UNDECIDED,
+    MedianCI,
+    decide_verdict,
+    of_launches,
+    time_ratio,
+)
 from commbench.results.schema import OK
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
@@ -174,7 +182,8 @@ def _make_times(
 
 def _median_ci(row: ResultRow) -> MedianCI:
     assert row.time
-    return MedianCI(row.time.median, row.time.low, row.time.high)
+    times = MedianCI(row.time.median, row.time.low, row.time.high)
+    return of_launches(times, len(row.launch_medians), row.header.plan.backend)
 
 
 def pooled_ratios(
@@ -197,7 +206,7 @@ def pooled_ratios(
     return pool_kind(points[0].kind, rows, tolerance)
 
 
-_POOLED = ("operation", "size_bytes", *TIMES, *UNDISTURBED_TIMES)
+_POOLED = ("operation", "size_bytes", "launches", "backend", *TIMES, *UNDISTURBED_TIMES)
 
 
 def _pooled_values(row: ResultRow) -> Any:
