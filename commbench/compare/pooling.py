@@ -22,7 +22,7 @@ statistics.launch_half_width of these values. It never reaches beyond the interv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import exp, hypot, inf, log, sqrt
 from operator import mul
 from typing import Any, NamedTuple
@@ -30,12 +30,14 @@ from typing import Any, NamedTuple
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, samples_by_launch
 from commbench.analysis.statistics import UNDISTURBED, launch_half_width, launch_logs, student
+from commbench.compare.host_speed import HostChange, allow_for
 from commbench.compare.ratio import (
     SAME,
     UNDECIDED,
     MedianCI,
     decide_verdict,
     half_of_number,
+    row_times,
     time_ratio,
     undisturbed_times,
 )
@@ -114,7 +116,12 @@ class _Range(NamedTuple):
     verdict: str
 
 
-def pool_kind(kind: str, rows: Sequence[PooledRow], tolerance: float) -> list[PooledRatio]:
+def pool_kind(
+    kind: str,
+    rows: Sequence[PooledRow],
+    tolerance: float,
+    host_changes: Sequence[HostChange] = (),
+) -> list[PooledRatio]:
     """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
 
     A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
@@ -123,14 +130,17 @@ def pool_kind(kind: str, rows: Sequence[PooledRow], tolerance: float) -> list[Po
     """
     ranges: list[_Range] = []
     for cut, estimates in _cut(rows, log(1 + tolerance)):
-        found = _make_range(cut, estimates, tolerance)
+        found = _make_range(cut, estimates, tolerance, host_changes)
         while ranges and found.verdict == ranges[-1].verdict and found.verdict in (SAME, UNDECIDED):
             before = ranges.pop()
             found = _make_range(
-                before.rows + found.rows, before.estimates + found.estimates, tolerance
+                before.rows + found.rows,
+                before.estimates + found.estimates,
+                tolerance,
+                host_changes,
             )
         ranges.append(found)
-    return [_pooled_ratio(kind, found, tolerance) for found in ranges]
+    return [_pooled_ratio(kind, found, tolerance, host_changes) for found in ranges]
 
 
 def _cut(
@@ -141,7 +151,7 @@ def _cut(
     weights = mean = noise = 0.0
     for of in rows:
         row = of.row
-        found = _estimate(of, row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+        found = _estimate(of, row_times)
         value, variance = (found.value, found.variance) if found else (log(row.ratio), 0.0)
         change = abs(value - mean)
         if (
@@ -163,10 +173,9 @@ def _cut(
         yield current, estimates
 
 
-def _estimate(
-    of: PooledRow, ratio: float | None, low: float | None, high: float | None
-) -> _Estimate | None:
-    """None where the ratio has no finite interval."""
+def _estimate(of: PooledRow, times: Callable[[Any], MedianCI]) -> _Estimate | None:
+    """The ratio of these times of a row; None where it has no finite interval."""
+    ratio, low, high = time_ratio(times(of.row.a), times(of.row.b))
     if not ratio or not low or high is None or high == inf:
         return None
     log_low, log_high = log(low), log(high)
@@ -175,24 +184,33 @@ def _estimate(
     return _Estimate(log(ratio), variance, log_low, log_high, of)
 
 
-def _make_range(rows: list[PooledRow], estimates: list[_Estimate], tolerance: float) -> _Range:
+def _make_range(
+    rows: list[PooledRow],
+    estimates: list[_Estimate],
+    tolerance: float,
+    host_changes: Sequence[HostChange],
+) -> _Range:
     if estimates:
-        ratio = _pool(estimates, 0.5)
+        ratio = allow_for(host_changes, _pool(estimates, 0.5))
     else:
         mean = sum(log(of.row.ratio) for of in rows) / len(rows)
         ratio = MedianCI(exp(mean), None, None)
     return _Range(rows, estimates, ratio, decide_verdict(ratio, tolerance))
 
 
-def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
+def _pooled_ratio(
+    kind: str, found: _Range, tolerance: float, host_changes: Sequence[HostChange]
+) -> PooledRatio:
     estimates = [
         estimate
         for of in found.rows
         if of.row.a.time_p5_us
         and of.row.b.time_p5_us
-        and (estimate := _estimate(of, *_undisturbed_ratio(of.row)))
+        and (estimate := _estimate(of, undisturbed_times))
     ]
-    undisturbed = _pool(estimates, UNDISTURBED) if estimates else MedianCI(None, None, None)
+    undisturbed = MedianCI(None, None, None)
+    if estimates:
+        undisturbed = allow_for(host_changes, _pool(estimates, UNDISTURBED))
     sizes = [named_bytes(of.row.a) for of in found.rows]
     known = [named_bytes(estimate.of.row.a) for estimate in estimates] or [0]
     return PooledRatio(
@@ -200,10 +218,6 @@ def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
         decide_verdict(undisturbed, tolerance) if estimates else "",
         len(estimates), known[0], known[-1],
     )  # fmt: skip
-
-
-def _undisturbed_ratio(row: Any) -> MedianCI:
-    return time_ratio(undisturbed_times(row.a), undisturbed_times(row.b))
 
 
 def _pool(estimates: Sequence[_Estimate], fraction: float) -> MedianCI:

@@ -242,7 +242,7 @@ def crossover_text(crossover: Crossover) -> str:
 
 def notes(found: Comparison) -> list[str]:
     """What limits the verdicts, and an option that would help and was not used."""
-    texts = _unread_notes(found)
+    texts = [*host_notes(found), *_unread_notes(found)]
     weak = [
         (row.p_value, row.a)
         for row in found.rows
@@ -258,6 +258,16 @@ def notes(found: Comparison) -> list[str]:
     if not single and any(pooled.verdict == UNDECIDED for pooled in found.pooled):
         texts.append(f"for a clearer answer {_advice(found)}")
     return texts
+
+
+def host_notes(found: Comparison) -> list[str]:
+    """In what the host itself was slower or faster during B."""
+    return [
+        f"the host itself was {'slower' if (change.ratio.median or 0) > 1 else 'faster'} during "
+        f"{found.b.name}: {change.takes} took {ratio_text(change.ratio)} times as long"
+        f"{interval_text(change.ratio)}; the intervals leave that to the host"
+        for change in found.host_changes
+    ]
 
 
 def warning_lines(
@@ -318,7 +328,7 @@ def launches_note(found: Comparison) -> list[str]:
     if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
-    another = "another launch may differ by more than these intervals say"
+    another = "the intervals allow for what launches usually differ by"
     measure = measure_launches([found.a.header, found.b.header])
     return [f"{' and '.join(single)} {are}: {another}; {measure}"]
 

@@ -136,7 +136,8 @@ class RunOptions(ShapeOptions, OutputOptions):
         cli_type=str, cli_default="5%",
     )  # fmt: skip
     budget: float = _how_long(
-        "S", "Measure each case for at most so many seconds, in all launches together.",
+        "S",
+        "Measure each case for at most so many seconds, in all launches together.",
         plan="budget_s",
     )
     order: str = _how_long(
