@@ -227,7 +227,8 @@ def _compare_rows(
 ) -> ComparedRow:
     first, second = a.rows[in_a], b.rows[in_b]
     times = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
-    found = allow_for(host_changes, times)
+    of_launches = ratio.of_launches(times, (first.launches, second.launches), first.backend)
+    found = allow_for(host_changes, of_launches)
     p_value, units = None, ""
     if a.run and b.run:
         p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))

@@ -36,7 +36,7 @@ from commbench.compare.ratio import (
     UNDECIDED,
     MedianCI,
     decide_verdict,
-    half_of_number,
+    of_launches,
     row_times,
     time_ratio,
     undisturbed_times,
@@ -223,14 +223,18 @@ def _pooled_ratio(
 def _pool(estimates: Sequence[_Estimate], fraction: float) -> MedianCI:
     """The pooled ratio of one or more rows. `fraction` is the quantile of the times that the ratios
     compare."""
+    sides = estimates[0].of.row.a, estimates[0].of.row.b
+    launches, backend = [row.launches for row in sides], sides[0].backend
     if len(estimates) == 1:
         (only,) = estimates
-        return MedianCI(exp(only.value), exp(only.low), exp(only.high))
+        single = MedianCI(exp(only.value), exp(only.low), exp(only.high))
+        return of_launches(single, launches, backend)
     variances = [e.variance for e in estimates]
     weights, mean, half = random_effects([e.value for e in estimates], variances)
     half = max(half, hypot(*(_half_of_launches(estimates, weights, fraction, s) for s in "ab")))
     low, high = min(e.low for e in estimates), max(e.high for e in estimates)
-    return MedianCI(exp(mean), exp(max(mean - half, low)), exp(min(mean + half, high)))
+    ends = exp(max(mean - half, low)), exp(min(mean + half, high))
+    return of_launches(MedianCI(exp(mean), *ends), launches, backend)
 
 
 def random_effects(
@@ -257,13 +261,14 @@ def random_effects(
 def _half_of_launches(
     estimates: Sequence[_Estimate], weights: Sequence[float], fraction: float, side: str
 ) -> float:
-    """Half the interval of the pooled log time of one side, `a` or `b`, by its launches."""
+    """Half the interval of the pooled log time of one side, `a` or `b`, by its launches; 0 where it
+    has no several."""
     samples = [getattr(estimate.of, f"samples_{side}") for estimate in estimates]
     if not all(samples):
-        row = getattr(estimates[0].of.row, side)
-        return half_of_number(row.launches, row.backend)
+        return 0.0
     logs = [launch_logs(samples_by_launch(row.measurement), fraction) for row in samples]
-    if not logs[0] or len({*map(len, logs)}) > 1:  # a row lacks a launch
+    number = min(map(len, logs))
+    if number < 2 or number < max(map(len, logs)):  # a row lacks a launch
         return 0.0
     means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
     return launch_half_width(means, usual_launch_spread(samples[0].header.plan.backend))

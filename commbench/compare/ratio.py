@@ -10,10 +10,10 @@ Medicine 27, 2008). It needs the two intervals only; they need be neither symmet
 
 from __future__ import annotations
 
-from math import exp, hypot, inf, log
+from collections.abc import Sequence
+from math import exp, hypot, inf, log, sqrt
 from typing import Any, NamedTuple
 
-from commbench.analysis.statistics import launch_half_width
 from commbench.results.schema import OK, WRONG
 from commbench.spec.backends import usual_launch_spread
 from commbench.spec.computations import COMMUNICATION
@@ -24,6 +24,7 @@ VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOT_COMPARED)
 TOLERANCE = 0.05
 """Ratios from 1/(1 + tolerance) to 1 + tolerance count as the same."""
 SIGNIFICANCE = 0.05
+_Z = 1.959963984540054
 OVERLAP = "the interval reaches over the tolerance"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 _LARGEST_EXPONENT = 709.0
@@ -39,34 +40,13 @@ class MedianCI(NamedTuple):
 
 
 def row_times(row: Any) -> MedianCI:
-    """The median time of a row of results, in microseconds; see of_launches."""
-    times = MedianCI(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
-    return of_launches(times, row.launches, row.backend)
+    """The median time of a row of results, in microseconds."""
+    return MedianCI(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
 
 
 def undisturbed_times(row: Any) -> MedianCI:
-    """The time of undisturbed calls of a row of results, in microseconds; see of_launches."""
-    times = MedianCI(row.time_p5_us, row.time_p5_ci_low_us, row.time_p5_ci_high_us)
-    return of_launches(times, row.launches, row.backend)
-
-
-def of_launches(times: MedianCI, launches: int | None, backend: str) -> MedianCI:
-    """A time as it is compared with those of another run. The interval of one launch does not know
-    by how much launches differ: it is widened by what those of the backend usually do."""
-    median, low, high = times
-    if launches != 1 or not median or low is None or high is None:
-        return times
-    half = half_of_number(1, backend)
-    down, up = hypot(_log_ratio(median, low), half), hypot(log(high / median), half)
-    return MedianCI(median, median * exp(-down), median * exp(up))
-
-
-def half_of_number(launches: int | None, backend: str) -> float:
-    """Half the interval of the log median of so many launches, of which no more is known; 0 where
-    their number is not known."""
-    if not launches:
-        return 0.0
-    return launch_half_width([0.0] * launches, usual_launch_spread(backend))
+    """The time of undisturbed calls of a row of results, in microseconds."""
+    return MedianCI(row.time_p5_us, row.time_p5_ci_low_us, row.time_p5_ci_high_us)
 
 
 def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:
@@ -83,6 +63,20 @@ def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:
     down = hypot(_log_ratio(b.median, b.low), log(a.high / a.median))
     up = hypot(log(b.high / b.median), _log_ratio(a.median, a.low))
     return MedianCI(ratio, _exp(difference - down), _exp(difference + up))
+
+
+def of_launches(ratio: MedianCI, launches: Sequence[int | None], backend: str) -> MedianCI:
+    """The ratio of times from so many launches each. The interval of a single launch does not know
+    by how much launches differ: if one side is single, and the ratio is not farther from 1 than
+    that of equal runs usually is (95 %), its interval covers that."""
+    known = [number for number in launches if number]
+    if 1 not in known or not ratio.median or ratio.low is None or ratio.high is None:
+        return ratio
+    usual = _Z * usual_launch_spread(backend) * sqrt(sum(1 / number for number in known))
+    if abs(log(ratio.median)) > usual:
+        return ratio
+    low, high = ratio.median * exp(-usual), ratio.median * exp(usual)
+    return MedianCI(ratio.median, min(ratio.low, low), max(ratio.high, high))
 
 
 def _log_ratio(value: float, low: float) -> float:

@@ -328,7 +328,7 @@ def launches_note(found: Comparison) -> list[str]:
     if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
-    another = "the intervals allow for what launches usually differ by"
+    another = "another launch may differ by more than these intervals say"
     measure = measure_launches([found.a.header, found.b.header])
     return [f"{' and '.join(single)} {are}: {another}; {measure}"]
 

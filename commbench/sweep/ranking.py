@@ -163,7 +163,8 @@ def _make_times(
     settings: Sequence[Setting], rows: dict[Setting, ResultRow], tolerance: float
 ) -> tuple[SettingTime | None, ...]:
     times = {setting: _median_ci(row) for setting, row in rows.items()}
-    fastest = min(times.values(), key=lambda time: time.median or 0.0)
+    fastest_setting = min(times, key=lambda setting: times[setting].median or 0.0)
+    fastest = times[fastest_setting]
     first = times.get(settings[0])
     found: list[SettingTime | None] = []
     for setting in settings:
@@ -174,7 +175,9 @@ def _make_times(
         ratio = MedianCI(None, None, None)
         if first and setting != settings[0]:
             ratio = time_ratio(first, time)
-        behind = time_ratio(fastest, time)
+        launches = [len(row.launch_medians) for row in (rows[setting], rows[fastest_setting])]
+        backend = rows[setting].header.plan.backend
+        behind = of_launches(time_ratio(fastest, time), launches, backend)
         verdict = SAME if time is fastest else decide_verdict(behind, tolerance)
         found.append(SettingTime(setting, rows[setting], time, ratio, verdict))
     return tuple(found)
@@ -182,8 +185,7 @@ def _make_times(
 
 def _median_ci(row: ResultRow) -> MedianCI:
     assert row.time
-    times = MedianCI(row.time.median, row.time.low, row.time.high)
-    return of_launches(times, len(row.launch_medians), row.header.plan.backend)
+    return MedianCI(row.time.median, row.time.low, row.time.high)
 
 
 def pooled_ratios(
