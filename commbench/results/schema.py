@@ -34,6 +34,8 @@ WRONG = "wrong"
 FAILED = "failed"
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
+PRECISION = "precision"
+"""Stop reason of a case whose median was known as precisely as the plan asks for."""
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
 

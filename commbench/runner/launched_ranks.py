@@ -48,13 +48,9 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     try:
         if not planned.progress and (found := _log_nccl_selections(planned, listener)):
             tasks = [replace(task, nccl_selections=found) for task in tasks]
-        # Ranks of torchrun measure all launches, one after another.
-        is_agent = planned.options.launcher == "agent"
-        for task in tasks if is_agent else tasks[:1]:
+        for task, *later in _groups_of_launches(planned, tasks):
             started = time.monotonic()
-            if planned.plan.launches > 1 and is_agent and planned.options.verbose:
-                listener.status(f"launch {task.launch + 1} of {planned.plan.launches}")
-            _launch(planned, task, listener)
+            _launch(planned, task, later, listener)
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
         error = caught if isinstance(caught, CommbenchError) else errors.from_os_error(caught)
         errors.ignore_interruptions()
@@ -103,7 +99,21 @@ def run_temporarily(plan: Plan, label: str) -> Run:
         return read_run(folder)
 
 
-def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> None:
+def _groups_of_launches(planned: PlannedRun, tasks: list[LaunchTask]) -> list[list[LaunchTask]]:
+    """The launches of a run by the processes that measure them. Each has new ones where they are
+    forked for CPUs, which takes 0.2 s; others make new communicators and buffers."""
+    from commbench.launch.elastic import start_method
+
+    method, _ = start_method(planned.plan.device, planned.nodes)
+    is_forked = planned.options.launcher == "agent" and method == "fork"
+    if is_forked and planned.plan.device == "cpu":
+        return [[task] for task in tasks]
+    return [tasks]
+
+
+def _launch(
+    planned: PlannedRun, task: LaunchTask, later: list[LaunchTask], listener: RunListener
+) -> None:
     from commbench.launch.elastic import launch, start_method
     from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import launch_with_torchrun, torchrun_line
@@ -119,7 +129,7 @@ def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> Non
     method, why = start_method(planned.plan.device, nodes)
     if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
-    launch(task, nodes, method)
+    launch(task, nodes, method, later)
 
 
 def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str, list[list[str]]]:

@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
-from commbench.results.schema import Batch
+from commbench.results.schema import PRECISION, Batch
 from commbench.spec.case import Case
 from commbench.spec.plan import SHUFFLED, Plan
 from commbench.spec.timing_modes import describe_timing
@@ -197,7 +197,7 @@ def evaluate(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> 
         return "", progress
     low, high = median_ci(batches)
     if low is not None and high is not None and high - low <= 2 * plan.precision * middle:
-        return "precision", progress
+        return PRECISION, progress
     if spent_s >= plan.budget_s / plan.launches:
         return "budget", progress
     return "cap" if number >= MAX_ITERATIONS else "", progress
