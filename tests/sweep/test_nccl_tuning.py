@@ -3,7 +3,7 @@
 import pytest
 from synthetic import in_memory, steady
 
-from commbench.analysis.nccl_log import SELECTIONS, NcclSelection
+from commbench.analysis.nccl_log import SELECTIONS, NcclSelection, one_selection, selection_key
 from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
 from commbench.spec.operations import OPERATIONS
 from commbench.sweep.nccl_tuning import make_value, read_selections
@@ -45,21 +45,22 @@ def test_trees_are_for_all_reduce_alone() -> None:
 def test_selections_are_those_that_the_run_of_a_setting_recorded() -> None:
     ring, tree = make_settings({"NCCL_ALGO": ("RING", "TREE")}, {})
     run = in_memory("a", [steady(1e-4), steady(2e-4)])
+    first, second = run.measurements
     facts = {
         SELECTIONS: {
-            "AllReduce 1024": [["TREE", "LL", "1"], ["RING", "LL128", "8"]],
-            "AllGather 64": [["SYMMETRIC", "AllGather_LL", ""]],
-            "damaged": [["x"]], "AllReduce 2": [], "AllReduce x": [["RING", "LL", "1"]],
-        }
-    }  # fmt: skip
-    run = run._replace(header=run.header._replace(environment=facts))
-    results = [SettingResult(ring, run, (), 1, ""), SettingResult(tree, None, (), 0, "failed")]
-    assert read_selections(results) == {
-        ring: {
-            ("AllReduce", 1024): NcclSelection("AllReduce", 1024, "RING", "LL128", 8),
-            ("AllGather", 64): NcclSelection("AllGather", 64, "SYMMETRIC", "AllGather_LL", 0),
+            selection_key(first.case): [["RING", "LL128", "8"]],
+            selection_key(second.case): [["TREE", "LL", "1"], ["RING", "LL128", "8"]],
         }
     }
+    run = run._replace(header=run.header._replace(environment=facts))
+    results = [SettingResult(ring, run, (), 1, ""), SettingResult(tree, None, (), 0, "failed")]
+    selections = read_selections(results)
+    assert [*selections] == [ring]
+    size = first.case.block_bytes
+    assert one_selection(selections[ring], first.case) == NcclSelection(
+        "AllReduce", size, "RING", "LL128", 8
+    )
+    assert one_selection(selections[ring], second.case) is None
 
 
 def test_a_tuner_configuration_names_its_channels_and_leaves_no_size_out() -> None:
