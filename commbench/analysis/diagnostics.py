@@ -183,8 +183,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "NCCL logged no symmetric call", _every_memory,
         "The buffers are registered as symmetric windows, but NCCL's log of such a call names"
         " neither a symmetric kernel nor copy engines alone. NCCL uses other algorithms without a"
-        " word, for example where it has no symmetric kernel for a function, or for these GPUs. It"
-        " also logs nothing of calls in graphs, or where it is not to log. So these may be the times"
+        " word, for example where it has no symmetric kernel for a function, or for these GPUs. Of"
+        " calls in graphs nothing is known, nor where NCCL is not to log. So these may be the times"
         " of memory that is only registered: measure that, too.",
     ),
     Diagnostic(

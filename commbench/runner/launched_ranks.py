@@ -22,7 +22,7 @@ from commbench.spec.dimensions import HOT
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.refusals import require_ready_case
-from commbench.spec.timing_modes import DEFAULT_TIMING
+from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -133,13 +133,15 @@ def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str
 
     options, nodes = planned.options, planned.nodes
     is_possible = options.nccl_log and options.launcher == "agent" and nodes.count == 1
-    is_selected = any(OPERATIONS[name].nccl_function for name in planned.plan.operations)
+    is_eager = planned.plan.launch_mode != GRAPH
+    is_selected = is_eager and any(OPERATIONS[o].nccl_function for o in planned.plan.operations)
     if not is_possible or not is_selected or not may_log(planned.plan):
         return {}
     listener.status("learning which algorithms NCCL selects; --no-nccl-log leaves this out")
     plan = replace(
         planned.plan, iterations=1, warmup=0, launches=1, check=False, order="ascending",
-        timing=DEFAULT_TIMING, buffers=HOT, timeout_s=min(planned.plan.timeout_s, 60.0),
+        launch_mode=EAGER, timing=DEFAULT_TIMING, buffers=HOT,
+        timeout_s=min(planned.plan.timeout_s, 60.0),
     )  # fmt: skip
     with TemporaryDirectory(prefix="commbench-nccl-") as parent, restored_process_state():
         log = str(Path(parent) / "nccl.%p.log")

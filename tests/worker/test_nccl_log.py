@@ -29,10 +29,6 @@ def test_the_reset_is_found_in_the_library_of_either_vendor_and_in_torch(
     assert reset() == where
 
 
-def test_a_process_without_nccl_has_no_reset() -> None:
-    assert find_reset() is None
-
-
 @pytest.mark.parametrize("wanted", [None, "WARN"])
 def test_lines_are_read_once_and_variables_are_the_users_again(
     wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
