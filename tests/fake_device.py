@@ -362,8 +362,8 @@ def install() -> None:
     from commbench.worker import nccl_log, nccl_selections
     from commbench.worker.device import DEVICES, DeviceKind
 
-    nccl_log.find_reset = nccl_selections.find_reset = (
-        lambda: reset_log if read_fake().resets else None
+    nccl_log.find_reset = nccl_selections.find_reset = lambda: (
+        reset_log if read_fake().resets else None
     )
     for name, entry in ALLOCATORS.items():
         if entry.devices:
