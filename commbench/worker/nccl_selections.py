@@ -51,8 +51,8 @@ def learn_selections(
         return {}
     found = {}
     with tempfile.TemporaryDirectory(prefix="commbench-nccl-") as folder:
-        own = Path(path or f"{folder}/nccl.log")
-        log = NcclLog(own, "TUNING", reset) if path or reset else None
+        file = Path(path or f"{folder}/nccl.log")
+        log = NcclLog(file, "TUNING", reset) if path or reset else None
         read_more = log.read_more if log else list
         if reset:
             reset()

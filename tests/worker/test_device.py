@@ -369,12 +369,11 @@ BY_CASE = (
 )
 
 
-@pytest.mark.parametrize("resets", [True, False])
 def test_what_nccl_selects_is_learned_for_each_form_and_no_graph_has_the_direct_calls(
-    program: Commbench, resets: bool
+    program: Commbench,
 ) -> None:
-    # Without a reset, ranks that commbench starts log from the start, and only learn.
-    fake = Fake(nccl_tuning=BY_CASE, resets=resets)
+    # Needs no reset: ranks that commbench starts to learn this log from the start.
+    fake = Fake(nccl_tuning=BY_CASE, resets=False)
     options = ("--sizes", "64K", "--iters", "1", "--warmup", "0", "--launch", "both")
     forms = ("--tensors", "1,4", "--form", "async,separate", "--timing", "both")
     ended = run(program, fake, *options, *forms)
@@ -414,10 +413,11 @@ def test_symmetric_memory_that_nccl_does_not_use_is_warned_about(program: Commbe
 def test_ranks_of_another_launcher_learn_what_nccl_selects_in_calls_of_their_own(
     tmp_path: Path,
 ) -> None:
-    port, fake = str(free_port()), Fake(nccl_tuning=TUNING)
+    port, fake = str(free_port()), Fake(nccl_tuning=TUNING + BY_CASE)
     ranks = [
         start_command(
             tmp_path, "run", *ON_FAKE, *HOT, "--sizes", "1K,64K", "--iters", "4", "--output", "run",
+            "--launch", "both", "--form", "async",
             program=program_text(fake) + MAIN, RANK=str(rank), WORLD_SIZE="2",
             LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
         )
@@ -431,10 +431,17 @@ def test_ranks_of_another_launcher_learn_what_nccl_selects_in_calls_of_their_own
     assert header["environment"][SELECTIONS] == {
         "all_reduce float32 sum in_place 1024": [["TREE", "LL", "1"]],
         "all_reduce float32 sum in_place 65536": [["RING", "LL128", "8"]],
+        "all_reduce float32 sum in_place async 1024": [["TREE", "LL", "1"]],
+        "all_reduce float32 sum in_place async 65536": [
+            ["RING", "LL128", "8"], ["NVLS", "SIMPLE", "16"],
+        ],
     }  # fmt: skip
     assert not any(name.startswith("NCCL_DEBUG") for name in header["environment"]["variables"])
-    assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 8
+    assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 32
     assert "RING LL128" in first.out
+    rows = (tmp_path / "run/results.csv").read_text().splitlines()
+    assert [",RING and NVLS,LL128 and SIMPLE,8 and 16," in row for row in rows].count(True) == 1
+    assert [",RING,LL128,8," in row for row in rows].count(True) == 1
 
 
 def test_where_nccl_cannot_log_its_selections_the_run_goes_on(program: Commbench) -> None:
