@@ -68,7 +68,7 @@ def test_selections_are_those_that_the_run_of_a_setting_recorded() -> None:
 
 
 def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> None:
-    (setting,) = make_settings({"NCCL_ALGO": ("RING",)}, {})
+    setting, _ = make_settings({"NCCL_ALGO": ("RING", "TREE")}, {})
     asked = plan(
         backend="nccl", device="cuda", sizes=(1024, 4096), forms=("async",),
         dtypes=("float32", "bfloat16"),
