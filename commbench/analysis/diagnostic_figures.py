@@ -15,9 +15,12 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 from commbench.analysis.interference import STALL_FACTOR
+from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, percentile
+from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.computations import AT_ONCE
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import describe_timing
 
 if TYPE_CHECKING:
@@ -45,6 +48,16 @@ def overlap_threads_per_core(row: ResultRow) -> float | None:
     that of the rank, and that of its backend. None for other rows."""
     ranks = ranks_per_core(row) if row.measurement.case.part == AT_ONCE else None
     return None if ranks is None else 2 * ranks
+
+
+def shown_asymmetric(row: ResultRow) -> float | None:
+    """1 where NCCL's log does not show that a call used its symmetric windows; None for buffers in
+    other memory, and for their registration itself."""
+    case = row.measurement.case
+    entry, registers = ALLOCATORS.get(case.memory), OPERATIONS[case.operation].registers
+    if registers or not (entry and entry.needs_nccl and entry.is_symmetric):
+        return None
+    return float(not is_symmetric(row.nccl_selection[0]))
 
 
 @lru_cache(maxsize=16)
