@@ -12,6 +12,7 @@ from commbench.results.schema import Batch, WrongElement
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
+from commbench.spec.replay import blocks_host
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
@@ -20,6 +21,7 @@ from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.measure import (
     Call,
     LocalSamples,
+    and_wait,
     back_to_back,
     by_turns,
     make_iterations,
@@ -96,7 +98,8 @@ class _CaseRunner:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
         is_alone = bool(case.group_ranks and pieces[0])
-        self._timer.align_over(pieces[0][0][1].group if is_alone else self._comm.group)
+        group = pieces[0][0][1].group if is_alone else self._comm.group
+        self._timer.align_over(group, (case.index, command.calls))
         if case.part and not self._overlaps.is_calibrated(case):
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
@@ -115,6 +118,8 @@ class _CaseRunner:
         if key not in self._graphs:
             made = [back_to_back([make_call(*part) for part in parts]) for parts in pieces]
             iterations = make_iterations(self._comm.device, case, made, calls)
+            if self._is_by_host(case):
+                return [and_wait(self._comm.device, call) for call in iterations]
             if case.launch_mode != GRAPH:
                 return iterations
             self._graphs[key] = iterations
@@ -193,7 +198,8 @@ class _CaseRunner:
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         self._state[rank_state.ITERATION] = -command.untimed
         self._overlaps.prepare()
-        samples = no_samples(command.iterations, self._comm.device.is_async)
+        queues = self._comm.device.is_async and not self._is_by_host(case)
+        samples = no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
         set_phase(self._state, rank_state.HANDING_IN, command.case)
@@ -247,9 +253,16 @@ class _CaseRunner:
         self._group_bytes = memory_of_each(made, self._comm.device, before)
         return samples
 
+    def _is_by_host(self, case: Case) -> bool:
+        """Whether the host's clock times a case also on a device: its calls run on the host, wait
+        there for the device, or need a new group."""
+        waits = self._comm.device.is_async and blocks_host(self._plan, case)
+        return waits or case.uses_new_group or OPERATIONS[case.operation].is_timed_by_host
+
     def _timer_of(self, case: Case, pieces: list[GroupBuffers]) -> Timer:
-        """The timer of the device, or of the host for what runs there or needs a new group."""
-        if not (case.uses_new_group or OPERATIONS[case.operation].registers):
+        """The timer of the device, or of the host: there all ranks begin when their devices have
+        nothing left to do."""
+        if not self._is_by_host(case):
             return self._timer
         new_groups = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
         calls = [self._comm.device.in_stream(make_call(*part)) for part in pieces[0]]
@@ -259,7 +272,7 @@ class _CaseRunner:
             for made, call in zip(new_groups, calls, strict=False):
                 made.prepare(case.call_form.calls_before, call)
             self._comm.device.synchronize()
-            self._timer.align()
+            self._timer.aligner()
             self._comm.device.synchronize()
 
         return HostTimer(self._comm, align)
