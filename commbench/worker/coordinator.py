@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import cycle, islice
 
 import torch
 
@@ -34,7 +35,7 @@ from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import CHECK, END, WARM_UP, CheckResult, Command, Scheduler
 from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
-from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify
+from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify, verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
@@ -135,12 +136,16 @@ class _CaseRunner:
     def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
         """Check a call in each piece of memory that calls of the case use."""
         moved_bytes = case.size_bytes * case.parts
-        expected_s = len(pieces) * longest_check_s(moved_bytes, self._slowest_bps)
+        calls = command.calls if case.launch_mode == GRAPH else 1
+        checks = len(pieces) + 2 * (calls > 1) * (len(pieces) + calls)
+        expected_s = checks * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
         try:
-            found = combine(list(self._verify(case, pieces)))
+            found = combine(
+                [*self._verify(case, pieces), *self._verify_graphs(case, pieces, calls)]
+            )
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -181,6 +186,21 @@ class _CaseRunner:
                 zip(own, self._iterations(case, own), strict=True)
             ):
                 yield verify(part, buffers, offset + piece, call, self._comm.device)
+
+    def _verify_graphs(
+        self, case: Case, pieces: list[GroupBuffers], calls: int
+    ) -> Iterator[VerifyResult]:
+        """Check the graphs of several calls that were timed: the check of a call has replayed those
+        of one call, which tell what the others must leave."""
+        if calls == 1 or not pieces[0]:
+            return
+        offset, singles = seed_offset(self._plan, case), self._iterations(case, pieces)
+        turns = cycle(range(len(pieces)))
+        for graph in self._iterations(case, pieces, calls):
+            used = list(islice(turns, calls))
+            parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
+            one_by_one = back_to_back([singles[piece] for piece in used])
+            yield verify_together(parts, calls, one_by_one, graph, self._comm.device)
 
     def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
