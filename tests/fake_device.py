@@ -40,11 +40,17 @@ class Fake(NamedTuple):
     """How much longer the host needs to record an event for the first time: it is made then."""
     first_call_s: float = 0.0
     """How much longer the first operation of each kind and size takes: it makes connections."""
+    before_s: float = 0.0
+    """How long the host works in a call that blocks it before it queues anything: it pickles."""
+    after_s: float = 0.0
+    """How long it works there when the device is done."""
     fill_s: float = 0.0
     """How long it takes to fill a buffer for a check."""
     spins: bool = True
     captures: bool = True
     """Whether it has graphs."""
+    corrupts_graphs_of: int = 0
+    """Graphs of so many calls or more fill their last result with 77; 0: none."""
     failing_ranks: tuple[int, ...] = ()
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
@@ -216,7 +222,16 @@ class FakeDevice:
         time.sleep(seconds)  # what replays a step runs as a whole in the order of the stream
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
-        return lambda: self._stream.put(lambda: self._run(call))
+        def queue() -> None:
+            self._stream.put(lambda: self._run(call))
+
+        def block() -> None:
+            time.sleep(self._fake.before_s)
+            queue()
+            self.synchronize()
+            time.sleep(self._fake.after_s)
+
+        return block if blocks_host(call) else queue
 
     def beside(self, call: Callable[[], object]) -> None:
         """The second stream comes to the call when the first has come so far."""
@@ -230,6 +245,8 @@ class FakeDevice:
         def replay() -> None:
             for call in calls:
                 self._run(call)
+            if 0 < self._fake.corrupts_graphs_of <= len(calls):
+                calls[-1].args[-1].receive.fill_(77)
 
         return lambda: self._stream.put(replay)
 
@@ -296,6 +313,15 @@ class FakeDevice:
         call()
         if 0 < self._fake.corrupts_after < self._operations:
             buffers.receive[-1] += 1
+
+
+def blocks_host(call: Any) -> bool:
+    """Whether torch waits in an operation until the device has done it."""
+    from commbench.spec.operations import OPERATIONS
+
+    names = ("barrier", "all_gather_object", "broadcast_object_list")
+    made_of = (call.func, *call.args) if isinstance(call, partial) else ()
+    return any(OPERATIONS[name].call in made_of for name in names)
 
 
 LOG: dict[str, str] = {}

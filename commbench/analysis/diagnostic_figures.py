@@ -172,12 +172,13 @@ def always_last(row: ResultRow) -> float | None:
 
 def clock_coarseness(row: ResultRow) -> float | None:
     """How coarse the clock is for the duration of an iteration: 1 where the clock's step is a tenth
-    of it, or the overhead of the timed loop a twentieth."""
+    of it, or on a CPU the overhead of the timed loop a twentieth. That of a device is the time of
+    two events, which says nothing about their step."""
     if row.time is None or not row.time.median:
         return None
     iteration = row.time.median * (row.interference.calls or 1)
-    step, overhead = row.header.resolution_s or 0.0, row.header.overhead_s or 0.0
-    return max(10 * step, 20 * overhead) / iteration
+    overhead = row.header.overhead_s if row.header.plan.device == "cpu" else None
+    return max(10 * (row.header.resolution_s or 0.0), 20 * (overhead or 0.0)) / iteration
 
 
 def late_launches(row: ResultRow) -> float | None:

@@ -274,8 +274,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "launch_bound", late_launches, 0.10,
         "{percent} of calls were queued late", _always("compare larger sizes"),
         "The device came to a call before the host had queued it, so the time contains a wait for"
-        " the host and is too long. A barrier always does: torch blocks the host in it. A host with"
-        " a higher clock, or with less other work, queues calls earlier.",
+        " the host and is too long. A host with a higher clock, or with less other work, queues"
+        " calls earlier.",
     ),
     Diagnostic(
         "coarse_clock", clock_coarseness, 1.0,

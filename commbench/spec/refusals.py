@@ -65,8 +65,8 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return reason
     if case.call_form.calls_before is not None and (case.timing, case.launch_mode) != _ONE_BY_ONE:
         return f"the {case.form} calls on new groups are timed one by one, and not in a graph"
-    if case.launch_mode == GRAPH and operation.is_on_host:
-        return f"{operation.name} works on the host, so no graph can capture it"
+    if case.launch_mode == GRAPH and (operation.is_on_host or operation.blocks_host):
+        return f"{operation.name} works or waits on the host, so no graph can capture it"
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:

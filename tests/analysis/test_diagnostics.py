@@ -341,6 +341,14 @@ def test_overhead_is_held_against_a_twentieth_and_the_clocks_step_against_a_tent
         assert ("coarse_clock" in names(found)) is expected
 
 
+def test_on_a_device_the_step_of_its_events_counts_and_not_what_two_of_them_take() -> None:
+    short = batches(*[[8e-6 * (1 + 0.002 * i) for i in range(50)]] * 5)
+    for overhead, step, expected in ((2e-6, 0.5e-6, False), (0.0, 1e-6, True)):
+        facts = {"overhead_s": overhead, "resolution_s": step}
+        found = clean(*short, backend="nccl", device="cuda", **facts)
+        assert ("coarse_clock" in names(found)) is expected
+
+
 def test_a_pipelined_iteration_is_long_enough_for_a_clock_that_one_call_is_not() -> None:
     alone, queued = ([*batches(*[[20e-6] * 50] * 5, calls=calls)] for calls in (1, 20))
     assert names(clean(*alone, resolution_s=4e-6)) == ["coarse_clock"]
