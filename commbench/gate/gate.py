@@ -16,10 +16,12 @@ from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.gate.expected import Hardware, hardware_of, remarks
 from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
-from commbench.results.schema import OK, WRONG, Run
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 
-CHECKED = (*COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps")
+CHECKED = (
+    *COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps", "wrong", "stop_reason", "queued_share",
+)  # fmt: skip
 """The columns that a check needs; loading no others is faster."""
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
 """Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
@@ -28,6 +30,13 @@ NO_VERDICT = "no verdict"
 EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 """The exit code of `commbench check` for each outcome of a GateResult."""
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
+UNCHECKED = "results not checked"
+"""Why a row is not measured whose results nobody has checked, although it has some."""
+WIDEST = 2.0
+"""An interval whose upper end is more than so many times the lower one says too little."""
+WIDE = f"its interval spans more than a factor of {WIDEST:g}"
+MOST_QUEUED = 0.5
+BUSY = f"the baseline lacked a core more than {MOST_QUEUED:.0%} of the time"
 
 
 class RowCheck(NamedTuple):
@@ -47,6 +56,8 @@ class RowCheck(NamedTuple):
     """Whether only one of the two runs has a time for this row."""
     limit: float | None = None
     """The limit of this row, where the rule has one for each; see Rule.of_row."""
+    doubt: str = ""
+    """Why the row is undecided although the limit may lie outside the interval."""
 
 
 class RuleResult(NamedTuple):
@@ -70,7 +81,7 @@ class RuleResult(NamedTuple):
     def effect(self, check: RowCheck) -> str:
         """What a row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
         if check.outcome == UNDECIDED:
-            return self.undecided or (NO_VERDICT if check.is_beyond else "")
+            return self.undecided or (NO_VERDICT if check.is_beyond or check.doubt else "")
         if check.outcome == NOT_MEASURED:
             return NO_VERDICT if check.is_unmatched and not self.allow_unmatched else ""
         return check.outcome
@@ -134,35 +145,40 @@ def check(
     allow_unmatched: bool = False,
     undecided: str = "",
     hardware: Hardware | None = None,
+    allow_unchecked: bool = False,
 ) -> GateResult:
     """Check a run against rules, and against a baseline where a rule needs one.
 
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` is that of
-    RuleResult. `hardware` is by default what the run names; limits that it makes impossible are
+    RuleResult. With `allow_unchecked`, rows pass although nobody has checked their results.
+    `hardware` is by default what the run names; limits that it makes impossible are
     remarked on. Raises UsageError for a rule that needs a baseline where there is none. Whether run
     and baseline may be compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
+    baseline = as_loaded_run(baseline, CHECKED) if baseline else None
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
     results = tuple(
         RuleResult(
             rule,
-            tuple(_checks(rule, run, comparison)),
+            tuple(_checks(rule, run, comparison, allow_unchecked)),
             undecided,
             allow_unmatched or rule.optional,
             tuple(remarks(rule, run, hardware)),
         )
         for rule in rules
     )
-    against = comparison.a if comparison else None
-    return GateResult(run, against, comparison, results, _why_incomplete(run))
+    incomplete = f"it {run.incomplete}" if run.incomplete else ""
+    return GateResult(run, baseline, comparison, results, incomplete)
 
 
-def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
+def _checks(
+    rule: Rule, run: LoadedRun, comparison: Comparison | None, allow_unchecked: bool
+) -> Iterator[RowCheck]:
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
-            yield _check_row(rule, row)
+            yield _check_row(rule, row, allow_unchecked)
         return
     if comparison is None:
         raise UsageError(
@@ -170,50 +186,67 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
         )
     for compared in comparison.rows:
         if rule.covers(compared.a):
-            yield _check_compared(rule, compared)
+            yield _check_compared(rule, compared, allow_unchecked)
     for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
         for row in filter(rule.covers, rows):
-            if row.status not in (OK, *NOT_PLANNED) and reason == ONLY_RUN:
-                yield RowCheck(make_case(row), FAIL, reason=_words(row.status))
+            if row.status not in NOT_PLANNED and reason == ONLY_RUN and (flaw := _flaw(row)):
+                yield RowCheck(make_case(row), FAIL, reason=flaw)
             else:
                 yield _not_measured(row, reason, _has_time(row))
 
 
-def _check_row(rule: Rule, row: Any) -> RowCheck:
+def _check_row(rule: Rule, row: Any, allow_unchecked: bool) -> RowCheck:
     if row.status in NOT_PLANNED:
         return _not_measured(row, row.status)
-    if row.status != OK:
-        return RowCheck(make_case(row), FAIL, reason=_words(row.status))
+    if flaw := _flaw(row):
+        return RowCheck(make_case(row), FAIL, reason=flaw)
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
         return _not_measured(row, "nothing timed" if row.time_us is None else "no such figure")
     if rule.of_row is None:
-        return _decide(rule, row, estimate)
+        return _decide(rule, row, estimate, allow_unchecked)
     found = rule.of_row(row)
     if found.value is None:
         return _not_measured(row, found.reason)
-    return _decide(rule._replace(value=found.value), row, estimate)._replace(limit=found.value)
+    rule = rule._replace(value=found.value)
+    return _decide(rule, row, estimate, allow_unchecked)._replace(limit=found.value)
 
 
-def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
+def _check_compared(rule: Rule, row: ComparedRow, allow_unchecked: bool) -> RowCheck:
     """A is the baseline, B the run."""
-    if row.b.status not in (OK, *NOT_PLANNED):
-        return RowCheck(make_case(row.b), FAIL, reason=_words(row.b.status))
-    if row.a.status != OK:
-        return _not_measured(row.a, f"{_words(row.a.status)} in the baseline", _has_time(row.b))
+    if row.b.status not in NOT_PLANNED and (flaw := _flaw(row.b)):
+        return RowCheck(make_case(row.b), FAIL, reason=flaw)
+    if flaw := _flaw(row.a):
+        return _not_measured(row.a, f"{flaw} in the baseline", _has_time(row.b))
     if row.b.status != OK:
         return RowCheck(make_case(row.b), FAIL, reason=f"{row.b.status}, not so in the baseline")
     if (estimate := rule.limit.estimate(row)) is None:
         return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
     if other_work(row.a, row.b):
         return _not_measured(row.a, "the baseline computes another amount")
-    return _decide(rule, row.a, estimate)
+    return _decide(rule, row.b, estimate, allow_unchecked, row.a)
 
 
-def _decide(rule: Rule, row: Any, estimate: Estimate) -> RowCheck:
+def _decide(
+    rule: Rule, row: Any, estimate: Estimate, allow_unchecked: bool, baseline: Any = None
+) -> RowCheck:
+    """The outcome of a row. One that is not checked, or whose measurement says too little, may
+    fail but does not pass. Noise makes calls slower only: so a row whose wide interval lies within
+    a limit that no baseline gives passes."""
     limit = rule.limit
     is_beyond = limit.is_beyond(rule.value, estimate.value)
-    outcome = limit.decide(rule.value, estimate)
-    return RowCheck(make_case(row), outcome, estimate, is_beyond=is_beyond)
+    found = RowCheck(
+        make_case(row), limit.decide(rule.value, estimate), estimate, is_beyond=is_beyond
+    )
+    if found.outcome == FAIL:
+        return found
+    if found.case.has_result and not allow_unchecked:
+        for side, where in ((row, ""), (baseline, " in the baseline")):
+            if side and side.wrong is None:
+                return _not_measured(row, UNCHECKED + where)
+    doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else ""
+    if estimate.factor > WIDEST:
+        doubt = doubt or (WIDE if baseline or found.outcome == UNDECIDED else "")
+    return found._replace(outcome=UNDECIDED, doubt=doubt) if doubt else found
 
 
 def _not_measured(row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
@@ -224,15 +257,10 @@ def _has_time(row: Any) -> bool:
     return row.status == OK and row.time_us is not None
 
 
-def _words(status: str) -> str:
-    return "wrong results" if status == WRONG else str(status)
-
-
-def _why_incomplete(run: LoadedRun) -> str:
-    if run.run is None:
-        return ""
-    end = run.run.end
-    if end is None:
-        return "it has not ended: it is still running, or was killed"
-    how = "was interrupted" if end.status == "interrupted" else end.status
-    return "" if end.status == "complete" else f"it {how}: {end.reason}"
+def _flaw(row: Any) -> str:
+    """Why the time of a row does not count; empty where it does."""
+    if row.status == WRONG or row.wrong:
+        return "wrong results" if row.status == WRONG else f"{row.wrong} wrong, but {row.status}"
+    if row.status != OK:
+        return str(row.status)
+    return CUT_OFF if row.stop_reason == CUT_OFF else ""

@@ -119,7 +119,8 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
 
     def add(line: Line, row: list[str]) -> None:
         if row[1:] and row[1].startswith(_FAILURES):
-            collector.leave_out(f"IMB gave up ({row[1].rstrip('.;')})", line.number)
+            why = f"IMB gave up ({row[1].rstrip('.;')})"
+            collector.leave_out(why, line.number, is_fault=True)
         elif kind is None:
             collector.leave_out(
                 "commbench does not have its element type or reduce op", line.number
@@ -127,7 +128,7 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
         else:
             named = mpi_tables.name_cells(_FORMAT, table, row)
             if cells.parse_number(named.get("defects", "0")):
-                collector.leave_out("its results were wrong (defects)", line.number)
+                collector.leave_out("its results were wrong (defects)", line.number, is_fault=True)
             else:
                 mpi_tables.add_row(collector, kind, line.number, named)
 

@@ -39,7 +39,10 @@ def make_run(file: ImportedFile) -> schema.Run:
         environment=environment,
         num_nodes=max(1, len(set(file.hosts))),
     )
-    return schema.Run(file.path, header, measurements, schema.RunEnd(status="complete"))
+    end = schema.RunEnd(
+        schema.INCOMPLETE if file.faults else schema.COMPLETE, "; ".join(file.faults)
+    )
+    return schema.Run(file.path, header, measurements, end)
 
 
 def _plan(file: ImportedFile) -> Plan:

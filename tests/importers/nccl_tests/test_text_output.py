@@ -155,7 +155,9 @@ def test_a_row_whose_bandwidth_does_not_follow_is_noted() -> None:
 
 
 def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
-    assert [row.wrong for row in read(WHOLE).rows] == [0, None]
+    assert [row.wrong for row in read(WHOLE).rows] == [0, 0]  # nccl-tests says: 0 OK
+    failed = WHOLE.replace("0 OK", "1 FAILED")
+    assert [row.wrong for row in read(failed).rows] == [0, None]
     counted = WHOLE.replace("error", "#wrong").replace("3e-07", "1.2e+08")
     assert [row.wrong for row in read(counted).rows] == [0, 120_000_000]
 
