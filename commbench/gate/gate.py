@@ -18,6 +18,7 @@ from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
+from commbench.units import format_count
 
 CHECKED = (
     *COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps", "wrong", "stop_reason", "queued_share",
@@ -34,9 +35,9 @@ UNCHECKED = "results not checked"
 """Why a row is not measured whose results nobody has checked, although it has some."""
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
-WIDE = f"its interval spans more than a factor of {WIDEST:g}"
+WIDE = f"the interval spans more than a factor of {WIDEST:g}"
 MOST_QUEUED = 0.5
-BUSY = f"the baseline lacked a core more than {MOST_QUEUED:.0%} of the time"
+BUSY = "the baseline lacked a core more than half of the time"
 
 
 class RowCheck(NamedTuple):
@@ -259,8 +260,10 @@ def _has_time(row: Any) -> bool:
 
 def _flaw(row: Any) -> str:
     """Why the time of a row does not count; empty where it does."""
-    if row.status == WRONG or row.wrong:
-        return "wrong results" if row.status == WRONG else f"{row.wrong} wrong, but {row.status}"
+    if row.status == WRONG:
+        return "wrong results"
     if row.status != OK:
         return str(row.status)
+    if row.wrong:
+        return f"{format_count(row.wrong, 'wrong element')}, although its status is {OK}"
     return CUT_OFF if row.stop_reason == CUT_OFF else ""

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from commbench.analysis.advice import measure_launches
 from commbench.analysis.diagnostics import DIAGNOSTICS
-from commbench.analysis.load import LoadedRun, make_case
-from commbench.analysis.row_names import LONGEST, name_rows
+from commbench.analysis.load import LoadedRun
 from commbench.analysis.rows import make_rows
 from commbench.compare.summary import distinct_names
 from commbench.gate.gate import GateResult
@@ -37,10 +36,8 @@ def warning_notes(gate: GateResult) -> list[str]:
     """The most important warnings of each run, and how many more there are."""
     notes = []
     for name, run in _named_runs(gate):
-        found = [*_warnings(name, run)]
-        notes += [f"Warning of {name}: {w.name} ({w.rows}): {w.message}" for w in found][
-            :MOST_WARNINGS
-        ]
+        found = [f"{w.name} ({w.rows}): {w.message}" for w in _warnings(name, run)]
+        notes += [f"Warning of {name}: {text}" for text in found[:MOST_WARNINGS]]
         if len(found) > MOST_WARNINGS:
             command = f": `commbench show {typed_name(run.run)} --warnings`" if run.run else ""
             more = format_count(len(found) - MOST_WARNINGS, "more warning")
@@ -67,13 +64,10 @@ def _warnings(name: str, run: LoadedRun) -> Iterator[GateWarning]:
         for found in find_warnings(make_rows(run.run)):
             yield GateWarning(name, found.name, found.which, found.message)
         return
-    known = [(make_case(row), set(row.warnings.split())) for row in run.rows]
+    named = [set(row.warnings.split()) for row in run.rows]
     for one in DIAGNOSTICS:
-        cases = [
-            case for case, own in known if one.name in own and own.isdisjoint(one.explained_by)
-        ]
-        if cases:
-            which = name_rows(cases, [case for case, _ in known], LONGEST)
+        if number := sum(one.name in own and own.isdisjoint(one.explained_by) for own in named):
+            which = f"{number} of {format_count(len(named), 'row')}"
             yield GateWarning(name, one.name, which, one.explanation.partition(". ")[0])
 
 

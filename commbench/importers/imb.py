@@ -23,6 +23,7 @@ from commbench.spec.timing_modes import ISOLATED, PIPELINED
 NAME = "imb"
 
 _ISOLATED_SINCE = 2017
+_LAST = "# All processes entering MPI_Finalize"
 _FAILURES = ("out-of-mem", "int-overflow", "time-out")
 _FACTS = {
     "version": re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([\d.]{1,20})"),
@@ -78,6 +79,8 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         collector.note(
             "the version is not printed: assumed to be one before 2017, which timed a loop"
         )
+    if not any(line.text.startswith(_LAST) for line in source.lines):
+        collector.note("the file was cut off, or is not complete", is_fault=True)
     if len(timings) > 1:
         collector.note("the file mixes runs that time each operation and runs that time a loop")
     return collector.make_file(

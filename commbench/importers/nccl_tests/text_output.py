@@ -223,6 +223,8 @@ def _find_sections(source: SourceText) -> list[_Section]:
                 raise source.damaged(line.number, "a row without a header before it", 0)
         else:
             section.read_line(line)
+    if sections and section is None:  # the file ends before the last table has begun
+        sections.append(_Section(sections[-1].preamble, None, "", [], []))
     return sections
 
 
