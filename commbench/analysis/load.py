@@ -42,12 +42,12 @@ class LoadedRun(NamedTuple):
 
     @property
     def incomplete(self) -> str:
-        """Why the run is incomplete, in words after `it`; empty for one that is complete."""
+        """Why the run is incomplete, in a clause; empty for one that is complete."""
         if self.end is None:
-            return "has not ended: it is still running, or was killed"
+            return "it has not ended: it is still running, or was killed"
+        status, reason, _ = self.end
         how = {"interrupted": "was interrupted", INCOMPLETE: "cannot be used whole"}
-        status = self.end.status
-        return "" if status == COMPLETE else f"{how.get(status, status)}: {self.end.reason}"
+        return "" if status == COMPLETE else f"it {how.get(status, status)}: {reason}"
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""
@@ -80,12 +80,12 @@ def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
     from commbench.analysis.csv_file import read_results
 
     file = path / RESULTS_CSV if is_folder(path) else path
-    columns = tuple(dict.fromkeys((*columns, "stop_reason", "warnings")))
     rows = read_results(file, columns)
     labels = {row.label for row in rows} - {""} if "label" in columns else set()
     name = file.absolute().parent.name if file.name == RESULTS_CSV else file.stem
     label = labels.pop() if len(labels) == 1 else name
-    return LoadedRun(label, path, columns, rows, end=_end_of_rows(file, rows))
+    end = _end_of_rows(file, rows if "stop_reason" in columns else ())
+    return LoadedRun(label, path, tuple(columns), rows, end=end)
 
 
 def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:

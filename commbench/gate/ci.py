@@ -114,7 +114,7 @@ def gate_json(gate: GateResult) -> str:
         "verdict": verdict(gate),
         "incomplete": gate.incomplete or None,
         "notes": gate_notes(gate),
-        "warnings": [warning._asdict() for warning in gate_warnings(gate)],
+        "warnings": gate_warnings(gate),
         "rules": [
             {
                 "rule": result.rule.title,

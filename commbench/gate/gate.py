@@ -22,6 +22,7 @@ from commbench.units import format_count
 
 CHECKED = (
     *COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps", "wrong", "stop_reason", "queued_share",
+    "warnings",
 )  # fmt: skip
 """The columns that a check needs; loading no others is faster."""
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
@@ -37,6 +38,7 @@ WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}"
 MOST_QUEUED = 0.5
+"""The part of the time that a baseline may lack a core."""
 BUSY = "the baseline lacked a core more than half of the time"
 
 
@@ -163,23 +165,20 @@ def check(
     results = tuple(
         RuleResult(
             rule,
-            tuple(_checks(rule, run, comparison, allow_unchecked)),
+            tuple(_checks(rule._replace(allow_unchecked=allow_unchecked), run, comparison)),
             undecided,
             allow_unmatched or rule.optional,
             tuple(remarks(rule, run, hardware)),
         )
         for rule in rules
     )
-    incomplete = f"it {run.incomplete}" if run.incomplete else ""
-    return GateResult(run, baseline, comparison, results, incomplete)
+    return GateResult(run, baseline, comparison, results, run.incomplete)
 
 
-def _checks(
-    rule: Rule, run: LoadedRun, comparison: Comparison | None, allow_unchecked: bool
-) -> Iterator[RowCheck]:
+def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
-            yield _check_row(rule, row, allow_unchecked)
+            yield _check_row(rule, row)
         return
     if comparison is None:
         raise UsageError(
@@ -187,7 +186,7 @@ def _checks(
         )
     for compared in comparison.rows:
         if rule.covers(compared.a):
-            yield _check_compared(rule, compared, allow_unchecked)
+            yield _check_compared(rule, compared)
     for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
         for row in filter(rule.covers, rows):
             if row.status not in NOT_PLANNED and reason == ONLY_RUN and (flaw := _flaw(row)):
@@ -196,7 +195,7 @@ def _checks(
                 yield _not_measured(row, reason, _has_time(row))
 
 
-def _check_row(rule: Rule, row: Any, allow_unchecked: bool) -> RowCheck:
+def _check_row(rule: Rule, row: Any) -> RowCheck:
     if row.status in NOT_PLANNED:
         return _not_measured(row, row.status)
     if flaw := _flaw(row):
@@ -204,15 +203,14 @@ def _check_row(rule: Rule, row: Any, allow_unchecked: bool) -> RowCheck:
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
         return _not_measured(row, "nothing timed" if row.time_us is None else "no such figure")
     if rule.of_row is None:
-        return _decide(rule, row, estimate, allow_unchecked)
+        return _decide(rule, row, estimate)
     found = rule.of_row(row)
     if found.value is None:
         return _not_measured(row, found.reason)
-    rule = rule._replace(value=found.value)
-    return _decide(rule, row, estimate, allow_unchecked)._replace(limit=found.value)
+    return _decide(rule._replace(value=found.value), row, estimate)._replace(limit=found.value)
 
 
-def _check_compared(rule: Rule, row: ComparedRow, allow_unchecked: bool) -> RowCheck:
+def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
     if row.b.status not in NOT_PLANNED and (flaw := _flaw(row.b)):
         return RowCheck(make_case(row.b), FAIL, reason=flaw)
@@ -224,29 +222,25 @@ def _check_compared(rule: Rule, row: ComparedRow, allow_unchecked: bool) -> RowC
         return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
     if other_work(row.a, row.b):
         return _not_measured(row.a, "the baseline computes another amount")
-    return _decide(rule, row.b, estimate, allow_unchecked, row.a)
+    return _decide(rule, row.b, estimate, row.a)
 
 
-def _decide(
-    rule: Rule, row: Any, estimate: Estimate, allow_unchecked: bool, baseline: Any = None
-) -> RowCheck:
+def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:
     """The outcome of a row. One that is not checked, or whose measurement says too little, may
     fail but does not pass. Noise makes calls slower only: so a row whose wide interval lies within
     a limit that no baseline gives passes."""
     limit = rule.limit
     is_beyond = limit.is_beyond(rule.value, estimate.value)
-    found = RowCheck(
-        make_case(row), limit.decide(rule.value, estimate), estimate, is_beyond=is_beyond
-    )
-    if found.outcome == FAIL:
+    outcome = limit.decide(rule.value, estimate)
+    found = RowCheck(make_case(row), outcome, estimate, is_beyond=is_beyond)
+    if outcome == FAIL:
         return found
-    if found.case.has_result and not allow_unchecked:
-        for side, where in ((row, ""), (baseline, " in the baseline")):
-            if side and side.wrong is None:
-                return _not_measured(row, UNCHECKED + where)
-    doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else ""
-    if estimate.factor > WIDEST:
-        doubt = doubt or (WIDE if baseline or found.outcome == UNDECIDED else "")
+    is_checked = rule.allow_unchecked or not found.case.has_result
+    if not is_checked and None in (row.wrong, (baseline or row).wrong):
+        return _not_measured(row, UNCHECKED + " in the baseline" * (row.wrong is not None))
+    is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
+    doubt = WIDE if is_wide and (baseline or outcome == UNDECIDED) else ""
+    doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else doubt
     return found._replace(outcome=UNDECIDED, doubt=doubt) if doubt else found
 
 
@@ -260,10 +254,8 @@ def _has_time(row: Any) -> bool:
 
 def _flaw(row: Any) -> str:
     """Why the time of a row does not count; empty where it does."""
-    if row.status == WRONG:
-        return "wrong results"
     if row.status != OK:
-        return str(row.status)
+        return "wrong results" if row.status == WRONG else str(row.status)
     if row.wrong:
         return f"{format_count(row.wrong, 'wrong element')}, although its status is {OK}"
     return CUT_OFF if row.stop_reason == CUT_OFF else ""

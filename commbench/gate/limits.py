@@ -33,13 +33,6 @@ class Estimate(NamedTuple):
         """Whether both ends of the interval are known."""
         return self.low is not None and self.high is not None
 
-    @property
-    def factor(self) -> float:
-        """The upper end of the interval over the lower; 1 where it is not known."""
-        if self.low is None or self.high is None:
-            return 1.0
-        return self.high / self.low if self.low else inf
-
 
 class Limit(NamedTuple):
     """One kind of demand."""

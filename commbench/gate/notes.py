@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from commbench.analysis.advice import measure_launches
 from commbench.analysis.diagnostics import DIAGNOSTICS
@@ -12,63 +11,44 @@ from commbench.analysis.rows import make_rows
 from commbench.compare.summary import distinct_names
 from commbench.gate.gate import GateResult
 from commbench.gate.limits import FAIL
-from commbench.report.run_notes import MOST_WARNINGS, find_warnings, typed_name
+from commbench.report.run_notes import find_warnings
 from commbench.units import format_count
-
-
-class GateWarning(NamedTuple):
-    """A warning about some rows of a run."""
-
-    run: str
-    name: str
-    rows: str
-    message: str
 
 
 def gate_notes(gate: GateResult) -> list[str]:
     """That the baseline is incomplete, and that there are single launches."""
     lacks = gate.baseline.incomplete if gate.baseline else ""
-    note = f"Note: the baseline {distinct_names(_runs(gate))[-1]} is incomplete, it {lacks}."
+    note = f"Note: the baseline {gate.baseline and gate.baseline.name} is incomplete, {lacks}."
     return [*([note] if lacks else []), *_launches_note(gate)]
 
 
 def warning_notes(gate: GateResult) -> list[str]:
-    """The most important warnings of each run, and how many more there are."""
-    notes = []
-    for name, run in _named_runs(gate):
-        found = [f"{w.name} ({w.rows}): {w.message}" for w in _warnings(name, run)]
-        notes += [f"Warning of {name}: {text}" for text in found[:MOST_WARNINGS]]
-        if len(found) > MOST_WARNINGS:
-            command = f": `commbench show {typed_name(run.run)} --warnings`" if run.run else ""
-            more = format_count(len(found) - MOST_WARNINGS, "more warning")
-            notes.append(f"{more} of {name}{command}")
-    return notes
+    """The warnings of both runs, a line each."""
+    return ["Warning of {run}: {name} ({rows}): {message}".format(**w) for w in gate_warnings(gate)]
 
 
-def gate_warnings(gate: GateResult) -> list[GateWarning]:
-    """All warnings of both runs."""
-    return [warning for name, run in _named_runs(gate) for warning in _warnings(name, run)]
+def gate_warnings(gate: GateResult) -> list[dict[str, str]]:
+    """The warnings of both runs; of a results.csv the names, without figures."""
+    runs = [gate.run, *([gate.baseline] if gate.baseline else [])]
+    return [
+        {"run": name, "name": warning, "rows": rows, "message": message}
+        for name, run in zip(distinct_names(runs), runs, strict=True)
+        for warning, rows, message in (_recorded if run.run is None else _computed)(run)
+    ]
 
 
-def _runs(gate: GateResult) -> list[LoadedRun]:
-    return [gate.run, *([gate.baseline] if gate.baseline else [])]
+def _computed(run: LoadedRun) -> Iterator[tuple[str, str, str]]:
+    assert run.run is not None
+    for found in find_warnings(make_rows(run.run)):
+        yield found.name, found.which, found.message
 
 
-def _named_runs(gate: GateResult) -> list[tuple[str, LoadedRun]]:
-    return list(zip(distinct_names(_runs(gate)), _runs(gate), strict=True))
-
-
-def _warnings(name: str, run: LoadedRun) -> Iterator[GateWarning]:
-    """The warnings of a run; those of a results.csv are names without figures."""
-    if run.run:
-        for found in find_warnings(make_rows(run.run)):
-            yield GateWarning(name, found.name, found.which, found.message)
-        return
+def _recorded(run: LoadedRun) -> Iterator[tuple[str, str, str]]:
     named = [set(row.warnings.split()) for row in run.rows]
     for one in DIAGNOSTICS:
         if number := sum(one.name in own and own.isdisjoint(one.explained_by) for own in named):
-            which = f"{number} of {format_count(len(named), 'row')}"
-            yield GateWarning(name, one.name, which, one.explanation.partition(". ")[0])
+            rows = f"{number} of {format_count(len(named), 'row')}"
+            yield one.name, rows, one.explanation.partition(". ")[0]
 
 
 def _launches_note(gate: GateResult) -> list[str]:

@@ -310,8 +310,7 @@ def advice(gate: GateResult) -> list[str]:
         )
     if any(check.doubt for result in found for check in result.preventing()):
         texts.append("Doubtful: noise hides what is slower. Measure both runs on a quiet host.")
-    rows = [check for result in found for check in result.with_outcome(NOT_MEASURED)]
-    if any(check.reason.startswith(UNCHECKED) for check in rows):
+    if any(check.reason.startswith(UNCHECKED) for result in found for check in result.checks):
         texts.append("Check the results, or judge the times alone: --allow-unchecked.")
     if NOT_MEASURED in prevented:
         texts.append(

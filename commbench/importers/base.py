@@ -132,8 +132,8 @@ class RowCollector:
         row = line.text.split()
         numbers = sum(map(cells.is_number, row))
         if len(row) > 1 and numbers * 2 >= len(row) and not row[0].startswith("#"):
-            is_fault = numbers == len(row)
-            self.leave_out("it has numbers, but is not a row", line.number, is_fault)
+            why = "it has numbers, but is not a row"
+            self.leave_out(why, line.number, is_fault=numbers == len(row))
 
     def is_requested(self, line: int, operation: str, dtype: str) -> bool:
         """Whether a row is of the operation and type that were requested; leaves it out if not."""

@@ -39,9 +39,8 @@ def make_run(file: ImportedFile) -> schema.Run:
         environment=environment,
         num_nodes=max(1, len(set(file.hosts))),
     )
-    end = schema.RunEnd(
-        schema.INCOMPLETE if file.faults else schema.COMPLETE, "; ".join(file.faults)
-    )
+    status = schema.INCOMPLETE if file.faults else schema.COMPLETE
+    end = schema.RunEnd(status, "; ".join(file.faults))
     return schema.Run(file.path, header, measurements, end)
 
 

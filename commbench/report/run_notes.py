@@ -328,10 +328,9 @@ def start_up_text(header: RunHeader) -> str:
 
 
 _ENDED = {
-    "failed": "This run failed",
-    "interrupted": "This run was interrupted",
+    "failed": "This run failed", "interrupted": "This run was interrupted",
     INCOMPLETE: "This run cannot be used whole",
-}
+}  # fmt: skip
 
 
 def run_end_text(run: Run) -> str:

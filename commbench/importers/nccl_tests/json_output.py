@@ -135,10 +135,8 @@ def _add_notes(
 ) -> None:
     collector = builder.collector
     if not is_whole:
-        collector.note(
-            "the file was cut off: everything after its last complete result is missing",
-            is_fault=True,
-        )
+        what = "everything after its last complete result is missing"
+        collector.note(f"the file was cut off: {what}", is_fault=True)
     if _get(document, "out_of_bounds", dict, {}).get("okay") in ("false", False):
         collector.note("nccl-tests says that values are out of bounds", is_fault=True)
     if skipped := _get_whole(_get(document, "config", dict, {}), "per_iter_skip"):

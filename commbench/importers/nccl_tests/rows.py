@@ -161,14 +161,11 @@ def _parse_root(cell: str, ranks: int) -> int | None:
     return int(cell)
 
 
-def parse_wrong(cell: str, is_count: bool, is_right: bool = False) -> int | None:
+def parse_wrong(cell: str, is_count: bool) -> int | None:
     """The number of wrong elements in a cell; None where it holds none. Older versions have the
-    largest deviation in a column `error`, which is within bounds where the file says that all are
-    (`is_right`); otherwise only 0 is a count."""
+    largest deviation in a column `error`, of which only 0 is a count."""
     value = cells.parse_number(cell)
-    if value is None or is_count:
-        return None if value is None else int(value)
-    return 0 if is_right or not value else None
+    return None if value is None or (value and not is_count) else int(value)
 
 
 def translate_dtype(name: str) -> str:

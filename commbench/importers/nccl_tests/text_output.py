@@ -27,7 +27,6 @@ from commbench.spec.operations import IN_PLACE, OUT_OF_PLACE
 NAME = "nccl-tests-text"
 
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
-_RIGHT = "# Out of bounds values : 0 OK"
 _BEGINNINGS: dict[tuple[str, ...], int] = {
     ("size", "count", "type"): cells.MICROSECONDS,
     ("bytes", "N", "type"): cells.MILLISECONDS,
@@ -100,17 +99,12 @@ class NcclTestsTable(NamedTuple):
         """Whether a line is meant as a row, damaged or not."""
         return _looks_like_row(row) or (len(row) == len(self.columns) and cells.is_whole(row[0]))
 
-    def split(
-        self, row: list[str], is_right: bool
-    ) -> tuple[dict[str, str], list[rows.PlacementCells]]:
-        """The cells that begin a row, and each placement's; ValueError if not one per column.
-        `is_right`: the lines below the table say that no result is out of bounds."""
+    def split(self, row: list[str]) -> tuple[dict[str, str], list[rows.PlacementCells]]:
+        """The cells that begin a row, and each placement's; ValueError if not one per column."""
         named = list(zip(self.columns, self._align(row), strict=True))
         starts = [0, *_find_groups(self.columns), len(self.columns)]
         key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
-        return key, [
-            _make_cells(*each, is_right) for each in zip(self.placements, groups, strict=True)
-        ]
+        return key, list(map(_make_cells, self.placements, groups))
 
     def _align(self, row: list[str]) -> list[str]:
         """The cells in their columns: a reduce op may be blank, and a timestamp is two words."""
@@ -123,14 +117,14 @@ class NcclTestsTable(NamedTuple):
         return row
 
 
-def _make_cells(placement: str, group: dict[str, str], is_right: bool) -> rows.PlacementCells:
+def _make_cells(placement: str, group: dict[str, str]) -> rows.PlacementCells:
     wrong = group.get("#wrong") or group.get("error") or group.get("res") or "N/A"
     return rows.PlacementCells(
         placement,
         group["time"],
         group["algbw"],
         group["busbw"],
-        rows.parse_wrong(wrong, is_count="#wrong" in group, is_right=is_right),
+        rows.parse_wrong(wrong, is_count="#wrong" in group),
         {field: group[name] for name, field in _STATISTICS.items() if name in group},
     )
 
@@ -254,9 +248,8 @@ def _read_section(section: _Section, ranks: int, builder: rows.RowBuilder) -> No
         for line, _ in section.rows:
             collector.leave_out(str(reason), line.number)
         return
-    is_right = any(line.text.startswith(_RIGHT) for line in section.others)
     collector.read_rows(
-        section.rows, lambda line, row: builder.add(run, line.number, *table.split(row, is_right))
+        section.rows, lambda line, row: builder.add(run, line.number, *table.split(row))
     )
 
 
@@ -268,12 +261,8 @@ def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
             if line.text.startswith(_FOOT[0]) and "FAIL" in line.text:
                 collector.note(f"nccl-tests says: {line.text[2:]}", is_fault=True)
         if not any(line.text.startswith(_FOOT) for line in section.others):
-            where = (
-                f"that ends at line {section.rows[-1][0].number}"
-                if section.rows
-                else "without rows"
-            )
-            collector.note(f"the table {where} was cut off, or is not complete", is_fault=True)
+            at = f"at line {section.rows[-1][0].number}" if section.rows else "without a row"
+            collector.note(f"the table that ends {at} was cut off, or is not complete", True)
         if preamble.blocking:
             collector.note(f"nccl-tests says: {preamble.blocking}")
         if section.rows:
