@@ -123,7 +123,7 @@ AllowUnmatched = Annotated[
 ]
 AllowUnchecked = Annotated[
     bool,
-    Option("--allow-unchecked", help="Judge unchecked rows, too.", rich_help_panel=VERDICT),
+    Option("--allow-unchecked", help="Let rows pass that nobody checked.", rich_help_panel=VERDICT),
 ]
 Output = Annotated[
     Path | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from commbench.analysis.advice import measure_launches
@@ -12,6 +13,7 @@ from commbench.compare.summary import distinct_names
 from commbench.gate.gate import GateResult
 from commbench.gate.limits import FAIL
 from commbench.report.run_notes import find_warnings
+from commbench.results.schema import Run
 from commbench.units import format_count
 
 
@@ -33,21 +35,20 @@ def gate_warnings(gate: GateResult) -> list[dict[str, str]]:
     return [
         {"run": name, "name": warning, "rows": rows, "message": message}
         for name, run in zip(distinct_names(runs), runs, strict=True)
-        for warning, rows, message in (_recorded if run.run is None else _computed)(run)
+        for warning, rows, message in (_computed(run.run) if run.run else _recorded(run))
     ]
 
 
-def _computed(run: LoadedRun) -> Iterator[tuple[str, str, str]]:
-    assert run.run is not None
-    for found in find_warnings(make_rows(run.run)):
-        yield found.name, found.which, found.message
+def _computed(run: Run) -> list[tuple[str, str, str]]:
+    return [(found.name, found.which, found.message) for found in find_warnings(make_rows(run))]
 
 
 def _recorded(run: LoadedRun) -> Iterator[tuple[str, str, str]]:
-    named = [set(row.warnings.split()) for row in run.rows]
+    named = [(set(text.split()), n) for text, n in Counter(r.warnings for r in run.rows).items()]
     for one in DIAGNOSTICS:
-        if number := sum(one.name in own and own.isdisjoint(one.explained_by) for own in named):
-            rows = f"{number} of {format_count(len(named), 'row')}"
+        concerned = (n for own, n in named if one.name in own and own.isdisjoint(one.explained_by))
+        if number := sum(concerned):
+            rows = f"{number} of {format_count(len(run.rows), 'row')}"
             yield one.name, rows, one.explanation.partition(". ")[0]
 
 
