@@ -34,6 +34,8 @@ WRONG = "wrong"
 FAILED = "failed"
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
+INCOMPLETE = "incomplete"
+"""Status of an imported run whose file lacks something, or contradicts itself."""
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
 
@@ -291,7 +293,7 @@ class RunEnd(NamedTuple):
     """How a run ended."""
 
     status: str
-    """`complete`, `interrupted` or `failed`."""
+    """`complete`, `interrupted`, `failed`; `incomplete` for another tool's file."""
     reason: str = ""
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""
