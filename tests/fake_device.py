@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from ras_server import RasServer
 
 from commbench.host.nvml import GpuState
 from commbench.worker.memory import PlainMemory
@@ -39,11 +40,17 @@ class Fake(NamedTuple):
     """How much longer the host needs to record an event for the first time: it is made then."""
     first_call_s: float = 0.0
     """How much longer the first operation of each kind and size takes: it makes connections."""
+    before_s: float = 0.0
+    """How long the host works in a call that blocks it before it queues anything: it pickles."""
+    after_s: float = 0.0
+    """How long it works there when the device is done."""
     fill_s: float = 0.0
     """How long it takes to fill a buffer for a check."""
     spins: bool = True
     captures: bool = True
     """Whether it has graphs."""
+    corrupts_graphs_of: int = 0
+    """Graphs of so many calls or more fill their last result with 77; 0: none."""
     failing_ranks: tuple[int, ...] = ()
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
@@ -65,7 +72,13 @@ class Fake(NamedTuple):
     nccl_log: str = ""
     """What its NCCL writes to the log that it is told to write, in its first operation."""
     nccl_tuning: str = ""
-    """The same where the log is of the subsystem TUNING."""
+    """The lines from which it writes to the log of the subsystem TUNING, in each call those of its
+    sizes. A line that begins with `[windows] ` is for that kind of memory, one with `[_coalesced] `
+    for that function."""
+    ras_report: str = ""
+    """What the RAS of its NCCL answers, in rank 1 on NCCL_RAS_ADDR; empty: it has none."""
+    resets: bool = True
+    """Whether its NCCL can be made to read its variables again."""
 
 
 class Event:
@@ -181,6 +194,9 @@ class FakeDevice:
         self._calls = 0
         self._operations = 0
         self._clock_mhz = 0
+        if self._rank == 1 and self._fake.ras_report:
+            port = int(os.environ["NCCL_RAS_ADDR"].rpartition(":")[2])
+            RasServer(self._fake.ras_report.encode(), port=port).__enter__()
         self._connected: set[object] = set()
 
     def synchronize(self) -> None:
@@ -206,7 +222,16 @@ class FakeDevice:
         time.sleep(seconds)  # what replays a step runs as a whole in the order of the stream
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
-        return lambda: self._stream.put(lambda: self._run(call))
+        def queue() -> None:
+            self._stream.put(lambda: self._run(call))
+
+        def block() -> None:
+            time.sleep(self._fake.before_s)
+            queue()
+            self.synchronize()
+            time.sleep(self._fake.after_s)
+
+        return block if blocks_host(call) else queue
 
     def beside(self, call: Callable[[], object]) -> None:
         """The second stream comes to the call when the first has come so far."""
@@ -220,6 +245,8 @@ class FakeDevice:
         def replay() -> None:
             for call in calls:
                 self._run(call)
+            if 0 < self._fake.corrupts_graphs_of <= len(calls):
+                calls[-1].args[-1].receive.fill_(77)
 
         return lambda: self._stream.put(replay)
 
@@ -252,10 +279,10 @@ class FakeDevice:
     def _run(self, call: Callable[[], Any]) -> None:
         self._calls += 1
         if self._calls == 1 and "NCCL_DEBUG_FILE" in os.environ:
-            is_tuning = os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING"
-            text = self._fake.nccl_tuning if is_tuning else self._fake.nccl_log
             path = os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid()))
-            Path(path).write_text(text)
+            if os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING":
+                LOG["path"] = path
+            Path(path).write_text("" if "path" in LOG else self._fake.nccl_log)
         if self._calls == 1 and self._rank in self._fake.failing_ranks:
             raise RuntimeError(self._fake.failure)
         if not isinstance(call, partial):  # not an operation of a case
@@ -264,13 +291,17 @@ class FakeDevice:
             call()
             return
         operation, buffers = call.func, call.args[-1]
+        memory = MEMORIES.get(buffers.receive.untyped_storage().data_ptr())
         if path := LOG.get("path"):
-            size = f" {buffers.send.numel() * buffers.send.element_size()} Bytes "
-            lines = self._fake.nccl_tuning.splitlines(keepends=True)
+            sizes = [f" {b.send.numel() * b.send.element_size()} Bytes " for b in buffers.tensors]
+            tags = (memory.kind if memory else "plain", getattr(operation, "__name__", ""))
             with Path(path).open("a") as file:
-                file.writelines(line for line in lines if size in line)
+                for line in self._fake.nccl_tuning.splitlines(keepends=True):
+                    tag, _, text = line.rpartition("] node")
+                    if any(size in text for size in sizes) and tag.strip("[") in ("", *tags):
+                        file.write(text)
                 file.write("a call\n")
-        if memory := MEMORIES.get(buffers.receive.untyped_storage().data_ptr()):
+        if memory:
             self.note("used", memory)
         self._operations += 1
         if self._rank == 1 and self._operations == self._fake.hangs_after:
@@ -282,6 +313,15 @@ class FakeDevice:
         call()
         if 0 < self._fake.corrupts_after < self._operations:
             buffers.receive[-1] += 1
+
+
+def blocks_host(call: Any) -> bool:
+    """Whether torch waits in an operation until the device has done it."""
+    from commbench.spec.operations import OPERATIONS
+
+    names = ("barrier", "all_gather_object", "broadcast_object_list")
+    made_of = (call.func, *call.args) if isinstance(call, partial) else ()
+    return any(OPERATIONS[name].call in made_of for name in names)
 
 
 LOG: dict[str, str] = {}
@@ -345,10 +385,12 @@ def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
     from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
-    from commbench.worker import nccl_selections
+    from commbench.worker import nccl_log, nccl_selections
     from commbench.worker.device import DEVICES, DeviceKind
 
-    nccl_selections.find_reset = lambda: reset_log
+    nccl_log.find_reset = nccl_selections.find_reset = lambda: (
+        reset_log if read_fake().resets else None
+    )
     for name, entry in ALLOCATORS.items():
         if entry.devices:
             ALLOCATORS[name] = entry._replace(devices=(*entry.devices, "fake"))

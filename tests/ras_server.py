@@ -9,7 +9,7 @@ import threading
 class RasServer:
     """Serves `report` while it is open, and notes the lines that it was sent."""
 
-    def __init__(self, report: bytes, closes: bool = True) -> None:
+    def __init__(self, report: bytes, closes: bool = True, port: int = 0) -> None:
         self.requests: list[bytes] = []
         self._closes, ended = closes, threading.Event()
         self._ended = ended
@@ -30,7 +30,7 @@ class RasServer:
                     else:
                         self.wfile.write(b"ERROR: Unknown command " + line)
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self._server.block_on_close = False
         self.address = f"127.0.0.1:{self._server.server_address[1]}"

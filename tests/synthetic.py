@@ -105,7 +105,7 @@ def in_memory(label: str, samples: Sequence[Samples], sizes: Sequence[int] = ())
     """A run that no file holds: one case for each of `samples`."""
     asked = plan(sizes=tuple(sizes) or tuple(1024 * (i + 1) for i in range(len(samples))))
     measurements = tuple(
-        Measurement(case, "ok", batches=tuple(Batch(tuple(batch)) for batch in batches))
+        Measurement(case, "ok", wrong=0, batches=tuple(Batch(tuple(batch)) for batch in batches))
         for case, batches in zip(asked.cases(), samples, strict=True)
     )
     return Run(label, header(asked, label), measurements, RunEnd("complete"))

@@ -15,10 +15,13 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 from commbench.analysis.interference import STALL_FACTOR
+from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, percentile
 from commbench.results.schema import PRECISION
+from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.computations import AT_ONCE
+from commbench.spec.operations import OPERATIONS
 from commbench.spec.timing_modes import describe_timing
 
 if TYPE_CHECKING:
@@ -46,6 +49,16 @@ def overlap_threads_per_core(row: ResultRow) -> float | None:
     that of the rank, and that of its backend. None for other rows."""
     ranks = ranks_per_core(row) if row.measurement.case.part == AT_ONCE else None
     return None if ranks is None else 2 * ranks
+
+
+def shown_asymmetric(row: ResultRow) -> float | None:
+    """1 where NCCL's log does not show that a call used its symmetric windows; None for buffers in
+    other memory, and for their registration itself."""
+    case = row.measurement.case
+    entry, registers = ALLOCATORS.get(case.memory), OPERATIONS[case.operation].registers
+    if registers or not (entry and entry.needs_nccl and entry.is_symmetric):
+        return None
+    return float(not is_symmetric(row.nccl_selection[0]))
 
 
 @lru_cache(maxsize=16)
@@ -162,12 +175,13 @@ def always_last(row: ResultRow) -> float | None:
 
 def clock_coarseness(row: ResultRow) -> float | None:
     """How coarse the clock is for the duration of an iteration: 1 where the clock's step is a tenth
-    of it, or the overhead of the timed loop a twentieth."""
+    of it, or on a CPU the overhead of the timed loop a twentieth. That of a device is the time of
+    two events, which says nothing about their step."""
     if row.time is None or not row.time.median:
         return None
     iteration = row.time.median * (row.interference.calls or 1)
-    step, overhead = row.header.resolution_s or 0.0, row.header.overhead_s or 0.0
-    return max(10 * step, 20 * overhead) / iteration
+    overhead = row.header.overhead_s if row.header.plan.device == "cpu" else None
+    return max(10 * (row.header.resolution_s or 0.0), 20 * (overhead or 0.0)) / iteration
 
 
 def late_launches(row: ResultRow) -> float | None:

@@ -22,6 +22,7 @@ from commbench.analysis.diagnostic_figures import (
     launch_spread,
     overlap_threads_per_core,
     ranks_per_core,
+    shown_asymmetric,
     skew,
     unread_variables,
 )
@@ -135,6 +136,10 @@ def _pipelined(header: RunHeader) -> str:
     return f"use {write_options(header, timing=PIPELINED)}"
 
 
+def _every_memory(header: RunHeader) -> str:
+    return f"use {write_options(header, memory='all')}"
+
+
 def _always(advice: str) -> Callable[[RunHeader], str]:
     return lambda _: advice
 
@@ -172,6 +177,15 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " share a core, so the communication stops while the rank computes, or the other way round."
         " Start fewer ranks on each host, in the CPU mode plain.",
         ("too_few_cores",),
+    ),
+    Diagnostic(
+        "not_symmetric", shown_asymmetric, 0,
+        "NCCL logged no symmetric call", _every_memory,
+        "The buffers are registered as symmetric windows, but NCCL's log of such a call names"
+        " neither a symmetric kernel nor copy engines alone. NCCL uses other algorithms without a"
+        " word, for example where it has no symmetric kernel for a function, or for these GPUs. Of"
+        " calls in graphs nothing is known, nor where NCCL is not to log. So these may be the times"
+        " of memory that is only registered: measure that, too.",
     ),
     Diagnostic(
         "throttled", lambda row: row.interference.throttled_share, 0.01,
@@ -260,8 +274,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "launch_bound", late_launches, 0.10,
         "{percent} of calls were queued late", _always("compare larger sizes"),
         "The device came to a call before the host had queued it, so the time contains a wait for"
-        " the host and is too long. A barrier always does: torch blocks the host in it. A host with"
-        " a higher clock, or with less other work, queues calls earlier.",
+        " the host and is too long. A host with a higher clock, or with less other work, queues"
+        " calls earlier.",
     ),
     Diagnostic(
         "coarse_clock", clock_coarseness, 1.0,

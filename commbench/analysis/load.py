@@ -13,9 +13,10 @@ from commbench.errors import RecordsError
 from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
-from commbench.results.schema import Run, RunHeader
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, read_ends
+from commbench.results.schema import COMPLETE, CUT_OFF, INCOMPLETE, Run, RunEnd, RunHeader
 from commbench.spec.case import Case
+from commbench.units import format_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,6 +37,17 @@ class LoadedRun(NamedTuple):
     run: Run | None = None
     """With every sample; None where the file holds none. Its measurements are in the order of
     `rows`."""
+    end: RunEnd | None = RunEnd(COMPLETE)
+    """How the run ended, as far as its file says; None where it has not, or was killed."""
+
+    @property
+    def incomplete(self) -> str:
+        """Why the run is incomplete, in a clause; empty for one that is complete."""
+        if self.end is None:
+            return "it has not ended: it is still running, or was killed"
+        status, reason, _ = self.end
+        how = {"interrupted": "was interrupted", INCOMPLETE: "cannot be used whole"}
+        return "" if status == COMPLETE else f"it {how.get(status, status)}: {reason}"
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""
@@ -48,7 +60,7 @@ def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> L
         return run
     make_row = row_type(tuple(columns))
     rows = [make_row(**row_values(row, columns)) for row in make_rows(run)]
-    return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run)
+    return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run, run.end)
 
 
 def _is_journal(path: Path, head: bytes) -> bool:
@@ -71,7 +83,19 @@ def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
     rows = read_results(file, columns)
     labels = {row.label for row in rows} - {""} if "label" in columns else set()
     name = file.absolute().parent.name if file.name == RESULTS_CSV else file.stem
-    return LoadedRun(labels.pop() if len(labels) == 1 else name, path, tuple(columns), rows)
+    label = labels.pop() if len(labels) == 1 else name
+    end = _end_of_rows(file, rows if "stop_reason" in columns else ())
+    return LoadedRun(label, path, tuple(columns), rows, end=end)
+
+
+def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:
+    """How the run of a results.csv ended, by its rows, or by the journal in the same folder."""
+    if cut := sum(row.stop_reason == CUT_OFF for row in rows):
+        return RunEnd(INCOMPLETE, f"{format_count(cut, 'row')} {CUT_OFF}")
+    if file.name != RESULTS_CSV or not is_file(file.parent / JOURNAL):
+        return RunEnd(COMPLETE)
+    status = read_ends(file.parent).status
+    return RunEnd(status, f"by the {JOURNAL} beside it") if status else None
 
 
 _HEAD_BYTES = 4096

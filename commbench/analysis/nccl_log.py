@@ -1,7 +1,8 @@
 """What NCCL's own log says: of its communicator, and of the algorithm that it selects for a call.
 
 The lines are those of NCCL_DEBUG=INFO with the subsystems INIT and TUNING, by the sources of NCCL
-2.24 to 2.30 (src/init.cc, src/transport/, src/enqueue.cc).
+2.24 to 2.30 (src/init.cc, src/transport/, src/enqueue.cc, src/ce_coll.cc,
+src/scheduler/symmetric_sched.cc) and of its network plugin aws-ofi-nccl.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from commbench.results.schema import RunHeader
+from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.case import Case
+from commbench.spec.computations import COMPUTATION
 from commbench.spec.operations import OPERATIONS
+from commbench.spec.timing_modes import EAGER
 from commbench.units import format_time
 
 _SELECTION = re.compile(
@@ -22,14 +26,21 @@ _SELECTION = re.compile(
 )
 _KERNEL = re.compile(
     r"NCCL INFO (\w+) \[(Symmetric|Copy Engine|Hierarchical CE)\]: (\d+) Bytes -> "
-    r"(?:Kernel )?(\S+)(?: nchannels (\d+))?"
+    r"(?:Kernel )?([^;\n]+?)(?: nchannels (\d+).*|;.*)?$"
 )
 """What NCCL 2.27 and later write where they take no algorithm of their table."""
 _VERSION = re.compile(r"NCCL version (\d\S*)")
-_NETWORK = re.compile(r"NCCL INFO Using network (\S+)")
-_ADAPTERS = re.compile(r"NCCL INFO NET/\w+ ?: Using (\[0\][^;]*)")
+_NETWORK = re.compile(r"NCCL INFO Using network (\S.*)")
+_ADAPTERS = re.compile(
+    r"NCCL INFO NET/(?:\w+ ?: Using (?=\[0\])|OFI Selected [Pp]rovider is )([^;]*)"
+)
 _CHANNELS = re.compile(r"NCCL INFO (?:comm \S+ )?(\d+) coll channels, (.*)")
-_CONNECTION = re.compile(r"NCCL INFO Channel \d+(?:/\d+)? : .* via (\S+)")
+_NVLS_CHANNELS = re.compile(r"(\d+) nvls channels")
+_CONNECTION = re.compile(
+    r"NCCL INFO (?:Channel|CollNet) \d+(?:/\d+)? : .* via (\S.*?)(?: comm 0x.*)?$"  # the end: RCCL
+)
+_NVLS = re.compile(r"NCCL INFO NVLS comm \S+ headRank -?\d+ nHeads (\d+)")
+_MADE = re.compile(r"NCCL INFO \w+ comm \S+ rank \d+ nranks (\d+) .* - Init COMPLETE")
 _INIT = re.compile(r"NCCL INFO Init timings - \w+: rank \d+ nranks \d+ total ([\d.]+) \(([^)]*)\)")
 MOST_CHARACTERS = 300
 
@@ -38,7 +49,13 @@ _KINDS = {
     "Symmetric": "SYMMETRIC", "Copy Engine": "COPY_ENGINE", "Hierarchical CE": "COPY_ENGINE",
 }  # fmt: skip
 SELECTIONS = "nccl_selections"
-"""The fact of a run's environment that selections_by_call made."""
+"""The fact of a run's environment that has selection_entries by selection_key."""
+INIT_MODE = "nccl_init_mode"
+"""The fact of a run's environment whether torch makes the communicator of a group when the group is
+made (`eager`) or in its first call (`lazy`). Then the first send or recv outside of a batch makes
+one of its own for each pair of ranks (torch: ProcessGroupNCCL.cpp, pointToPoint)."""
+_NOT_SELECTED_BY = ("timing", "buffers", "overlap", "part")
+"""Dimensions of a case on which NCCL's selection does not depend."""
 
 
 class NcclSelection(NamedTuple):
@@ -75,72 +92,100 @@ def parse_selections(lines: Iterable[str]) -> tuple[NcclSelection, ...]:
     return tuple(found)
 
 
-def selections_by_call(lines: Iterable[str]) -> dict[str, list[list[str]]]:
-    """NCCL's selections for a run's environment: by function and bytes, `AllReduce 1024`, each
-    algorithm with its protocol and channels. There are several where NCCL's log does not tell calls
-    apart, such as those of different dtypes."""
-    found: dict[str, list[list[str]]] = {}
-    for each in parse_selections(lines):
-        known = found.setdefault(f"{each.function} {each.size_bytes}", [])
-        known.append([each.algorithm, each.protocol, str(each.channels or "")])
-    return found
+def selection_key(case: Case) -> str:
+    """What a run's environment has the selections of a case by: all on which they may depend."""
+    return f"{case.title_without(*_NOT_SELECTED_BY)} {case.size_bytes}"
 
 
-def recorded_selections(environment: dict[str, Any]) -> dict[tuple[str, int], NcclSelection]:
-    """NCCL's selections by function and bytes, as a run's environment has them; the last one where
-    there are several."""
+def selection_entries(lines: Iterable[str]) -> list[list[str]]:
+    """NCCL's selections in the calls of one case, for a run's environment: each algorithm with its
+    protocol and channels. There are several where a call consists of several of NCCL."""
+    found = [[f.algorithm, f.protocol, str(f.channels or "")] for f in parse_selections(lines)]
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+def _recorded(environment: dict[str, Any], case: Case) -> tuple[list[list[str]], str]:
+    """The selections of a case in a run's environment, and the word between several.
+
+    Older journals have them by function and bytes. There a direct eager call in plain memory finds
+    its own, `or` others of as many bytes.
+    """
     known = environment.get(SELECTIONS)
-    found = {}
-    for call, entries in known.items() if isinstance(known, dict) else ():
-        try:
-            function, size = call.split()
-            algorithm, protocol, channels = entries[-1]
-            selection = NcclSelection(function, int(size), algorithm, protocol, int(channels or 0))
-        except (TypeError, ValueError, IndexError, KeyError):  # a damaged journal
-            continue
-        found[function, selection.size_bytes] = selection
-    return found
+    if not isinstance(known, dict) or case.part == COMPUTATION:
+        return [], ""
+    if found := known.get(selection_key(case)):
+        return found, " and "
+    function, has_new_group = OPERATIONS[case.operation].nccl_function, case.uses_new_group
+    is_plain = (case.memory, case.launch_mode) == (DEFAULT_MEMORY, EAGER) and not case.step
+    if not (is_plain and function and case.call_form.is_reference) or has_new_group:
+        return [], ""
+    return known.get(f"{function} {case.block_bytes}") or [], " or "
+
+
+def one_selection(environment: dict[str, Any], case: Case) -> NcclSelection | None:
+    """What NCCL selected for a case, by a run's environment; None where that is not known, and
+    where there are several."""
+    found, _ = _recorded(environment, case)
+    try:
+        ((algorithm, protocol, channels),) = found
+        function = OPERATIONS[case.operation].nccl_function
+        return NcclSelection(function, case.block_bytes, algorithm, protocol, int(channels or 0))
+    except (TypeError, ValueError):  # none, several, or a damaged journal
+        return None
 
 
 def find_selection(environment: dict[str, Any], case: Case) -> tuple[str, str, str]:
     """The algorithm, protocol and number of channels that NCCL selected for a case; empty texts
-    where that is not known. Where there are several, `or` is between them."""
-    known = environment.get(SELECTIONS)
-    function = OPERATIONS[case.operation].nccl_function
-    found = known.get(f"{function} {case.block_bytes}") if isinstance(known, dict) else None
+    where that is not known. Where there are several, `and` is between them."""
+    found, word = _recorded(environment, case)
     try:
-        texts = [dict.fromkeys(filter(None, each)) for each in zip(*(found or ()), strict=True)]
-        algorithm, protocol, channels = (" or ".join(each) for each in texts)
+        texts = [dict.fromkeys(filter(None, each)) for each in zip(*found, strict=True)]
+        algorithm, protocol, channels = (word.join(each) for each in texts)
     except (TypeError, ValueError):  # none, or a damaged journal
         return "", "", ""
     return algorithm, protocol, channels
 
 
-def parse_communicator(lines: Iterable[str]) -> dict[str, Any]:
-    """What one rank's log of the subsystem INIT says of its first communicator; what the log does
-    not say is left out.
+def is_symmetric(algorithm: str) -> bool:
+    """Whether all that NCCL used needs symmetric windows, by the algorithm of find_selection."""
+    return set(algorithm.split(" and ")) <= set(_KINDS.values())
 
-    `version`, `network` (IB, Socket or a plugin's name), `adapters`, `channels`, `transports` (by
-    transport, the connections of this rank, one for each channel and direction that NCCL logs),
-    `init_s` and `init_parts_s`: how long the making of the communicator took, in seconds.
+
+def parse_communicator(lines: Iterable[str]) -> dict[str, Any]:
+    """What one rank's log of the subsystem INIT says; what the log does not say is left out.
+
+    Of the first communicator `version`, `network` (IB, Socket or a plugin's name), `adapters`,
+    `channels`, `init_s` and `init_parts_s`: how long its making took, in seconds. Of all of them
+    `transports` (by transport, the connections of this rank, one for each channel and direction
+    that NCCL logs; of NVLS, which NCCL logs as one line, one for each channel and head) and
+    `communicators`: by their number of ranks, how many.
     """
     found: dict[str, Any] = {}
     transports: Counter[str] = Counter()
+    made: Counter[str] = Counter()
+    nvls_channels = 0
     for line in lines:
         for name, pattern in (("version", _VERSION), ("network", _NETWORK)):
             if match := pattern.search(line):
-                found.setdefault(name, match[1])
+                found.setdefault(name, match[1].strip())
         if match := _ADAPTERS.search(line):
             found.setdefault("adapters", match[1].strip()[:MOST_CHARACTERS])
         if match := _CHANNELS.search(line):
             found.setdefault("channels", f"{match[1]} coll channels, {match[2]}".strip())
         if match := _CONNECTION.search(line):
             transports[_transport(match[1])] += 1
+        if match := _NVLS_CHANNELS.search(line):
+            nvls_channels = int(match[1])
+        if match := _NVLS.search(line):
+            transports["NVLS"] += nvls_channels * int(match[1])
+        if match := _MADE.search(line):
+            made[match[1]] += 1
         if match := _INIT.search(line):
             found.setdefault("init_s", float(match[1]))
             parts = (part.rpartition(" ") for part in match[2].split(", "))
             found.setdefault("init_parts_s", {name: float(s) for name, _, s in parts if name})
-    return found | ({"transports": dict(transports)} if transports else {})
+    counted = {"transports": dict(transports), "communicators": dict(made)}
+    return found | {name: numbers for name, numbers in counted.items() if numbers}
 
 
 def _transport(text: str) -> str:
@@ -152,14 +197,18 @@ def describe_communicator(facts: Any) -> str:
     """What parse_communicator found, without times, in a line; empty for anything else."""
     if not isinstance(facts, dict):
         return ""
-    transports = facts.get("transports")
-    used = transports.items() if isinstance(transports, dict) else ()
+    used, made = (
+        numbers.items() if isinstance(numbers := facts.get(name), dict) else ()
+        for name in ("transports", "communicators")
+    )
     adapters = f" ({facts['adapters']})" if facts.get("adapters") else ""
     parts = (
         f"NCCL {facts['version']}" if facts.get("version") else "",
         f"network {facts['network']}{adapters}" if facts.get("network") else "",
         str(facts.get("channels") or ""),
         ", ".join(f"{number} connections via {name}" for name, number in used),
+        "communicators: " * bool(made)
+        + ", ".join(f"{number} of {ranks} ranks" for ranks, number in made),
     )
     return "; ".join(part for part in parts if part)
 

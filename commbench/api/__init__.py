@@ -237,6 +237,7 @@ def check(
     tolerance: str | float | None = None,
     undecided: str | None = None,
     allow_unmatched: bool = False,
+    allow_unchecked: bool = False,
     force: bool = False,
     ranks: int | None = None,
     op: str | None = None,
@@ -254,7 +255,7 @@ def check(
     """
     from commbench.analysis.expectations import BELOW
     from commbench.analysis.load import as_loaded_run
-    from commbench.compare.comparison import COMPARED, require_comparable, require_two_runs
+    from commbench.compare.comparison import require_comparable, require_two_runs
     from commbench.gate.expected import expectation_rules, hardware_of, parse_hardware
     from commbench.gate.gate import CHECKED, check
     from commbench.gate.limits import FAIL, PASS
@@ -279,10 +280,12 @@ def check(
     if expect is not None:
         hardware = hardware or hardware_of(checked)
         rules = [*rules, *expectation_rules(checked, hardware, below)]
-    baseline = None if against is None else as_results(against, COMPARED, notify, hints)
+    baseline = None if against is None else as_results(against, CHECKED, notify, hints)
     if baseline is not None:
         require_two_runs(checked, baseline)
-    result = check(checked, rules, baseline, allow_unmatched, undecided or "", hardware)
+    result = check(
+        checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
+    )
     if result.comparison:
         require_comparable([result.comparison], force)
     return result

@@ -12,6 +12,7 @@ from commbench.cli.options import (
     OUTPUT,
     VERDICT,
     Against,
+    AllowUnchecked,
     AllowUnmatched,
     Dtype,
     Expect,
@@ -37,6 +38,7 @@ def check(
     rules: Rules = None,
     undecided: Undecided = None,
     allow_unmatched: AllowUnmatched = False,
+    allow_unchecked: AllowUnchecked = False,
     force: bool = Option(
         False,
         "--force",
@@ -88,8 +90,8 @@ def check(
     gate = api.check(
         run, rules, against=against, max_slowdown=max_slowdown or (), min_busbw=min_busbw or (),
         max_time=max_time or (), expect=expect, tolerance=tolerance, undecided=undecided,
-        allow_unmatched=allow_unmatched, force=force, ranks=ranks, op=op, dtype=dtype,
-        notify=print_status,
+        allow_unmatched=allow_unmatched, allow_unchecked=allow_unchecked, force=force,
+        ranks=ranks, op=op, dtype=dtype, notify=print_status,
     )  # fmt: skip
     print_result(gate_text(gate, verbose))
     if junit or json or runs_in_actions():

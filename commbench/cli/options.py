@@ -121,6 +121,10 @@ AllowUnmatched = Annotated[
         rich_help_panel=VERDICT,
     ),
 ]
+AllowUnchecked = Annotated[
+    bool,
+    Option("--allow-unchecked", help="Let rows pass that nobody checked.", rich_help_panel=VERDICT),
+]
 Output = Annotated[
     Path | None,
     Option("--output", "-o", metavar="FILE", help="New file to write.  [default: print the text]"),

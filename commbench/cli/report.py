@@ -13,6 +13,7 @@ from commbench.cli.options import (
     OUTPUT,
     VERDICT,
     Against,
+    AllowUnchecked,
     AllowUnmatched,
     Dtype,
     Expect,
@@ -55,6 +56,7 @@ def report(
     rules: Rules = None,
     undecided: Undecided = None,
     allow_unmatched: AllowUnmatched = False,
+    allow_unchecked: AllowUnchecked = False,
     tolerance: str | None = Option(
         None,
         metavar="PERCENT",
@@ -103,7 +105,7 @@ def report(
             find(runs[0]), rules, against=None if against is None else find(against), force=force,
             max_slowdown=max_slowdown or (), min_busbw=min_busbw or (), max_time=max_time or (),
             expect=expect, tolerance=tolerance if expect else None, undecided=undecided,
-            allow_unmatched=allow_unmatched,
+            allow_unmatched=allow_unmatched, allow_unchecked=allow_unchecked,
         )  # fmt: skip
         text = write(gate)
     elif len(runs) > 1:

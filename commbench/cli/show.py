@@ -44,7 +44,7 @@ def show(
     from commbench.output.console import print_result, print_status
     from commbench.report.formats import TABLE, require_format
     from commbench.results.run_folder import find_newest, find_sweep
-    from commbench.results.schema import COMPLETE
+    from commbench.results.schema import COMPLETE, INCOMPLETE
 
     require_format(format_, peak)
     name = str(find_newest()) if run is None else run
@@ -65,6 +65,6 @@ def show(
         else loaded.text(format_, peak, warnings=warnings, calls=calls)
     )
     print_result(text)
-    if (end := loaded.end) is None or end.status != COMPLETE:
+    if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
         print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")

@@ -82,8 +82,8 @@ def run_verdict(run: Run) -> list[str]:
         facts = run.header.environment
         rows = format_count(len(found), "row")
         left_out = [f"{n[:1].upper()}{n[1:]}." for n in facts.get("notes", ()) if "left out" in n]
-        wrong = ["Some results are wrong."] if has_wrong(run) else []
-        return [f"{rows} imported from {facts['imported_from']}.", *left_out, *wrong]
+        bad = ["Some results are wrong."] * has_wrong(run) + [run_end_text(run)]
+        return [f"{rows} imported from {facts['imported_from']}.", *left_out, *filter(None, bad)]
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
     measured = [m for m in found if m.status == OK]
     whole = [m for m in measured if m.stop_reason != CUT_OFF]

@@ -39,6 +39,7 @@ from commbench.explain.run_text import column_meanings
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.limits import NOT_MEASURED, PASS
+from commbench.gate.notes import gate_notes, warning_notes
 from commbench.output.paragraphs import join_words
 from commbench.output.plot_style import Picture
 from commbench.report import overlap_table, run_notes, run_table
@@ -328,7 +329,7 @@ def check_contents(gate: GateResult) -> Contents:
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
         subtitle=_describe(runs),
-        verdict=[gate_text.verdict(gate), *gate_text.launches_note(gate)],
+        verdict=[gate_text.verdict(gate), *gate_notes(gate), *warning_notes(gate)],
         runs=named,
         asked=[
             ("checked", next(iter(named))),

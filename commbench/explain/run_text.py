@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.analysis.nccl_log import describe_communicator, describe_init, describe_start_up
+from commbench.analysis.nccl_log import (
+    INIT_MODE,
+    describe_communicator,
+    describe_init,
+    describe_start_up,
+)
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
@@ -160,6 +165,7 @@ def _where(header: RunHeader) -> str:
     parts += [header.started] if header.started else []
     log = facts.get("nccl_log")
     parts += filter(None, [describe_communicator(log)])
+    parts += [f"{mode} init of communicators"] if (mode := facts.get(INIT_MODE)) else []
     parts += [f"communicator made in {init}"] if (init := describe_init(log)) else []
     parts += filter(None, [describe_start_up(header)])
     shared = "Ranks share a GPU: these times do not measure performance."

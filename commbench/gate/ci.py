@@ -8,13 +8,13 @@ from typing import Any
 
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED
+from commbench.gate.notes import gate_notes, gate_warnings, warning_notes
 from commbench.gate.text import (
     WORDS,
     advice,
     demand,
     finding,
     gate_title,
-    launches_note,
     row_cells,
     rows_to_show,
     rule_counts,
@@ -43,7 +43,7 @@ def gate_markdown(gate: GateResult) -> str:
     ]
     lines += [*markdown_table(("outcome", "rule", "rows"), rules, left="outcome,rule,rows"), ""]
     notes = [note for result in worst_first(gate) for note in rule_notes(gate, result)]
-    notes = [*launches_note(gate), *notes, *advice(gate)]
+    notes = [*gate_notes(gate), *warning_notes(gate), *notes, *advice(gate)]
     lines += [f"* {escape(note)}" for note in dict.fromkeys(notes)]
     rows = [
         (result.rule.title, check.case.name, *_cells(result, check))
@@ -113,6 +113,8 @@ def gate_json(gate: GateResult) -> str:
         "exit_code": gate.exit_code,
         "verdict": verdict(gate),
         "incomplete": gate.incomplete or None,
+        "notes": gate_notes(gate),
+        "warnings": gate_warnings(gate),
         "rules": [
             {
                 "rule": result.rule.title,
@@ -137,7 +139,7 @@ def _json_row(result: RuleResult, check: RowCheck) -> dict[str, Any]:
         "value": found.value if found else None,
         "interval": [found.low, found.high] if found and found.has_interval else None,
         "limit": result.limit_of(check) if found else None,
-        "reason": check.reason or None,
+        "reason": check.reason or check.doubt or None,
     }
 
 

@@ -16,10 +16,14 @@ from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.gate.expected import Hardware, hardware_of, remarks
 from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
-from commbench.results.schema import OK, WRONG, Run
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
+from commbench.units import format_count
 
-CHECKED = (*COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps")
+CHECKED = (
+    *COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps", "wrong", "stop_reason", "queued_share",
+    "warnings",
+)  # fmt: skip
 """The columns that a check needs; loading no others is faster."""
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
 """Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
@@ -28,6 +32,14 @@ NO_VERDICT = "no verdict"
 EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 """The exit code of `commbench check` for each outcome of a GateResult."""
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
+UNCHECKED = "results not checked"
+"""Why a row is not measured whose results nobody has checked, although it has some."""
+WIDEST = 2.0
+"""An interval whose upper end is more than so many times the lower one says too little."""
+WIDE = f"the interval spans more than a factor of {WIDEST:g}"
+MOST_QUEUED = 0.5
+"""The part of the time that a baseline may lack a core."""
+BUSY = "the baseline lacked a core more than half of the time"
 
 
 class RowCheck(NamedTuple):
@@ -47,6 +59,8 @@ class RowCheck(NamedTuple):
     """Whether only one of the two runs has a time for this row."""
     limit: float | None = None
     """The limit of this row, where the rule has one for each; see Rule.of_row."""
+    doubt: str = ""
+    """Why the row is undecided although the limit may lie outside the interval."""
 
 
 class RuleResult(NamedTuple):
@@ -70,7 +84,7 @@ class RuleResult(NamedTuple):
     def effect(self, check: RowCheck) -> str:
         """What a row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
         if check.outcome == UNDECIDED:
-            return self.undecided or (NO_VERDICT if check.is_beyond else "")
+            return self.undecided or (NO_VERDICT if check.is_beyond or check.doubt else "")
         if check.outcome == NOT_MEASURED:
             return NO_VERDICT if check.is_unmatched and not self.allow_unmatched else ""
         return check.outcome
@@ -134,29 +148,31 @@ def check(
     allow_unmatched: bool = False,
     undecided: str = "",
     hardware: Hardware | None = None,
+    allow_unchecked: bool = False,
 ) -> GateResult:
     """Check a run against rules, and against a baseline where a rule needs one.
 
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` is that of
-    RuleResult. `hardware` is by default what the run names; limits that it makes impossible are
+    RuleResult. With `allow_unchecked`, rows pass although nobody has checked their results.
+    `hardware` is by default what the run names; limits that it makes impossible are
     remarked on. Raises UsageError for a rule that needs a baseline where there is none. Whether run
     and baseline may be compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
+    baseline = as_loaded_run(baseline, CHECKED) if baseline else None
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
     results = tuple(
         RuleResult(
             rule,
-            tuple(_checks(rule, run, comparison)),
+            tuple(_checks(rule._replace(allow_unchecked=allow_unchecked), run, comparison)),
             undecided,
             allow_unmatched or rule.optional,
             tuple(remarks(rule, run, hardware)),
         )
         for rule in rules
     )
-    against = comparison.a if comparison else None
-    return GateResult(run, against, comparison, results, _why_incomplete(run))
+    return GateResult(run, baseline, comparison, results, run.incomplete)
 
 
 def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
@@ -173,8 +189,8 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
             yield _check_compared(rule, compared)
     for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
         for row in filter(rule.covers, rows):
-            if row.status not in (OK, *NOT_PLANNED) and reason == ONLY_RUN:
-                yield RowCheck(make_case(row), FAIL, reason=_words(row.status))
+            if row.status not in NOT_PLANNED and reason == ONLY_RUN and (flaw := _flaw(row)):
+                yield RowCheck(make_case(row), FAIL, reason=flaw)
             else:
                 yield _not_measured(row, reason, _has_time(row))
 
@@ -182,8 +198,8 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
 def _check_row(rule: Rule, row: Any) -> RowCheck:
     if row.status in NOT_PLANNED:
         return _not_measured(row, row.status)
-    if row.status != OK:
-        return RowCheck(make_case(row), FAIL, reason=_words(row.status))
+    if flaw := _flaw(row):
+        return RowCheck(make_case(row), FAIL, reason=flaw)
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
         return _not_measured(row, "nothing timed" if row.time_us is None else "no such figure")
     if rule.of_row is None:
@@ -196,24 +212,36 @@ def _check_row(rule: Rule, row: Any) -> RowCheck:
 
 def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
-    if row.b.status not in (OK, *NOT_PLANNED):
-        return RowCheck(make_case(row.b), FAIL, reason=_words(row.b.status))
-    if row.a.status != OK:
-        return _not_measured(row.a, f"{_words(row.a.status)} in the baseline", _has_time(row.b))
+    if row.b.status not in NOT_PLANNED and (flaw := _flaw(row.b)):
+        return RowCheck(make_case(row.b), FAIL, reason=flaw)
+    if flaw := _flaw(row.a):
+        return _not_measured(row.a, f"{flaw} in the baseline", _has_time(row.b))
     if row.b.status != OK:
         return RowCheck(make_case(row.b), FAIL, reason=f"{row.b.status}, not so in the baseline")
     if (estimate := rule.limit.estimate(row)) is None:
         return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
     if other_work(row.a, row.b):
         return _not_measured(row.a, "the baseline computes another amount")
-    return _decide(rule, row.a, estimate)
+    return _decide(rule, row.b, estimate, row.a)
 
 
-def _decide(rule: Rule, row: Any, estimate: Estimate) -> RowCheck:
+def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:
+    """The outcome of a row. One that is not checked, or whose measurement says too little, may
+    fail but does not pass. Noise makes calls slower only: so a row whose wide interval lies within
+    a limit that no baseline gives passes."""
     limit = rule.limit
     is_beyond = limit.is_beyond(rule.value, estimate.value)
     outcome = limit.decide(rule.value, estimate)
-    return RowCheck(make_case(row), outcome, estimate, is_beyond=is_beyond)
+    found = RowCheck(make_case(row), outcome, estimate, is_beyond=is_beyond)
+    if outcome == FAIL:
+        return found
+    is_checked = rule.allow_unchecked or not found.case.has_result
+    if not is_checked and None in (row.wrong, (baseline or row).wrong):
+        return _not_measured(row, UNCHECKED + " in the baseline" * (row.wrong is not None))
+    is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
+    doubt = WIDE if is_wide and (baseline or outcome == UNDECIDED) else ""
+    doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else doubt
+    return found._replace(outcome=UNDECIDED, doubt=doubt) if doubt else found
 
 
 def _not_measured(row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
@@ -224,15 +252,10 @@ def _has_time(row: Any) -> bool:
     return row.status == OK and row.time_us is not None
 
 
-def _words(status: str) -> str:
-    return "wrong results" if status == WRONG else str(status)
-
-
-def _why_incomplete(run: LoadedRun) -> str:
-    if run.run is None:
-        return ""
-    end = run.run.end
-    if end is None:
-        return "it has not ended: it is still running, or was killed"
-    how = "was interrupted" if end.status == "interrupted" else end.status
-    return "" if end.status == "complete" else f"it {how}: {end.reason}"
+def _flaw(row: Any) -> str:
+    """Why the time of a row does not count; empty where it does."""
+    if row.status != OK:
+        return "wrong results" if row.status == WRONG else str(row.status)
+    if row.wrong:
+        return f"{format_count(row.wrong, 'wrong element')}, although its status is {OK}"
+    return CUT_OFF if row.stop_reason == CUT_OFF else ""

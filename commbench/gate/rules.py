@@ -49,6 +49,8 @@ class Rule(NamedTuple):
     """The limit of a row, where it is not `value` for all rows."""
     name: str = ""
     """The rule in words; empty for one whose limit is `value`."""
+    allow_unchecked: bool = False
+    """Rows may pass although their results were not checked."""
 
     def covers(self, row: Any) -> bool:
         """Whether the rule applies to a row of results."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from commbench.analysis.advice import measure_launches, more_precisely
+from commbench.analysis.advice import more_precisely
 from commbench.analysis.load import LoadedRun
 from commbench.compare.summary import distinct_names
 from commbench.compare.text import clip, facts_text
-from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
+from commbench.gate.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
+from commbench.gate.notes import gate_notes, warning_notes
 from commbench.gate.rules import steps_note
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, GREEN, RED, clean, labelled_table, style, table
@@ -30,7 +32,9 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
     Passing rows are counted only, unless `verbose`.
     """
     parts = [style(fill(verdict(gate)), _STYLES[gate.outcome])]
-    parts += [_fill(note) for note in launches_note(gate)]
+    parts += [_fill(note) for note in gate_notes(gate)]
+    if warnings := warning_notes(gate):
+        parts.append("\n".join(_fill(warning) for warning in warnings))
     parts += [_rule_text(gate, result, verbose) for result in worst_first(gate)]
     if hints := advice(gate):
         parts.append("\n".join(_fill(hint) for hint in hints))
@@ -41,25 +45,6 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
         ):
             parts += [facts_text(title, facts)] if facts else []
     return "\n\n".join(parts)
-
-
-def launches_note(gate: GateResult) -> list[str]:
-    """What a comparison of single launches cannot know; empty where there are several."""
-    if not gate.comparison:
-        return []
-    runs = (gate.comparison.a, gate.comparison.b)
-    single = [run for run in runs if max((row.launches or 0 for row in run.rows), default=0) == 1]
-    if not single:
-        return []
-    names = " and ".join(distinct_names(single))
-    have = "has only one launch" if len(single) == 1 else "have only one launch each"
-    slower = [r for r in gate.results if r.rule.limit.needs_baseline and r.with_outcome(FAIL)]
-    sentence = measure_launches([run.header for run in single])
-    may = " So a row may fail without a real change." if slower else ""
-    return [
-        f"Note: {names} {have}. Another launch may differ by more than the intervals say.{may} "
-        f"{sentence[0].upper()}{sentence[1:]}."
-    ]
 
 
 def _fill(text: str, first: str = "") -> str:
@@ -187,16 +172,17 @@ def finding(result: RuleResult, check: RowCheck) -> str:
     if not check.estimate:
         return check.reason
     interval = f" ({row_cells(result, check)[2]})" if check.estimate.has_interval else ""
-    return f"{_finding(result, check)}{interval}"
+    return f"{_finding(result, check)}{interval}{check.doubt and f'; {check.doubt}'}"
 
 
 def _why_no_verdict(gate: GateResult) -> str:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
     preventing = [(result, check) for result in found for check in result.preventing()]
-    undecided = [(r, check) for r, check in preventing if check.outcome == UNDECIDED]
+    undecided = [(r, c) for r, c in preventing if c.outcome == UNDECIDED and not c.doubt]
     rows = len([*_by_row(gate)])
     names = {check.case.name for _, check in undecided}
-    parts = []
+    doubts = Counter(check.doubt for _, check in preventing if check.doubt)
+    parts = [f"{_count(number, 'row')} undecided because {why}" for why, number in doubts.items()]
     if len(undecided) == 1:
         result, check = undecided[0]
         _, value, interval, _ = row_cells(result, check)
@@ -233,12 +219,8 @@ def rule_counts(result: RuleResult) -> str:
     parts = []
     for outcome in OUTCOMES:
         found = result.with_outcome(outcome)
-        beyond = sum(check.is_beyond for check in found)
-        if outcome == UNDECIDED:
-            for number, side in ((beyond, "beyond"), (len(found) - beyond, "within")):
-                parts += [f"{number} undecided (value {side})"] if number else []
-        else:
-            parts += [f"{len(found)} {outcome}"] if found else []
+        sides = Counter(map(_outcome, found))
+        parts += [f"{sides[side]} {side}" for side in sorted(sides)]
     return ", ".join(parts) or "no row"
 
 
@@ -252,9 +234,13 @@ def row_cells(result: RuleResult, check: RowCheck) -> tuple[str, str, str, str]:
         show = result.rule.limit.show
         low, high = (show(end, found.value) for end in (found.low, found.high))
         interval = f"{low.split(' ')[0]} … {high}"
-    side = (" (value within)", " (value beyond)")[check.is_beyond]
-    side = side if check.outcome == UNDECIDED else ""
-    return size, _value(result, check), interval, check.outcome + side
+    return size, _value(result, check), interval, _outcome(check)
+
+
+def _outcome(check: RowCheck) -> str:
+    """The outcome of a row; of an undecided one also on which side of the limit its value is."""
+    side = "doubtful" if check.doubt else f"value {'beyond' if check.is_beyond else 'within'}"
+    return f"{UNDECIDED} ({side})" if check.outcome == UNDECIDED else check.outcome
 
 
 def rows_to_show(result: RuleResult, verbose: bool = False) -> list[RowCheck]:
@@ -272,12 +258,13 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
         )
         return [said, *result.remarks]
     notes = [*result.remarks]
-    reasons: dict[str, list[str]] = {}
-    for check in result.with_outcome(NOT_MEASURED):
-        reasons.setdefault(check.reason, []).append(check.case.name)
-    for reason, names in reasons.items():
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for check in result.with_outcome(UNDECIDED, NOT_MEASURED):
+        if reason := check.doubt or check.reason:
+            reasons.setdefault((check.outcome, reason), []).append(check.case.name)
+    for (outcome, reason), names in reasons.items():
         shown = list_some(names, _MOST_NAMES)
-        notes.append(f"{_count(len(names), 'row')} not measured ({reason}): {shown}.")
+        notes.append(f"{_count(len(names), 'row')} {outcome} ({reason}): {shown}.")
     if bare := sum(c.estimate is not None and not c.estimate.has_interval for c in result.checks):
         runs = [gate.run, *([gate.baseline] if result.rule.limit.needs_baseline else [])]
         notes.append(_note_without_interval(bare, [run for run in runs if run]))
@@ -314,12 +301,17 @@ def advice(gate: GateResult) -> list[str]:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
     prevented = {check.outcome for result in found for check in result.preventing()}
     texts = []
-    if UNDECIDED in prevented or any(result.with_outcome(UNDECIDED) for result in found):
+    undecided = [check for result in found for check in result.with_outcome(UNDECIDED)]
+    if any(not check.doubt for check in undecided):
         texts.append(
             "Undecided: the limit is inside the interval. Measure again with "
             f"`{_more_precisely(gate.run)}`, or choose what undecided rows count as: "
             "--undecided pass or --undecided fail."
         )
+    if any(check.doubt for result in found for check in result.preventing()):
+        texts.append("Doubtful: noise hides what is slower. Measure both runs on a quiet host.")
+    if any(check.reason.startswith(UNCHECKED) for result in found for check in result.checks):
+        texts.append("Check the results, or judge the times alone: --allow-unchecked.")
     if NOT_MEASURED in prevented:
         texts.append(
             "Measure the same rows in both runs, limit the rule to common rows, or ignore the "

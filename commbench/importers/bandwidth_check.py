@@ -66,5 +66,6 @@ class BandwidthCheck:
         if self._wrong:
             collector.note(
                 f"in {format_count(len(self._wrong), 'row')} the printed bus bandwidth does not "
-                f"follow from size and time ({rows})"
+                f"follow from size and time ({rows})",
+                is_fault=True,
             )

@@ -95,6 +95,8 @@ class ImportedFile(NamedTuple):
     """Calls before the timed ones; None where the file does not say."""
     notes: tuple[str, ...] = ()
     """What was left out and why, and what the numbers mean where that is not clear."""
+    faults: tuple[str, ...] = ()
+    """Those of `notes` that say what is missing, wrong or contradictory."""
     environment: dict[str, Any] = {}  # noqa: RUF012 - never changed
     """As in a journal's header: `nccl`, `variables`; the variables pass an allow-list."""
 
@@ -110,23 +112,28 @@ class RowCollector:
         self._unit = unit
         self._notes: list[str] = []
         self._left_out: dict[str, list[int]] = {}
+        self._faults: set[str] = set()
         self._mismatches: dict[str, str] = {}
 
-    def note(self, text: str) -> None:
-        """Add a note about the file, unless it has it already."""
+    def note(self, text: str, is_fault: bool = False) -> None:
+        """Add a note about the file, unless it has it already. A fault says what is missing, wrong
+        or contradictory: such a run is not complete."""
         if text not in self._notes:
             self._notes.append(text)
+        self._faults |= {text} if is_fault else set()
 
-    def leave_out(self, reason: str, line: int) -> None:
+    def leave_out(self, reason: str, line: int, is_fault: bool = False) -> None:
         """Note that the row or table at `line` is left out."""
         self._left_out.setdefault(reason, []).append(line)
+        self._faults |= {reason} if is_fault else set()
 
     def note_lost_row(self, line: Line) -> None:
         """Note a line that is no row, if it holds so many numbers that it may have been one."""
         row = line.text.split()
         numbers = sum(map(cells.is_number, row))
         if len(row) > 1 and numbers * 2 >= len(row) and not row[0].startswith("#"):
-            self.leave_out("it has numbers, but is not a row", line.number)
+            why = "it has numbers, but is not a row"
+            self.leave_out(why, line.number, is_fault=numbers == len(row))
 
     def is_requested(self, line: int, operation: str, dtype: str) -> bool:
         """Whether a row is of the operation and type that were requested; leaves it out if not."""
@@ -147,7 +154,7 @@ class RowCollector:
         """
         for line, row in rows:
             if self.source.is_cut(line):
-                self.leave_out("the file ends within the line", line.number)
+                self.leave_out("the file ends within the line", line.number, is_fault=True)
                 continue
             try:
                 add(line, row)
@@ -163,15 +170,18 @@ class RowCollector:
                 f"{self.source.path} has no result that can be read",
                 "; ".join(self._all_notes()) or "it may have been cut off before its first row",
             )
+        notes = self._all_notes()
+        faults = tuple(text for text, reason in notes.items() if reason in self._faults)
         return ImportedFile(
-            path=self.source.path, rows=tuple(self.rows), notes=tuple(self._all_notes()), **facts
+            path=self.source.path, rows=tuple(self.rows), notes=tuple(notes), faults=faults, **facts
         )
 
-    def _all_notes(self) -> list[str]:
-        return self._notes + [
-            f"left out {len(lines)} ({join_numbers(self._unit, lines)}): {reason}"
+    def _all_notes(self) -> dict[str, str]:
+        """The notes; for each row or table that is left out, with the reason."""
+        return {note: note for note in self._notes} | {
+            f"left out {len(lines)} ({join_numbers(self._unit, lines)}): {reason}": reason
             for reason, lines in self._left_out.items()
-        ]
+        }
 
 
 def join_numbers(unit: str, numbers: list[int]) -> str:

@@ -23,6 +23,7 @@ from commbench.spec.timing_modes import ISOLATED, PIPELINED
 NAME = "imb"
 
 _ISOLATED_SINCE = 2017
+_LAST = "# All processes entering MPI_Finalize"
 _FAILURES = ("out-of-mem", "int-overflow", "time-out")
 _FACTS = {
     "version": re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([\d.]{1,20})"),
@@ -78,6 +79,8 @@ def read(source: SourceText, hints: ImportHints) -> ImportedFile:
         collector.note(
             "the version is not printed: assumed to be one before 2017, which timed a loop"
         )
+    if not any(line.text.startswith(_LAST) for line in source.lines):
+        collector.note("the file was cut off, or is not complete", is_fault=True)
     if len(timings) > 1:
         collector.note("the file mixes runs that time each operation and runs that time a loop")
     return collector.make_file(
@@ -119,7 +122,8 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
 
     def add(line: Line, row: list[str]) -> None:
         if row[1:] and row[1].startswith(_FAILURES):
-            collector.leave_out(f"IMB gave up ({row[1].rstrip('.;')})", line.number)
+            why = f"IMB gave up ({row[1].rstrip('.;')})"
+            collector.leave_out(why, line.number, is_fault=True)
         elif kind is None:
             collector.leave_out(
                 "commbench does not have its element type or reduce op", line.number
@@ -127,7 +131,7 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
         else:
             named = mpi_tables.name_cells(_FORMAT, table, row)
             if cells.parse_number(named.get("defects", "0")):
-                collector.leave_out("its results were wrong (defects)", line.number)
+                collector.leave_out("its results were wrong (defects)", line.number, is_fault=True)
             else:
                 mpi_tables.add_row(collector, kind, line.number, named)
 

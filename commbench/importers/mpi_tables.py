@@ -127,7 +127,7 @@ def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, 
         why = "nothing was moved (size 0)" if not size else f"less than one {dtype} per rank"
         collector.leave_out(why, line)
     elif time_s is None:
-        collector.leave_out(f"its time is {printed_time!r:.20}", line)
+        collector.leave_out(f"its time is {printed_time!r:.20}", line, is_fault=True)
     elif collector.is_requested(line, operation.name, dtype):
         collector.rows.append(
             ImportedRow(
@@ -144,5 +144,6 @@ def add_row(collector: RowCollector, kind: TableKind, line: int, row: dict[str, 
                 p2p_call=kind.benchmark.p2p_call,
                 pairs=DEFAULT_PAIRS[0] if kind.benchmark.p2p_call else "",
                 window=kind.window,
+                wrong=0 if row.keys() & {"validation", "defects"} else None,  # others are left out
             ).with_statistics(row, kind.layout.spread)
         )

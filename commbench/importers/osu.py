@@ -141,7 +141,7 @@ def _read_table(table: mpi_tables.Table, ranks: int, collector: RowCollector) ->
     def add(line: Line, row: list[str]) -> None:
         named = mpi_tables.name_cells(_FORMAT, table, row)
         if named.get("validation", "Pass") != "Pass":
-            collector.leave_out("its results were wrong (Validation)", line.number)
+            collector.leave_out("its results were wrong (Validation)", line.number, is_fault=True)
         else:
             mpi_tables.add_row(collector, kind, line.number, named)
 

@@ -111,7 +111,7 @@ def _add(
     time_s = cells.parse_seconds(row["time"])
     if time_s is None or not count:
         why = f"its time is {row['time']!r:.20}" if count else "nothing was moved (size 0)"
-        collector.leave_out(why, line)
+        collector.leave_out(why, line, is_fault=bool(count))
         return
     added = ImportedRow(
         operation=operation.name,
@@ -148,7 +148,7 @@ def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Lin
             continue
         label, rest = match["label"] or "", line.text[match.end() :].split()
         if source.is_cut(line):
-            collector.leave_out("the file ends within the line", line.number)
+            collector.leave_out("the file ends within the line", line.number, is_fault=True)
         elif label.startswith("QUANT"):
             collector.leave_out("its data was quantised", line.number)
         elif label.startswith("pt2pt"):

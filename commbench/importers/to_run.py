@@ -39,7 +39,9 @@ def make_run(file: ImportedFile) -> schema.Run:
         environment=environment,
         num_nodes=max(1, len(set(file.hosts))),
     )
-    return schema.Run(file.path, header, measurements, schema.RunEnd(status="complete"))
+    status = schema.INCOMPLETE if file.faults else schema.COMPLETE
+    end = schema.RunEnd(status, "; ".join(file.faults))
+    return schema.Run(file.path, header, measurements, end)
 
 
 def _plan(file: ImportedFile) -> Plan:

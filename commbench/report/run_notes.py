@@ -18,7 +18,7 @@ from commbench.analysis.statistics import Summary, median
 from commbench.output.paragraphs import fill, list_some
 from commbench.output.table import BOLD, clean, style, table
 from commbench.results.run_folder import RESULTS
-from commbench.results.schema import LinkProbe, Run, RunHeader
+from commbench.results.schema import INCOMPLETE, LinkProbe, Run, RunHeader
 from commbench.spec.dimensions import IN_TITLE
 from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.units import (
@@ -327,7 +327,10 @@ def start_up_text(header: RunHeader) -> str:
     return fill(f"Start-up: {text}.", rest="  ") if text else ""
 
 
-_ENDED = {"failed": "This run failed", "interrupted": "This run was interrupted"}
+_ENDED = {
+    "failed": "This run failed", "interrupted": "This run was interrupted",
+    INCOMPLETE: "This run cannot be used whole",
+}  # fmt: skip
 
 
 def run_end_text(run: Run) -> str:

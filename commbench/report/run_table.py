@@ -90,7 +90,7 @@ def run_text(
         "" if most_warnings is not None else run_notes.start_up_text(run.header),
         run_notes.peak_text(rows, peak) if peak else "",
         f"This run was cut off and resumed {times}." if run.resumed else "",
-        run_notes.run_end_text(run),
+        fill(run_notes.run_end_text(run), rest="  "),
     )
     return "\n\n".join(filter(None, parts))
 

@@ -152,7 +152,7 @@ def list_stored_runs() -> list[StoredRun]:
         folders = [folder for folder in RESULTS.iterdir() if holds_run(folder)]
     except OSError:
         return []
-    return [_read_ends(folder) for folder in folders]
+    return [read_ends(folder) for folder in folders]
 
 
 def list_sweeps() -> list[str]:
@@ -163,7 +163,7 @@ def list_sweeps() -> list[str]:
         return []
 
 
-def _read_ends(folder: Path) -> StoredRun:
+def read_ends(folder: Path) -> StoredRun:
     """The run in a folder; its label is in the folder's name where the journal has none."""
     stamped = _STAMPED.fullmatch(folder.name)
     named = StoredRun("", folder, stamped[2] if stamped else folder.name)

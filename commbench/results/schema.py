@@ -36,6 +36,8 @@ COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
 PRECISION = "precision"
 """Stop reason of a case whose median was known as precisely as the plan asks for."""
+INCOMPLETE = "incomplete"
+"""Status of an imported run whose file lacks something, or contradicts itself."""
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
 
@@ -298,7 +300,7 @@ class RunEnd(NamedTuple):
     """How a run ended."""
 
     status: str
-    """`complete`, `interrupted` or `failed`."""
+    """`complete`, `interrupted`, `failed`; `incomplete` for another tool's file."""
     reason: str = ""
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""

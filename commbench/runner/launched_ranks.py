@@ -22,7 +22,7 @@ from commbench.spec.dimensions import HOT
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.refusals import require_ready_case
-from commbench.spec.timing_modes import DEFAULT_TIMING
+from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -136,38 +136,41 @@ def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str
     """Which algorithms NCCL selects for the cases of a plan (analysis.nccl_log), by its log of a
     call of each, in ranks of their own: a line for each call costs time. Empty where NCCL is not
     measured, is not to log, or cannot: then the run itself says why."""
-    from commbench.analysis.nccl_log import selections_by_call
+    from commbench.analysis.nccl_log import SELECTIONS
     from commbench.launch.elastic import launch, start_method
+    from commbench.results.journal_reader import read_run
     from commbench.results.run_folder import create_folder
     from commbench.worker.context import LaunchTask
     from commbench.worker.nccl_log import FILE, VARIABLES, may_log
 
     options, nodes = planned.options, planned.nodes
     is_possible = options.nccl_log and options.launcher == "agent" and nodes.count == 1
-    is_selected = any(OPERATIONS[name].nccl_function for name in planned.plan.operations)
+    is_eager = planned.plan.launch_mode != GRAPH
+    is_selected = is_eager and any(OPERATIONS[o].nccl_function for o in planned.plan.operations)
     if not is_possible or not is_selected or not may_log(planned.plan):
         return {}
     listener.status("learning which algorithms NCCL selects; --no-nccl-log leaves this out")
     plan = replace(
         planned.plan, iterations=1, warmup=0, launches=1, check=False, order="ascending",
-        timing=DEFAULT_TIMING, buffers=HOT, timeout_s=min(planned.plan.timeout_s, 60.0),
+        launch_mode=EAGER, timing=DEFAULT_TIMING, buffers=HOT,
+        timeout_s=min(planned.plan.timeout_s, 60.0),
     )  # fmt: skip
     with TemporaryDirectory(prefix="commbench-nccl-") as parent, restored_process_state():
-        log = Path(parent) / "nccl.%h.%p.log"
-        os.environ.update(VARIABLES | {"NCCL_DEBUG_SUBSYS": "TUNING", FILE: str(log)})
+        log = str(Path(parent) / "nccl.%p.log")
+        os.environ.update(VARIABLES | {"NCCL_DEBUG_SUBSYS": "TUNING", FILE: log})
         task = LaunchTask(
             plan=plan, label=options.name, folder=create_folder(Path(parent) / "run"),
-            is_silent=True,
+            is_silent=True, nccl_tuning_log=log,
         )  # fmt: skip
         try:
             launch(task, nodes, start_method(plan.device, nodes)[0])
+            found = read_run(task.folder).header.environment.get(SELECTIONS)
         except errors.Interrupted:
             raise
         except CommbenchError as error:
             listener.status(f"NCCL's selections are not known: {error.message}")
-        logs = sorted(Path(parent).glob("nccl.*.log"))
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
-    return selections_by_call(line for text in texts for line in text.splitlines())
+            return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:

@@ -10,7 +10,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
-from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader
+from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader, is_imported
 from commbench.runner.option import RunOption
 from commbench.runner.planning import find_rank_context
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
@@ -28,6 +28,8 @@ def find_resumable(options: RunOptions) -> RunProgress:
     if path.is_file() and path.name != JOURNAL:
         raise RecordsError(f"{path} cannot be resumed", f"give a run folder with a {JOURNAL}")
     progress = read_progress(path)
+    if is_imported(progress.run.header):
+        raise RecordsError(f"{path} was imported and cannot be resumed", "measure it again")
     _require_agreement(options, progress.run)
     return progress
 

@@ -113,6 +113,9 @@ class Operation(NamedTuple):
     min_ranks: int = 1
     is_on_host: bool = False
     """It works on the host: it has no async_op, no other forms, and no graph can capture it."""
+    blocks_host: bool = False
+    """The host waits in it until the device has done it. So the host's clock times it on a device,
+    too, and no graph can capture it."""
     moves_objects: bool = False
     """It moves Python objects, which are made of the buffers before the call."""
     backends: tuple[str, ...] = ()

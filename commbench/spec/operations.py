@@ -152,7 +152,7 @@ COLLECTIVES: dict[str, Operation] = {
             call=lambda dist, b, async_op=False: dist.barrier(
                 b.group, async_op=async_op, device_ids=b.device_ids),
             expected=lambda _: None,
-            busbw_formula="", placements=("",),
+            busbw_formula="", placements=("",), blocks_host=True,
         ),
     )
 }  # fmt: skip

@@ -6,14 +6,14 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from commbench.errors import UnavailableError, UsageError
-from commbench.spec.allocators import ALLOCATORS
+from commbench.spec.allocators import ALLOCATORS, REGISTERED
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.computations import why_no_computation
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.pairs import SEND, why_no_pairs
+from commbench.spec.pairs import BATCH, SEND, why_no_pairs
 from commbench.spec.reduce_ops import REDUCE_OPS
 from commbench.spec.splits import why_no_splits
 from commbench.spec.timing_modes import EAGER, GRAPH, ISOLATED
@@ -61,10 +61,12 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
         return _NO_GRAPHS
     if reason := ALLOCATORS[case.memory].why_unavailable(backend_name, device):
         return reason
+    if reason := _why_not_registered(case):
+        return reason
     if case.call_form.calls_before is not None and (case.timing, case.launch_mode) != _ONE_BY_ONE:
         return f"the {case.form} calls on new groups are timed one by one, and not in a graph"
-    if case.launch_mode == GRAPH and operation.is_on_host:
-        return f"{operation.name} works on the host, so no graph can capture it"
+    if case.launch_mode == GRAPH and (operation.is_on_host or operation.blocks_host):
+        return f"{operation.name} works or waits on the host, so no graph can capture it"
     if dtype and backend and dtype.name in backend.refused_dtypes:
         return f"{backend.name} does not support {dtype.name}"
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
@@ -72,6 +74,21 @@ def _why_unsupported(case: Case, backend_name: str, device: str) -> str:
     if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
         return f"{backend.name} has no {reduce_op.name}"
     return ""
+
+
+def _why_not_registered(case: Case) -> str:
+    """Why a call would not use memory that is registered with its group's communicator, though its
+    buffers are in it; empty where it may."""
+    if case.memory not in REGISTERED:
+        return ""
+    if case.p2p_call not in ("", BATCH):
+        return (
+            f"{case.p2p_call} is a call on a communicator of two ranks, which has no registered "
+            "memory; --p2p-call batch is not"
+        )
+    if OPERATIONS[case.operation].moves_objects:
+        return "torch copies objects into memory of its own, which is not registered"
+    return "a new group has no registered memory" if case.uses_new_group else ""
 
 
 def _why_no_overlap(case: Case) -> str:

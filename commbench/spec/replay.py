@@ -302,6 +302,15 @@ class _Memory:
         return sum(self._ends.values())
 
 
+@lru_cache(maxsize=256)
+def blocks_host(plan: Plan, case: Case) -> bool:
+    """Whether the host waits for the device within a case: in its call, or in one of any rank in
+    the step that it replays."""
+    programs = _find_step(plan, case.step).programs if case.step else ()
+    names = {call.operation for program in programs for call in program.calls} | {case.operation}
+    return any(OPERATIONS[name].blocks_host for name in names & OPERATIONS.keys())
+
+
 def replay_fields(plan: Plan) -> dict[str, Any]:
     """The fields of a plan that follow from its workload: operations, element types, reduce
     operations and sizes; without those that have no value."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from commbench.analysis.nccl_log import NcclSelection, recorded_selections
+from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
 from commbench.errors import RecordsError, UnavailableError
 from commbench.results.files import new_file
@@ -25,8 +26,8 @@ FUNCTIONS_SINCE = (2, 24)
 """The first version in which a value may name its function. From this version on, a function fails
 where the value names no algorithm that it has."""
 
-Selections = Mapping[Setting, Mapping[tuple[str, int], NcclSelection]]
-"""For each setting NCCL's selections by its function and the bytes it logs."""
+Selections = Mapping[Setting, dict[str, Any]]
+"""For each setting the environment of its first run, which has NCCL's selections."""
 
 
 def make_value(
@@ -55,21 +56,16 @@ def make_value(
 
 def read_selections(results: Sequence[SettingResult]) -> Selections:
     """What NCCL selected under each setting, as the first of its runs recorded it."""
-    return {
-        each.setting: recorded_selections(each.run.header.environment)
-        for each in results
-        if each.run
-    }
+    return {each.setting: each.run.header.environment for each in results if each.run}
 
 
 def find_selection(
     point: SweepPoint, selections: Selections, setting: Setting | None = None
 ) -> NcclSelection | None:
-    """What NCCL, which logs bytes of one block, selected for a case under a setting, by default its
-    best one; None if its log does not tell."""
-    function = OPERATIONS[point.case.operation].nccl_function
+    """What NCCL selected for a case under a setting, by default its best one; None if its log does
+    not tell, or tells several."""
     chosen = point.best.setting if setting is None else setting
-    return selections.get(chosen, {}).get((function, point.case.block_bytes))
+    return one_selection(selections.get(chosen, {}), point.case)
 
 
 def make_tuner_ranges(
@@ -84,11 +80,13 @@ def make_tuner_ranges(
     for point in sorted(points, key=lambda p: (p.case.operation, p.size_bytes)):
         operation, size = point.case.operation, point.size_bytes
         selection = find_selection(point, selections, setting)
-        if selection is None or not selection.is_of_table:
+        is_plain = point.case.call_form.is_reference
+        if selection is None or not selection.is_of_table or not is_plain:
             continue
         wanted = (selection.algorithm.lower(), selection.protocol.lower(), selection.channels)
         last = ranges[-1] if ranges and ranges[-1].operation == operation else None
-        if last and (last.algorithm, last.protocol, last.channels) == wanted:
+        is_same = last and (last.algorithm, last.protocol, last.channels) == wanted
+        if last and (is_same or last.high_bytes == size):  # of several of one size, the first
             ranges[-1] = last._replace(high_bytes=size)
             continue
         if last:

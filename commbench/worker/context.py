@@ -58,7 +58,10 @@ class LaunchTask:
     logs_nccl: bool = True
     """Whether what NCCL logs of its communicator is recorded."""
     nccl_selections: dict[str, list[list[str]]] = field(default_factory=dict)
-    """What NCCL selects for calls (analysis.nccl_log.selections_by_call)."""
+    """What NCCL selects for cases (analysis.nccl_log.selection_entries)."""
+    nccl_tuning_log: str = ""
+    """The path of the file in which NCCL logs what it selects, from the start, with `%p` for the
+    process. Such ranks are there to learn that."""
     resumed_from: RunHeader | None = None
     """The header of the run that is resumed: nothing it depends on may have changed since."""
     finished: frozenset[int] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import cycle, islice
 
 import torch
 
@@ -12,6 +13,7 @@ from commbench.results.schema import Batch, WrongElement
 from commbench.spec.case import Case
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
+from commbench.spec.replay import blocks_host
 from commbench.spec.timing_modes import GRAPH
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
@@ -21,6 +23,7 @@ from commbench.worker.host_speed import HostSpeed, HostSpeedProbe
 from commbench.worker.measure import (
     Call,
     LocalSamples,
+    and_wait,
     back_to_back,
     by_turns,
     make_iterations,
@@ -41,7 +44,7 @@ from commbench.worker.scheduler import (
 )
 from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
-from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify
+from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify, verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
@@ -114,7 +117,8 @@ class _CaseRunner:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
         is_alone = bool(case.group_ranks and pieces[0])
-        self._timer.align_over(pieces[0][0][1].group if is_alone else self._comm.group)
+        group = pieces[0][0][1].group if is_alone else self._comm.group
+        self._timer.align_over(group, (case.index, command.calls))
         if case.part and not self._overlaps.is_calibrated(case):
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
@@ -133,6 +137,8 @@ class _CaseRunner:
         if key not in self._graphs:
             made = [back_to_back([make_call(*part) for part in parts]) for parts in pieces]
             iterations = make_iterations(self._comm.device, case, made, calls)
+            if self._is_by_host(case):
+                return [and_wait(self._comm.device, call) for call in iterations]
             if case.launch_mode != GRAPH:
                 return iterations
             self._graphs[key] = iterations
@@ -148,12 +154,16 @@ class _CaseRunner:
     def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
         """Check a call in each piece of memory that calls of the case use."""
         moved_bytes = case.size_bytes * case.parts
-        expected_s = len(pieces) * longest_check_s(moved_bytes, self._slowest_bps)
+        calls = command.calls if case.launch_mode == GRAPH else 1
+        checks = len(pieces) + 2 * (calls > 1) * (len(pieces) + calls)
+        expected_s = checks * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
         try:
-            found = combine(list(self._verify(case, pieces)))
+            found = combine(
+                [*self._verify(case, pieces), *self._verify_graphs(case, pieces, calls)]
+            )
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -195,6 +205,21 @@ class _CaseRunner:
             ):
                 yield verify(part, buffers, offset + piece, call, self._comm.device)
 
+    def _verify_graphs(
+        self, case: Case, pieces: list[GroupBuffers], calls: int
+    ) -> Iterator[VerifyResult]:
+        """Check the graphs of several calls that were timed: the check of a call has replayed those
+        of one call, which tell what the others must leave."""
+        if calls == 1 or not pieces[0]:
+            return
+        offset, singles = seed_offset(self._plan, case), self._iterations(case, pieces)
+        turns = cycle(range(len(pieces)))
+        for graph in self._iterations(case, pieces, calls):
+            used = list(islice(turns, calls))
+            parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
+            one_by_one = back_to_back([singles[piece] for piece in used])
+            yield verify_together(parts, calls, one_by_one, graph, self._comm.device)
+
     def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
         does nothing in it, because all ranks are aligned."""
@@ -211,7 +236,8 @@ class _CaseRunner:
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         self._state[rank_state.ITERATION] = -command.untimed
         self._overlaps.prepare()
-        samples = no_samples(command.iterations, self._comm.device.is_async)
+        queues = self._comm.device.is_async and not self._is_by_host(case)
+        samples = no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
         set_phase(self._state, rank_state.HANDING_IN, command.case)
@@ -265,9 +291,16 @@ class _CaseRunner:
         self._group_bytes = memory_of_each(made, self._comm.device, before)
         return samples
 
+    def _is_by_host(self, case: Case) -> bool:
+        """Whether the host's clock times a case also on a device: its calls run on the host, wait
+        there for the device, or need a new group."""
+        waits = self._comm.device.is_async and blocks_host(self._plan, case)
+        return waits or case.uses_new_group or OPERATIONS[case.operation].is_timed_by_host
+
     def _timer_of(self, case: Case, pieces: list[GroupBuffers]) -> Timer:
-        """The timer of the device, or of the host for what runs there or needs a new group."""
-        if not (case.uses_new_group or OPERATIONS[case.operation].registers):
+        """The timer of the device, or of the host: there all ranks begin when their devices have
+        nothing left to do."""
+        if not self._is_by_host(case):
             return self._timer
         new_groups = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
         calls = [self._comm.device.in_stream(make_call(*part)) for part in pieces[0]]
@@ -277,7 +310,7 @@ class _CaseRunner:
             for made, call in zip(new_groups, calls, strict=False):
                 made.prepare(case.call_form.calls_before, call)
             self._comm.device.synchronize()
-            self._timer.align()
+            self._timer.aligner()
             self._comm.device.synchronize()
 
         return HostTimer(self._comm, align)

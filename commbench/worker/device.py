@@ -230,7 +230,11 @@ class Accelerator:
         current.wait_stream(stream)
         self.synchronize()
         graph = self._module.CUDAGraph()
-        with self._module.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        # A capture that fails leaves its stream the current one; the outer context does not.
+        with (
+            self._module.stream(current),
+            self._module.graph(graph, stream=stream, capture_error_mode="thread_local"),
+        ):
             for call in calls:
                 call()
         return graph.replay  # type: ignore[no-any-return]

@@ -75,15 +75,14 @@ Call = Callable[[], object]
 
 def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: int) -> list[Call]:
     """Functions that run an iteration of so many calls of a case each: every call queued by itself,
-    or all as one graph. Raises RuntimeError where they cannot be captured.
+    or all as one graph; or each call run by the host, now. Raises RuntimeError where they cannot be
+    captured.
 
     `pieces` has a call for each of the case's pieces of memory. Calls take them by turns, from one
     iteration to the next too, and all iterations together use each of them.
     """
     if OPERATIONS[case.operation].is_timed_by_host:
-        return [and_wait(device, call) for call in pieces]  # the host runs them, now
-    if case.uses_new_group:
-        return [and_wait(device, device.in_stream(call)) for call in pieces]
+        return list(pieces)
     turns = cycle(pieces)
     parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
     if case.launch_mode == GRAPH:

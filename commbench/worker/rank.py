@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from commbench import __version__
-from commbench.analysis.nccl_log import SELECTIONS
+from commbench.analysis.nccl_log import INIT_MODE, SELECTIONS, parse_communicator
 from commbench.errors import UnavailableError
 from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import (
@@ -25,7 +25,9 @@ from commbench.host.environment import (
 from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import RankInfo, RunHeader, StartUp
+from commbench.spec.backends import BACKENDS
 from commbench.spec.case import READY, UNSUPPORTED, Case
+from commbench.spec.plan import Plan
 from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.context import LaunchTask, RankContext
@@ -247,8 +249,7 @@ def measure_cases(
     arena, cases = allocate_arena(cases, comm)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
-    if comm.nccl_log and (found := comm.nccl_log.read()):
-        header = header._replace(environment=header.environment | {"nccl_log": found})
+    header = header._replace(environment=header.environment | _nccl_facts(task.plan, comm))
     timer = make_timer(comm)
     with arena:
         selections = learn_selections(task, cases, comm, arena, state)
@@ -266,6 +267,17 @@ def measure_cases(
         scheduler = Scheduler(task.plan, cases, sink, task.launch, search) if sink else None
         run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
     return sink
+
+
+def _nccl_facts(plan: Plan, comm: Communicator) -> dict[str, Any]:
+    """What is known of NCCL's communicators; empty with another backend."""
+    backend = BACKENDS.get(plan.backend)
+    if not (backend and backend.is_nccl):
+        return {}
+    is_eager = getattr(comm.group, "bound_device_id", None) is not None
+    said = parse_communicator(comm.nccl_log.remove()) if comm.nccl_log else {}
+    facts = {INIT_MODE: "eager" if is_eager else "lazy"}
+    return facts | ({"nccl_log": said} if said else {})
 
 
 def _start_up(comm: Communicator) -> StartUp | None:

@@ -23,7 +23,7 @@ class Command(NamedTuple):
     case: int = 0
     iterations: int = 0
     calls: int = 1
-    """Per iteration."""
+    """Per iteration; of CHECK, in the graphs that were timed."""
     untimed: int = 0
     """Calls before the first iteration."""
     sent_ns: int = 0
@@ -194,7 +194,8 @@ class CaseProgress:
             return None
         self._request = request = self._schedule.next()
         if request is None:
-            return Command(CHECK, self.case.index) if self._checks_again else None
+            calls = self._batches[-1].calls // self.case.parts
+            return Command(CHECK, self.case.index, calls=calls) if self._checks_again else None
         what = MEASURE if request.timed else WARM_UP
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
 

@@ -6,10 +6,11 @@ on a GPU by a one-element all_reduce in the same stream, so that the host never 
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -42,8 +43,8 @@ class Timer(Protocol):
     aligner: Callable[[], object]
     """The operation that aligns the ranks, by itself."""
 
-    def align_over(self, group: Any) -> None:
-        """From now on, align the ranks of this process group."""
+    def align_over(self, group: Any, kind: Hashable = None) -> None:
+        """From now on, align the ranks of this process group, for iterations of that kind."""
 
     def align(self) -> object:
         """Let all ranks of that group, at first of the default one, begin the next call at the same
@@ -72,7 +73,7 @@ class HostTimer:
     def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
         self.align = self.aligner = align or partial(dist.barrier, group=comm.group)
 
-    def align_over(self, group: Any) -> None:
+    def align_over(self, group: Any, kind: Hashable = None) -> None:  # noqa: ARG002
         self.align = self.aligner = partial(dist.barrier, group=group)
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
@@ -104,9 +105,15 @@ RUN_AHEAD = 2
 would wait for the host; with more nobody would see for long that an operation hangs."""
 LEAST_SPIN_S, MOST_SPIN_S = 100e-6, 2e-3
 """How long the device spins before the ranks are aligned, so that the host can queue the whole
-iteration before it begins. Torch needs 15 to 25 us of the host for each collective."""
+iteration before it begins. Torch needs 15 to 25 us of the host for each collective. Where the host
+needs more than half of the most, the device spins for twice as long as it needs."""
+LONGEST_SPIN_S = 50e-3
+"""The most for any iteration: about 1,000 launches can wait for a device, and for a free place the
+host waits."""
+_NOT_LATE = (LEAST_SPIN_S, math.inf)
 MOST_LATE = 0.1
-"""The spin is doubled after a batch with a larger share of late iterations."""
+"""The spin becomes longer after a batch with a larger share of late iterations: for its kind of
+iteration, since other kinds may be queued in time."""
 
 
 class DeviceEventTimer:
@@ -128,10 +135,15 @@ class DeviceEventTimer:
         self._events: list[tuple[Event, Event]] = []
         self._running: deque[Event] = deque()
         """The stop events of the iterations that the device may not have finished."""
-        self._spin_s = LEAST_SPIN_S
+        self._kind: Hashable = None
+        self._spin_s, self._queue_s = _NOT_LATE
+        self._spins: dict[Hashable, tuple[float, float]] = {}
+        """Of each kind of iteration that was late: how long the device spins, and the least time in
+        which the host queued one. Later it may wait for the spin: then it never needs less."""
 
-    def align_over(self, group: Any) -> None:
-        self._group = group
+    def align_over(self, group: Any, kind: Hashable = None) -> None:
+        self._group, self._kind = group, kind
+        self._spin_s, self._queue_s = self._spins.get(kind, _NOT_LATE)
 
     def align(self) -> None:
         if len(self._running) > RUN_AHEAD:
@@ -172,7 +184,12 @@ class DeviceEventTimer:
         self._device.synchronize()
         self._running.clear()
         if sum(self._late) > MOST_LATE * len(self._late):
-            self._spin_s = min(2 * self._spin_s, MOST_SPIN_S)
+            spans = zip(self._starts, self._enqueued, strict=True)
+            self._queue_s = min(self._queue_s, min(end - start for start, end in spans) * 1e-9)
+            longer_s = 2 * max(self._spin_s, self._queue_s)
+            most_s = min(max(MOST_SPIN_S, 2 * self._queue_s), LONGEST_SPIN_S)
+            self._spin_s = min(longer_s, most_s)
+            self._spins[self._kind] = self._spin_s, self._queue_s
         durations = [round(begin.elapsed_time(end) * 1e6) for begin, end in self._pairs]
         return durations, [0] * len(durations)
 

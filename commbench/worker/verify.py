@@ -11,6 +11,7 @@ import torch
 
 from commbench.results.schema import WrongElement
 from commbench.spec.case import Case
+from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS, BlockPosition
 from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
@@ -22,6 +23,11 @@ needs stay in a core's cache, and below 16 MiB for every dtype."""
 
 SHIFT_GROUP = 1009
 """Elements by which the test data of a group are shifted against those of the one before."""
+COMPARED = 8 * PERIOD
+"""Elements of each block that are compared with a copy."""
+MOST_ROUNDING = 0.25
+"""Two ways to make the same calls may differ by this part at most, also where sums of few digits
+are rounded many times: one call less or more halves or doubles them at least."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -56,6 +62,61 @@ def verify(
     if objects:
         objects.collect()
     return VerifyResult(*_inspect_all(parts), seconds)
+
+
+def verify_together(
+    parts: Sequence[tuple[Case, Buffers, int]],
+    calls: int,
+    one_by_one: Callable[[], object],
+    together: Callable[[], object],
+    device: Device,
+) -> VerifyResult:
+    """Compare what so many calls leave that are queued together with what they leave one by one,
+    each time with the same new data: sums in place grow with every call, and have no closed form.
+
+    `parts` has the buffers of these calls, each with its case and the offset of its data.
+    """
+    case, wrong, first = parts[0][0], 0, None
+    rounding = calls * case.ranks * DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
+    expected, found = (_left_by(call, parts, device) for call in (one_by_one, together))
+    for (*_, row), (rank, start, block) in zip(expected, found, strict=True):
+        if _same_bits(block, row):
+            continue
+        indices = _unlike(block, row, min(rounding, MOST_ROUNDING)).nonzero()
+        wrong += len(indices)
+        if len(indices) and first is None:
+            at = int(indices[0])
+            first = WrongElement(rank, start + at, str(row[at].item()), str(block[at].item()))
+    return VerifyResult(wrong, first, 0.0)
+
+
+def _left_by(
+    call: Callable[[], object], parts: Sequence[tuple[Case, Buffers, int]], device: Device
+) -> list[tuple[int, int, torch.Tensor]]:
+    """What a call leaves at the beginning of each block of the result: the rank, the number of the
+    first element, and a copy."""
+    filled = [(_make_data(case, own, offset), own.flat) for case, own, offset in parts]
+
+    def renew() -> None:
+        for data, flat in filled:
+            _poison_all(data, flat)
+            _fill_all(data)
+
+    device.in_stream(renew)()
+    device.synchronize()
+    call()
+    device.synchronize()
+    left = []
+    for data, _ in filled:
+        before = 0
+        for own, rows in data:
+            start = before - own.receive.storage_offset()
+            left += [
+                (own.rank, start + block.storage_offset(), block[:COMPARED].clone())
+                for block, _ in _expected_rows(own, rows)
+            ]
+            before += own.receive.numel()
+    return left
 
 
 def combine(results: Sequence[VerifyResult]) -> VerifyResult:
@@ -172,6 +233,16 @@ def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> to
     if not tolerance:
         return part != expected
     return ~((part.double() - expected.double()).abs() <= tolerance)
+
+
+def _unlike(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> torch.Tensor:
+    """Which elements differ by more than that part of the expected one and of the median. A number
+    near the largest may be infinite on one side only."""
+    most = torch.finfo(found.dtype).max if found.is_floating_point() else 0.0
+    wide = found.double(), expected.double()
+    own, other = (each.nan_to_num(0.0, most, -most) for each in wide)
+    is_close = torch.isclose(own, other, rounding, rounding * float(other.abs().median()))
+    return ~is_close | (wide[0].isnan() != wide[1].isnan())
 
 
 def _poison_all(parts: Sequence[tuple[Buffers, VerificationData]], flat: Buffers | None) -> None:

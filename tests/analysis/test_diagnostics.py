@@ -13,6 +13,7 @@ from synthetic_rows import batches, ranks, row
 from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostic_figures import ranks_per_core
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
+from commbench.analysis.nccl_log import SELECTIONS, selection_key
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import IN_PROCESS, Batch, RankInfo
 from commbench.spec.computations import AT_ONCE
@@ -136,12 +137,23 @@ def with_differences(number: float) -> ResultRow:
     return clean(environment={"other_variables": {"rank 1": others}})
 
 
+def in_windows(is_unused: float) -> ResultRow:
+    """In symmetric memory, with NCCL's log of the call."""
+    found = clean()
+    case = found.measurement.case._replace(memory="symmetric")
+    used = ["RING" if is_unused else "SYMMETRIC", "", ""]
+    facts = {SELECTIONS: {selection_key(case): [used]}}
+    header = found.header._replace(environment=found.header.environment | facts)
+    return make_row(header, found.measurement._replace(case=case))
+
+
 EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "above_link": (above_link, 1.004, 1.006),
     "unread_variables": (with_variables, 0, 1),
     "different_variables": (with_differences, 0, 1),
     "too_few_cores": (crowded, 1.0, 1.01),
     "overlap_cores": (computing, 1.0, 1.02),
+    "not_symmetric": (in_windows, 0, 1),
     "throttled": (lambda share: clean(*steady(throttled_s=share * 0.1)), 0.0099, 0.0101),
     "stolen": (lambda share: clean(*steady(stolen_s=share * 0.1)), 0.0499, 0.0501),
     "gpu_throttled": (on_gpus, 0.1, 0.101),
@@ -165,7 +177,8 @@ def test_every_warning_is_tried_on_both_sides_of_its_threshold() -> None:
     assert list(EDGES) == [diagnostic.name for diagnostic in DIAGNOSTICS]
     for name, (_, below, above) in EDGES.items():
         assert below <= BY_NAME[name].threshold < above
-        assert above - below <= max(0.05 * above, 1 if name.endswith("_variables") else 0)
+        whole = name.endswith(("_variables", "_symmetric"))
+        assert above - below <= max(0.05 * above, 1 if whole else 0)
 
 
 @pytest.mark.parametrize("name", EDGES)
@@ -182,11 +195,11 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     assert names(found) == []
     unknown = [diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.figure(found) is None]
     # Nothing is said of drift and of two groups where neither is seen, nor of one launch's spread.
-    # No link was named, no rank computed, and nothing was queued on a device, nor was the state of
-    # one known.
+    # No link was named, no rank computed, no memory was symmetric, and nothing was queued on a
+    # device, nor was the state of one known.
     assert unknown == [
-        "above_link", "overlap_cores", "gpu_throttled", "gpu_clocks", "drift", "launches",
-        "bimodal", "launch_bound",
+        "above_link", "overlap_cores", "not_symmetric", "gpu_throttled", "gpu_clocks", "drift",
+        "launches", "bimodal", "launch_bound",
     ]  # fmt: skip
 
 
@@ -325,6 +338,14 @@ def test_precision_that_nobody_asked_for_is_not_missed() -> None:
 def test_overhead_is_held_against_a_twentieth_and_the_clocks_step_against_a_tenth() -> None:
     for overhead, step, expected in ((4.9e-5, 0.0, False), (5.1e-5, 0.0, True), (0, 9e-5, False)):
         found = clean(overhead_s=overhead, resolution_s=step)
+        assert ("coarse_clock" in names(found)) is expected
+
+
+def test_on_a_device_the_step_of_its_events_counts_and_not_what_two_of_them_take() -> None:
+    short = batches(*[[8e-6 * (1 + 0.002 * i) for i in range(50)]] * 5)
+    for overhead, step, expected in ((2e-6, 0.5e-6, False), (0.0, 1e-6, True)):
+        facts = {"overhead_s": overhead, "resolution_s": step}
+        found = clean(*short, backend="nccl", device="cuda", **facts)
         assert ("coarse_clock" in names(found)) is expected
 
 

@@ -237,7 +237,7 @@ def test_rows_that_compute_another_amount_than_the_baseline_are_not_judged() -> 
     def run_with(units: int) -> Run:
         asked = plan(sizes=(4096,), overlap=("matmul:8x8x8",), iterations=9)
         batch = Batch((1e-3,) * 9, work=f"{units} x matmul 8x8x8 float32")
-        found = tuple(Measurement(case, "ok", batches=(batch,)) for case in asked.cases())
+        found = tuple(Measurement(case, "ok", wrong=0, batches=(batch,)) for case in asked.cases())
         return Run("mine", header(asked, "mine"), found, RunEnd("complete"))
 
     rule = parse_rule("max_slowdown", "5%")

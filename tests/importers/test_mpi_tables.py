@@ -178,3 +178,23 @@ def test_imb_types_and_reductions_are_taken_from_the_file_or_asked_for() -> None
 )
 def test_a_damaged_imb_line_is_refused_with_its_number(old: str, new: str, why: str) -> None:
     assert why in refused(RecordsError, IMB.replace(old, new), ranks=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"),
+    [
+        ("imb.txt", ["left out 1 (line 41): IMB gave up (time-out)"]),
+        ("osu.txt", ["left out 1 (line 23): its results were wrong (Validation)"]),
+    ],
+)
+def test_failures_are_faults_and_validated_rows_are_checked(name: str, faults: list[str]) -> None:
+    file = import_file(FOREIGN / name, ImportHints(ranks=4))
+    assert list(file.faults) == faults
+    assert {row.wrong for row in file.rows} == ({0, None} if name == "osu.txt" else {None})
+
+
+def test_an_imb_file_without_its_last_line_is_cut_off() -> None:
+    whole = (FOREIGN / "imb.txt").read_text()
+    assert "cut off" not in "".join(read(whole, ranks=4).faults)
+    cut = whole.replace("# All processes entering MPI_Finalize", "")
+    assert "the file was cut off, or is not complete" in read(cut, ranks=4).faults

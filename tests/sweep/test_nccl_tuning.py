@@ -1,12 +1,16 @@
 """What NCCL makes of NCCL_ALGO, and what its tuner plugin reads."""
 
 import pytest
-from synthetic import in_memory, steady
+from synthetic import in_memory, plan, steady
 
-from commbench.analysis.nccl_log import SELECTIONS, NcclSelection
+from commbench.analysis.nccl_log import SELECTIONS, NcclSelection, one_selection, selection_key
 from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
+from commbench.analysis.rows import make_row
+from commbench.compare.ratio import SAME, MedianCI
+from commbench.results.schema import Measurement
 from commbench.spec.operations import OPERATIONS
-from commbench.sweep.nccl_tuning import make_value, read_selections
+from commbench.sweep.nccl_tuning import make_tuner_ranges, make_value, read_selections
+from commbench.sweep.ranking import SettingTime, SweepPoint
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import make_settings
 
@@ -45,21 +49,43 @@ def test_trees_are_for_all_reduce_alone() -> None:
 def test_selections_are_those_that_the_run_of_a_setting_recorded() -> None:
     ring, tree = make_settings({"NCCL_ALGO": ("RING", "TREE")}, {})
     run = in_memory("a", [steady(1e-4), steady(2e-4)])
+    first, second = run.measurements
     facts = {
         SELECTIONS: {
-            "AllReduce 1024": [["TREE", "LL", "1"], ["RING", "LL128", "8"]],
-            "AllGather 64": [["SYMMETRIC", "AllGather_LL", ""]],
-            "damaged": [["x"]], "AllReduce 2": [], "AllReduce x": [["RING", "LL", "1"]],
-        }
-    }  # fmt: skip
-    run = run._replace(header=run.header._replace(environment=facts))
-    results = [SettingResult(ring, run, (), 1, ""), SettingResult(tree, None, (), 0, "failed")]
-    assert read_selections(results) == {
-        ring: {
-            ("AllReduce", 1024): NcclSelection("AllReduce", 1024, "RING", "LL128", 8),
-            ("AllGather", 64): NcclSelection("AllGather", 64, "SYMMETRIC", "AllGather_LL", 0),
+            selection_key(first.case): [["RING", "LL128", "8"]],
+            selection_key(second.case): [["TREE", "LL", "1"], ["RING", "LL128", "8"]],
         }
     }
+    run = run._replace(header=run.header._replace(environment=facts))
+    results = [SettingResult(ring, run, (), 1, ""), SettingResult(tree, None, (), 0, "failed")]
+    selections = read_selections(results)
+    assert [*selections] == [ring]
+    size = first.case.block_bytes
+    assert one_selection(selections[ring], first.case) == NcclSelection(
+        "AllReduce", size, "RING", "LL128", 8
+    )
+    assert one_selection(selections[ring], second.case) is None
+
+
+def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> None:
+    setting, _ = make_settings({"NCCL_ALGO": ("RING", "TREE")}, {})
+    asked = plan(
+        backend="nccl", device="cuda", sizes=(1024, 4096), forms=("async",),
+        dtypes=("float32", "bfloat16"),
+    )  # fmt: skip
+    header, found = in_memory("a", [steady(1e-4)]).header, {}
+    points, unknown = [], MedianCI(None, None, None)
+    for case in sorted(asked.cases(), key=lambda case: case.form):  # async first
+        algorithm = {"async": "TREE", "direct": "NVLS"}[case.form]
+        is_first = (case.form, case.dtype) == ("direct", "float32")
+        found[selection_key(case)] = [["RING" if is_first else algorithm, "LL", "2"]]
+        row = make_row(header, Measurement(case=case, status="ok"))
+        time = SettingTime(setting, row, MedianCI(1e-4, 1e-4, 1e-4), unknown, SAME)
+        points.append(SweepPoint(case.title, case.size_bytes, (time,)))
+    assert len(points) == 8
+    assert make_tuner_ranges(points, {setting: {SELECTIONS: found}}) == (
+        TunerRange("all_reduce", 0, 4096, "ring", "ll", 2),
+    )
 
 
 def test_a_tuner_configuration_names_its_channels_and_leaves_no_size_out() -> None:

@@ -10,7 +10,7 @@ from commands import Commbench
 from pictures import texts
 from synthetic_replay import SIZES, WORKLOAD, synthetic_replay_sweep
 
-from commbench.analysis.nccl_log import NcclSelection
+from commbench.analysis.nccl_log import SELECTIONS
 from commbench.output.table import width
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.spec.case import Case
@@ -175,10 +175,7 @@ def test_the_tuner_gets_the_selections_of_the_setting_that_is_best_for_the_step(
 ) -> None:
     one, two = result.sweep.settings  # single calls are faster under the second one
     selections = {
-        setting: {
-            ("AllReduce", size): NcclSelection("AllReduce", size, algorithm, "LL", 2)
-            for size in SIZES
-        }
+        setting: {SELECTIONS: {f"AllReduce {size}": [[algorithm, "LL", "2"]] for size in SIZES}}
         for setting, algorithm in ((one, "RING"), (two, "TREE"))
     }
     (found,) = make_tuner_ranges(result.points, selections)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from synthetic_sweep import SIZES, synthetic_sweep
 
-from commbench.analysis.nccl_log import SELECTIONS, selections_by_call
+from commbench.analysis.nccl_log import SELECTIONS
 from commbench.compare.ratio import MedianCI
 from commbench.compare.sentences import interval_text
 from commbench.sweep.result import load_sweep
@@ -193,12 +193,8 @@ def test_what_nccl_selected_under_the_fastest_setting_is_a_column_and_an_export(
 ) -> None:
     environments = {}
     for setting, (algorithm, channels) in enumerate((("RING", 23), ("TREE", 1))):
-        lines = [
-            f"h:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {algorithm} proto LL "
-            f"channel{{Lo..Hi}}={{0..{channels}}}"
-            for size in SIZES
-        ]
-        environments[setting] = {SELECTIONS: selections_by_call(lines)}
+        selected = [[algorithm, "LL", str(channels + 1)]]
+        environments[setting] = {SELECTIONS: {f"AllReduce {size}": selected for size in SIZES}}
     synthetic_sweep(
         tmp_path, lambda setting, size: 1.5 if (setting == 0) == (size < 1 << 17) else 1.0,
         ["NCCL_ALGO=RING,TREE"], [], backend="nccl", environments=environments,

@@ -330,6 +330,7 @@ def test_what_nccl_logs_of_its_communicator_is_recorded(program: Commbench) -> N
     assert environment["nccl_log"] == {
         "version": "2.28.9+cuda12.9", "network": "IB", "transports": {"P2P/CUMEM": 1}
     }  # fmt: skip
+    assert environment["nccl_init_mode"] == "lazy"
     assert not any(name.startswith("NCCL_DEBUG") for name in environment["variables"])
 
 
@@ -356,13 +357,67 @@ def test_what_nccl_selects_for_a_size_is_learned_in_calls_that_are_not_timed(
     assert not any(name.startswith("NCCL_DEBUG") for name in variables)
 
 
+BY_CASE = (
+    "[<lambda>] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
+    "channel{Lo..Hi}={0..7}\n"
+    "[windows] node1:7:9 [0] NCCL INFO AllReduce [Symmetric]: 65536 Bytes -> Kernel "
+    "AllReduce_AGxLL_R nchannels 4 nthreads 512 nWorks 1\n"
+    "[_async] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo NVLS proto SIMPLE "
+    "channel{Lo..Hi}={0..15}\n"
+    "[_separate] node1:7:9 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo TREE proto LL "
+    "channel{Lo..Hi}={0..1}\n"
+)
+
+
+def test_what_nccl_selects_is_learned_for_each_form_and_no_graph_has_the_direct_calls(
+    program: Commbench,
+) -> None:
+    # Needs no reset: ranks that commbench starts to learn this log from the start.
+    fake = Fake(nccl_tuning=BY_CASE, resets=False)
+    options = ("--sizes", "64K", "--iters", "1", "--warmup", "0", "--launch", "both")
+    forms = ("--tensors", "1,4", "--form", "async,separate", "--timing", "both")
+    ended = run(program, fake, *options, *forms)
+    assert ended.code == 0, ended.err
+    found = {
+        (r["form"], r["tensors"], r["launch_mode"]): (r["nccl_algorithm"], r["nccl_channels"])
+        for r in ended.rows()
+    }
+    assert found == {
+        ("direct", "1", "eager"): ("RING", "8"), ("flat", "4", "eager"): ("RING", "8"),
+        ("async", "1", "eager"): ("NVLS", "16"), ("async", "4", "eager"): ("", ""),
+        ("separate", "4", "eager"): ("TREE", "2"),
+        **{(form, tensors, "graph"): ("", "") for form, tensors in (
+            ("direct", "1"), ("flat", "4"), ("async", "1"), ("async", "4"), ("separate", "4"))},
+    }  # fmt: skip
+    assert len(ended.rows()) == 2 * len(found)
+
+
+def test_symmetric_memory_that_nccl_does_not_use_is_warned_about(program: Commbench) -> None:
+    fake = Fake(nccl_tuning=BY_CASE)
+    options = ("--iters", "2", "--warmup", "0", "--memory", "default,registered,symmetric")
+    ended = run(program, fake, "--sizes", "64K,128K", *options)
+    assert ended.code == 0, ended.err
+    rows = {
+        (r["memory"], r["size_bytes"]): (r["nccl_algorithm"], "not_symmetric" in r["warnings"])
+        for r in ended.rows()
+        if r["operation"] == "all_reduce"
+    }
+    assert rows == {
+        ("default", "65536"): ("RING", False), ("default", "131072"): ("", False),
+        ("registered", "65536"): ("RING", False), ("registered", "131072"): ("", False),
+        ("symmetric", "65536"): ("RING and SYMMETRIC", True),
+        ("symmetric", "131072"): ("", True),
+    }  # fmt: skip
+
+
 def test_ranks_of_another_launcher_learn_what_nccl_selects_in_calls_of_their_own(
     tmp_path: Path,
 ) -> None:
-    port, fake = str(free_port()), Fake(nccl_tuning=TUNING)
+    port, fake = str(free_port()), Fake(nccl_tuning=TUNING + BY_CASE)
     ranks = [
         start_command(
             tmp_path, "run", *ON_FAKE, *HOT, "--sizes", "1K,64K", "--iters", "4", "--output", "run",
+            "--launch", "both", "--form", "async",
             program=program_text(fake) + MAIN, RANK=str(rank), WORLD_SIZE="2",
             LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
         )
@@ -374,11 +429,19 @@ def test_ranks_of_another_launcher_learn_what_nccl_selects_in_calls_of_their_own
     assert header["launcher"] == "torchrun"
     # The log was on in these calls alone: neither in a trial of 4 bytes nor while calls were timed.
     assert header["environment"][SELECTIONS] == {
-        "AllReduce 1024": [["TREE", "LL", "1"]], "AllReduce 65536": [["RING", "LL128", "8"]],
+        "all_reduce float32 sum in_place 1024": [["TREE", "LL", "1"]],
+        "all_reduce float32 sum in_place 65536": [["RING", "LL128", "8"]],
+        "all_reduce float32 sum in_place async 1024": [["TREE", "LL", "1"]],
+        "all_reduce float32 sum in_place async 65536": [
+            ["RING", "LL128", "8"], ["NVLS", "SIMPLE", "16"],
+        ],
     }  # fmt: skip
     assert not any(name.startswith("NCCL_DEBUG") for name in header["environment"]["variables"])
-    assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 8
+    assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 32
     assert "RING LL128" in first.out
+    rows = (tmp_path / "run/results.csv").read_text().splitlines()
+    assert [",RING and NVLS,LL128 and SIMPLE,8 and 16," in row for row in rows].count(True) == 1
+    assert [",RING,LL128,8," in row for row in rows].count(True) == 1
 
 
 def test_where_nccl_cannot_log_its_selections_the_run_goes_on(program: Commbench) -> None:
@@ -391,7 +454,7 @@ def test_where_nccl_cannot_log_its_selections_the_run_goes_on(program: Commbench
 
 @pytest.mark.parametrize(
     ("options", "variables"),
-    [(("--no-nccl-log",), {}), ((), {"NCCL_DEBUG": "WARN"}), ((), {"NCCL_DEBUG_SUBSYS": "COLL"})],
+    [(("--no-nccl-log",), {}), ((), {"NCCL_DEBUG": "INFO"}), ((), {"NCCL_DEBUG_SUBSYS": "COLL"})],
 )
 def test_nccls_log_is_left_alone_where_that_is_asked_for(
     program: Commbench, options: tuple[str, ...], variables: dict[str, str]
@@ -405,24 +468,51 @@ def test_nccls_log_is_left_alone_where_that_is_asked_for(
     assert debug == variables
 
 
+@pytest.mark.parametrize("resets", [True, False])
+def test_where_warnings_are_wanted_facts_are_recorded_and_the_warnings_printed(
+    program: Commbench, resets: bool
+) -> None:
+    warning = "node1:7:9 [0] transport/nvls.cc:342 NCCL WARN Failed to bind NVLink SHARP memory"
+    fake = Fake(nccl_log=f"{NCCL_LOG}\n{warning}\n", nccl_tuning=TUNING, resets=resets)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "4", NCCL_DEBUG="WARN")
+    assert ended.code == 0, ended.err
+    environment = ended.journal()[0]["environment"]
+    # Without a reset, NCCL could not be told to print its warnings again.
+    assert ("nccl_log" in environment) == (warning in ended.err) == resets
+    assert ended.rows()[0]["nccl_algorithm"] == "TREE"
+    debug = {n: v for n, v in environment["variables"].items() if n.startswith("NCCL_DEBUG")}
+    assert debug == {"NCCL_DEBUG": "WARN"}
+
+
 def test_a_hang_is_seen_soon_whatever_is_queued_and_nccl_is_asked_about_it(
     program: Commbench,
 ) -> None:
     # At 10 MB/s the bytes of these queued iterations alone would take minutes.
-    fake = Fake(hangs_after=30)
+    report = "NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n"
+    fake, address = Fake(hangs_after=30, ras_report=report), f"127.0.0.1:{free_port()}"
     asked = ("--sizes", "16M", "--iters", "1000", "--timeout", "1")
     began = time.monotonic()
-    with RasServer(b"NCCL version 2.28.9\nWarnings\n  Rank 1 launched fewer\n") as ras:
-        ended = run(program, fake, *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS)
+    ended = run(program, fake, *asked, NCCL_RAS_ADDR=address, **SHORT_DELAYS)
     assert ended.code == 4
     assert time.monotonic() - began < 30
     assert "measuring all_reduce" in ended.err
     lines = ended.err.splitlines()
-    at = lines.index(f"NCCL's RAS at {ras.address} says:")
+    at = lines.index(f"NCCL's RAS at {address} says:")
     assert [line.strip() for line in lines[at + 1 : at + 4]] == [
         "NCCL version 2.28.9", "Warnings", "Rank 1 launched fewer"
     ]  # fmt: skip
     assert lines[-2].startswith("error: ")
+
+
+def test_the_ras_of_another_job_is_not_asked_about_a_hang(program: Commbench) -> None:
+    asked = ("--sizes", "1K", "--iters", "1000", "--timeout", "1")
+    with RasServer(b"NCCL version 2.28.9\n") as ras:  # not in a rank
+        ended = run(
+            program, Fake(hangs_after=30), *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS
+        )
+    assert ended.code == 4
+    assert "RAS" not in ended.err
+    assert ras.requests == []
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def _add(builder: rows.RowBuilder, run: rows.TableRun, number: int, result: dict
             per_iteration = _get(result, f"{name}_per_iter", dict, {})
             placements.append(_make_cells(placement, times, per_iteration))
         else:
-            builder.collector.leave_out(f"it has no {name} times", number)
+            builder.collector.leave_out(f"it has no {name} times", number, is_fault=True)
     builder.add(run, number, key, placements)
 
 
@@ -135,14 +135,17 @@ def _add_notes(
 ) -> None:
     collector = builder.collector
     if not is_whole:
-        collector.note("the file was cut off: everything after its last complete result is missing")
+        what = "everything after its last complete result is missing"
+        collector.note(f"the file was cut off: {what}", is_fault=True)
+    if _get(document, "out_of_bounds", dict, {}).get("okay") in ("false", False):
+        collector.note("nccl-tests says that values are out of bounds", is_fault=True)
     if skipped := _get_whole(_get(document, "config", dict, {}), "per_iter_skip"):
         collector.note(f"percentiles leave out the first {skipped} iterations")
     if preamble.blocking:
         collector.note(preamble.blocking)
     preamble.note_launch_mode(collector.note)
     for error in _get(document, "errors", list, [])[:1]:
-        collector.note(f"nccl-tests reported: {error!s:.200}")
+        collector.note(f"nccl-tests reported: {error!s:.200}", is_fault=True)
     builder.add_notes()
 
 

@@ -130,7 +130,7 @@ class RowBuilder:
         time_s = cells.parse_seconds(timed.time, run.exponent)
         if time_s is None:
             reason = f"its time is {timed.time!r:.20} ({timed.placement})"
-            self.collector.leave_out(reason, common.line)
+            self.collector.leave_out(reason, common.line, is_fault=True)
             return
         samples = [cells.parse_seconds(cell) for cell in timed.samples]
         row = common._replace(

@@ -217,6 +217,8 @@ def _find_sections(source: SourceText) -> list[_Section]:
                 raise source.damaged(line.number, "a row without a header before it", 0)
         else:
             section.read_line(line)
+    if sections and section is None:  # the file ends before the last table has begun
+        sections.append(_Section(sections[-1].preamble, None, "", [], []))
     return sections
 
 
@@ -256,9 +258,11 @@ def _add_notes(sections: list[_Section], collector: RowCollector) -> None:
         preamble = section.preamble
         for line in section.others:
             collector.note_lost_row(line)
-        if section.rows and not any(line.text.startswith(_FOOT) for line in section.others):
-            last = section.rows[-1][0].number
-            collector.note(f"the table that ends at line {last} was cut off, or is not complete")
+            if line.text.startswith(_FOOT[0]) and "FAIL" in line.text:
+                collector.note(f"nccl-tests says: {line.text[2:]}", is_fault=True)
+        if not any(line.text.startswith(_FOOT) for line in section.others):
+            at = f"at line {section.rows[-1][0].number}" if section.rows else "without a row"
+            collector.note(f"the table that ends {at} was cut off, or is not complete", True)
         if preamble.blocking:
             collector.note(f"nccl-tests says: {preamble.blocking}")
         if section.rows:

@@ -2,7 +2,9 @@
 
 NCCL 2.24 and newer have a service for that (RAS), in every process that uses NCCL: one of them per
 host answers on localhost:28028, or on NCCL_RAS_ADDR. The protocol is lines of text, as documented
-under "RAS" in NCCL's user guide and implemented in src/ras/client_support.cc.
+under "RAS" in NCCL's user guide and implemented in src/ras/client_support.cc. Several processes of
+a user can listen there at once (SO_REUSEPORT), and those of another job too. So the process that
+has taken the connection is looked up in /proc, and only one of this job is asked.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 ADDRESS = "localhost:28028"
 REQUEST = b"timeout 1\nverbose status\n"
@@ -19,6 +23,8 @@ REQUEST = b"timeout 1\nverbose status\n"
 the first line with OK, the second with its report, and then closes the connection."""
 MOST_BYTES = 1 << 20
 MOST_LINES, MOST_COLUMNS = 40, 160
+RETRY_S = 0.02
+PROC = Path("/proc")
 ASKING_RANKS = 4
 """Only so many ranks ask: one of the lowest ranks that still run reports the hang."""
 
@@ -26,8 +32,15 @@ ASKING_RANKS = 4
 class RasRequest:
     """A request that is under way in a thread of its own."""
 
-    def __init__(self, bound_s: float, variables: Mapping[str, str] = os.environ) -> None:
-        """Ask the process of this host that listens; give up after `bound_s` seconds."""
+    def __init__(
+        self,
+        bound_s: float,
+        variables: Mapping[str, str] = os.environ,
+        pids: Collection[int] = (),
+    ) -> None:
+        """Ask a process of this host that listens, if it is of this job: this one, one that the
+        same process started, or one of `pids`. Give up after `bound_s` seconds."""
+        self._pids = pids
         self._answer = bytearray()
         self._address = variables.get("NCCL_RAS_ADDR", ADDRESS)
         self._deadline = time.monotonic() + bound_s
@@ -45,22 +58,69 @@ class RasRequest:
         host, _, port = self._address.rpartition(":")
         try:
             where = (host.strip("[]"), int(port))
-            with socket.create_connection(where, timeout=self._left_s()) as connection:
-                connection.sendall(REQUEST)
-                while len(self._answer) < MOST_BYTES:
-                    connection.settimeout(self._left_s())
-                    part = connection.recv(1 << 16)
-                    if not part:
+            while True:
+                with socket.create_connection(where, timeout=self._left_s()) as connection:
+                    if self._is_ours(connection):
+                        self._read_answer(connection)
                         return
-                    self._answer += part
+                time.sleep(min(RETRY_S, self._left_s()))  # perhaps another takes the next one
         except (OSError, ValueError, OverflowError):
             return  # nobody listens, or the time is up: what has come until then is used
+
+    def _read_answer(self, connection: socket.socket) -> None:
+        connection.sendall(REQUEST)
+        while len(self._answer) < MOST_BYTES:
+            connection.settimeout(self._left_s())
+            part = connection.recv(1 << 16)
+            if not part:
+                return
+            self._answer += part
+
+    def _is_ours(self, connection: socket.socket) -> bool:
+        """Whether the process at the other end belongs to this job. It is asked nothing until it
+        has accepted the connection."""
+        ends = connection.getpeername()[1], connection.getsockname()[1]
+        while (inode := find_socket(*ends)) == "0":
+            time.sleep(min(RETRY_S, self._left_s()))
+        known, parent = {os.getpid(), *self._pids}, os.getppid()
+        pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
+        ours = (pid for pid in pids if pid in known or _parent(pid) == parent)
+        return bool(inode) and any(_has_socket(pid, inode) for pid in ours)
 
     def _left_s(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         return left
+
+
+def find_socket(local_port: int, remote_port: int) -> str:
+    """The inode of the socket of this host that is connected from one port to the other; `0` before
+    it is accepted, empty where there is none or it cannot be seen."""
+    wanted = [f"{port:04X}" for port in (local_port, remote_port)]
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (PROC / "net" / name).read_text().splitlines()[1:]:
+                fields = line.split()
+                if [end.rpartition(":")[2] for end in fields[1:3]] == wanted:
+                    return fields[9]
+    return ""
+
+
+def _has_socket(pid: int, inode: str) -> bool:
+    with suppress(OSError):
+        for entry in (PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                if str(entry.readlink()) == f"socket:[{inode}]":
+                    return True
+    return False
+
+
+def _parent(pid: int) -> int:
+    """The process that started another; 0 where that is not known."""
+    with suppress(OSError, ValueError, IndexError):
+        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def shorten(answer: str) -> list[str]:

@@ -220,7 +220,7 @@ class Watchdog:
         """Ask NCCL while this rank listens to the others; None where that makes no sense."""
         backend = BACKENDS.get(self._plan.backend)
         if backend and backend.is_nccl and self._rank < ASKING_RANKS:
-            return RasRequest(self._delays.listen_s)
+            return RasRequest(self._delays.listen_s, pids=self.local_pids.values())
         return None
 
     def _kill(self, ranks: Sequence[int], heartbeats: Heartbeats) -> None:

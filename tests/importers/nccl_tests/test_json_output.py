@@ -104,6 +104,7 @@ def test_a_file_that_a_crash_cut_off_gives_its_whole_results() -> None:
         file = read(NEWEST[:end])
         assert len(file.rows) == 4
         assert "the file was cut off" in file.notes[0]
+        assert file.notes[0] in file.faults
 
 
 def test_a_damaged_file_is_refused_with_its_line() -> None:
@@ -134,3 +135,20 @@ def test_a_number_of_graph_launches_means_the_launch_mode_graph() -> None:
 def test_times_of_launching_are_left_out() -> None:
     text = NEWEST.replace('"time"', '"cpu_time"')
     assert "has no result" in refused(RecordsError, text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({}, ()),
+        ({"errors": ["NCCL failure"]}, ("nccl-tests reported: NCCL failure",)),
+        (
+            {"out_of_bounds": {"count": 3, "okay": "false"}},
+            ("nccl-tests says that values are out of bounds",),
+        ),
+    ],
+)
+def test_what_nccl_tests_reports_is_a_fault(
+    changes: dict[str, object], fault: tuple[str, ...]
+) -> None:
+    assert read(json.dumps(json.loads(NEWEST) | changes)).faults == fault

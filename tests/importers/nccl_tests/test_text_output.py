@@ -266,3 +266,37 @@ def test_the_option_that_registers_buffers_means_the_kind_of_memory(
     run = make_run(read(WHOLE.replace("perf -g 2", f"perf -g 2{option}")))
     assert {m.case.memory for m in run.measurements} == {memory}
     assert run.header.plan.memory == (memory,)
+
+
+CUT = "the table that ends at line 7 was cut off, or is not complete"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (WHOLE, ""),
+        (WHOLE.removesuffix(FOOT), CUT),
+        (WHOLE.removesuffix(FOOT) + WHOLE, CUT),
+        (
+            WHOLE + RUN + TITLE + HEADER,
+            "the table that ends without a row was cut off, or is not complete",
+        ),
+        (WHOLE + DEVICES, "the table that ends without a row was cut off, or is not complete"),
+        (WHOLE + "1048576 26214\n", "left out 1 (line 10): it has numbers, but is not a row"),
+        (WHOLE + "took 12 s\n", ""),
+        (WHOLE.replace("0 OK", "1 FAILED"), "nccl-tests says: Out of bounds values : 1 FAILED"),
+        (WHOLE.replace("71.99", "nan"), "left out 1 (line 7): its time is 'nan' (in_place)"),
+        (
+            WHOLE.replace("72.34", "92.34"),
+            "in 1 row the printed bus bandwidth does not follow from size and time (row 7)",
+        ),
+    ],
+)
+def test_what_is_missing_wrong_or_contradictory_is_a_fault_of_the_run(
+    text: str, fault: str
+) -> None:
+    file = read(text)
+    assert file.faults == ((fault,) if fault else ())
+    assert {*file.faults} <= {*file.notes}
+    end = make_run(file).end
+    assert end and (end.status, end.reason) == ("incomplete" if fault else "complete", fault)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from ras_server import RasServer
@@ -23,8 +26,8 @@ Job summary
 """
 
 
-def ask(address: str, bound_s: float = 5.0) -> str:
-    return RasRequest(bound_s, {"NCCL_RAS_ADDR": address}).finish()
+def ask(address: str, bound_s: float = 5.0, pids: tuple[int, ...] = ()) -> str:
+    return RasRequest(bound_s, {"NCCL_RAS_ADDR": address}, pids).finish()
 
 
 def test_the_status_is_asked_for_and_its_lines_are_kept() -> None:
@@ -53,6 +56,25 @@ def test_where_nobody_listens_there_is_no_answer_and_no_wait() -> None:
         began = time.monotonic()
         assert ask(f"127.0.0.1:{port}") == ""
         assert time.monotonic() - began < 3
+
+
+def test_only_a_process_of_this_job_is_asked() -> None:
+    text = (
+        "from ras_server import RasServer\n"
+        "with RasServer(b'NCCL version 2.28.9\\n') as server:\n"
+        "    print(server.address, flush=True)\n"
+        "    input()\n"
+        "print(len(server.requests))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=Path(__file__).parents[2],
+    ) as other:  # fmt: skip
+        assert other.stdin and other.stdout
+        address = other.stdout.readline().strip()
+        assert ask(address, 0.5) == ""
+        assert "NCCL version" in ask(address, pids=(other.pid,))
+        assert other.communicate("\n")[0] == "2\n"  # the lines of the second request
 
 
 @pytest.mark.parametrize("address", ["", "no port", "localhost:x", "127.0.0.1:99999999"])
