@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
 """Bytes: one that ranks do not divide evenly, one within a segment of gloo, one beyond it."""
-BUDGET_S = 0.6
+BUDGET_S = 0.8
 """Of a case: checks take 5 % of half of it, in which some fifty calls of a small size fit."""
 
 
