@@ -53,11 +53,12 @@ COMMANDS = {
     "run": ("run", "--op", "all_reduce", "--sizes", "1K", "--budget", "16", "--precision", "99%",
             "--no-plots"),
     "smoke": ("smoke",),
-    "fixed": ("run", "--op", "all_reduce", "--sizes", "1K", "--iters", "400", "--no-plots"),
-}
+    "pipelined": ("run", "--op", "all_reduce", "--sizes", "1K", "--iters", "40", "--timing",
+                  "pipelined", "--no-plots"),
+}  # fmt: skip
 FOUND = [
     *((fault, name) for fault in list(FAULTS)[:3] for name in ("run", "smoke")),
-    (list(FAULTS)[3], "fixed"),
+    (list(FAULTS)[3], "pipelined"),
 ]
 
 

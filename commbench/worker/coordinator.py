@@ -297,6 +297,6 @@ def combine_checks(comm: Communicator, found: VerifyResult | str) -> CheckResult
     if wrong_first:
         wrong = int(comm.gather(torch.tensor(result.wrong)).sum())
         own = result.first._replace(rank=comm.rank)._asdict() if result.first else None
-        call, found = comm.share_value([result.first_call, own], comm.ranks - wrong_first)
-        first = WrongElement(**found)
+        call, shared = comm.share_value([result.first_call, own], comm.ranks - wrong_first)
+        first = WrongElement(**shared)
     return CheckResult(wrong=wrong, first=first, first_call=call, seconds=slowest_ns * 1e-9)
