@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Ended, run_program_as
+from commands import Ended, run_program_as, start_command
 
 PLANT = """
 from collections import Counter
@@ -73,6 +73,23 @@ def test_a_fault_that_the_first_call_does_not_show_is_found(
     ended = plant(tmp_path, fault, name)
     assert ended.code == 5, ended.out
     assert ", in checked call " in ended.out + ended.err
+
+
+def test_a_program_that_measures_its_own_group_finds_them_too(tmp_path: Path) -> None:
+    measured = """
+import torch.distributed as dist
+import commbench
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+try:
+    commbench.measure(op="all_reduce", sizes="1K", iters=5)
+except commbench.CommbenchError as error:
+    print(error)
+dist.destroy_process_group()
+"""
+    program = PLANT + FAULTS["the previous result of the same shape"] + measured
+    ended = start_command(tmp_path, program=program).finish()
+    assert " elements of all_reduce float32 sum in_place 1 KiB are wrong; " in ended.out, ended.err
+    assert ended.out.endswith(", in checked call 2\n")
 
 
 def test_what_is_right_stays_right(tmp_path: Path) -> None:
