@@ -40,9 +40,9 @@ def spoil(result, call, shape):
     if call == 7 and result.is_floating_point():
         result[0] = float("nan")
 """,
-    "from call 300 on": """
+    "from call 80 on": """
 def spoil(result, call, shape):
-    if call >= 300:
+    if call >= 80:
         result[-1] += 1
 """,
 }
