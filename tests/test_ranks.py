@@ -190,7 +190,8 @@ def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
     error, hint = ended.err.splitlines()[-2:]
     assert error == (
         "error: 1 elements of all_gather float32 out_of_place 64 KiB are wrong; "
-        f"rank 1, element 777: expected {found['expected']}, got {found['got']}"
+        f"rank 1, element 777: expected {found['expected']}, got {found['got']}, "
+        "in checked call 1"
     )
     assert hint.startswith("hint: ")
 

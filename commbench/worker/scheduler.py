@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import NamedTuple, Protocol
 
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
@@ -14,6 +15,11 @@ from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 END, CHECK, WARM_UP, MEASURE = range(4)
 LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
+CHECK_SHARE = 0.05
+"""Further checks of a case take at most this part of the time of its batches, or of half its budget
+where that is more. One call at least is checked after the last batch."""
+CHECK_CHANCE = 0.5
+"""How often there are checks after a batch, if there is time for them."""
 
 
 class Command(NamedTuple):
@@ -22,6 +28,7 @@ class Command(NamedTuple):
     what: int
     case: int = 0
     iterations: int = 0
+    """Of CHECK the number of calls, each with data of its own."""
     calls: int = 1
     """Per iteration; of CHECK, in the graphs that were timed."""
     untimed: int = 0
@@ -40,6 +47,12 @@ class CheckResult(NamedTuple):
     """The first wrong element of the lowest rank that has any."""
     seconds: float = 0.0
     """How long a call took on the slowest rank; 0 without a check."""
+    first_call: int = 0
+    """Which of the case's checked calls `first` is of, from 1."""
+    calls: int = 1
+    """How many calls were checked."""
+    elapsed_s: float = 0.0
+    """How long that took, with filling and comparing."""
 
 
 class ResultSink(Protocol):
@@ -170,9 +183,12 @@ class CaseProgress:
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
         is_checked = plan.check and case.has_result
-        self._checks_again = is_checked and plan.device != "cpu"
-        """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
-        what goes wrong under load shows only then."""
+        self._checks_again = self._checks_now = is_checked
+        """Whether calls are checked once more before the case ends: what goes wrong now and then,
+        or under load, shows only then; and whether they may be checked before the next batch."""
+        self._check_s = self._checking_s = self._timed_s = 0.0
+        """How long the check of a call takes, all further checks took, and all batches took."""
+        self._random = Random(plan.seed + case.index)
         if not is_checked:
             self._record_check(CheckResult())
 
@@ -189,15 +205,24 @@ class CaseProgress:
     def next(self) -> Command | None:
         """The next command for this case; None: nothing more."""
         if self._checked is None:
-            return Command(CHECK, self.case.index)
+            return Command(CHECK, self.case.index, 1)
         if self._schedule is None:
             return None
         self._request = request = self._schedule.next()
+        checks = max(self._fitting_checks, request is None)
+        if self._checks_again and checks > 0 and (self._checks_now or request is None):
+            calls = 1 if request else self._batches[-1].calls // self.case.parts
+            return Command(CHECK, self.case.index, checks, calls)
         if request is None:
-            calls = self._batches[-1].calls // self.case.parts
-            return Command(CHECK, self.case.index, calls=calls) if self._checks_again else None
+            return None
         what = MEASURE if request.timed else WARM_UP
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
+
+    @property
+    def _fitting_checks(self) -> int:
+        """How many further calls there is time to check."""
+        allowed_s = CHECK_SHARE * max(self._plan.budget_s / 2, self._timed_s)
+        return int((allowed_s - self._checking_s) / self._check_s) if self._check_s else 0
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
         if isinstance(result, CheckResult):
@@ -206,6 +231,8 @@ class CaseProgress:
         assert self._schedule is not None and self._request is not None
         if isinstance(result, Batch):
             self._warmup = 0
+            self._timed_s += sum(result.samples_s) * result.calls
+            self._checks_now = self._random.random() < CHECK_CHANCE
             self._batches.append(result)
             self._schedule.record(self._request, result.samples_s)
         else:
@@ -220,22 +247,24 @@ class CaseProgress:
         return Measurement(
             case=self.case,
             status=WRONG if checked.first else OK,
-            reason=_describe(checked.first) if checked.first else "",
+            reason=_describe(checked.first, checked.first_call) if checked.first else "",
             stop_reason=self._schedule.stop_reason if self._schedule else "",
             wrong=checked.wrong,
             first_wrong=checked.first,
         )
 
     def _record_check(self, checked: CheckResult) -> None:
-        if self._schedule is not None:
-            self._checks_again = False
-            if not checked.failed and not checked.wrong:
-                return
-        self._checked = checked
-        if (
-            not checked.failed and self._schedule is None
-        ):  # without memory the case ends here; the others go on
+        is_first = self._checked is None
+        if is_first or checked.failed or checked.wrong:
+            self._checked = checked
+        if not is_first:
+            self._checking_s += checked.elapsed_s
+        elif not checked.failed:  # without memory the case ends here; the others go on
             self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._batches)
+        call_s = checked.elapsed_s / checked.calls
+        self._check_s = min(self._check_s or call_s, call_s)
+        if checked.failed or checked.wrong or (self._schedule and self._schedule.stop_reason):
+            self._checks_again = False
 
 
 class CaseLook(CaseProgress):
@@ -260,5 +289,7 @@ class CaseLook(CaseProgress):
         return True
 
 
-def _describe(first: WrongElement) -> str:
-    return f"rank {first.rank}, element {first.element}: expected {first.expected}, got {first.got}"
+def _describe(first: WrongElement, call: int) -> str:
+    where = f"rank {first.rank}, element {first.element}"
+    which = f", in checked call {call}" if call else ""
+    return f"{where}: expected {first.expected}, got {first.got}{which}"

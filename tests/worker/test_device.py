@@ -192,12 +192,14 @@ def test_a_device_without_graphs_says_so_and_measures_the_rest(program: Commbenc
     assert ended.cases()[1]["reason"] == "this device has no graphs"
 
 
-def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench) -> None:
-    ended = run(program, Fake(corrupts_after=12), "--sizes", "1K", "--iters", "30")
+@pytest.mark.parametrize("how", ["--timing=isolated", "--timing=pipelined", "--launch=graph"])
+def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench, how: str) -> None:
+    fake = Fake(corrupts_after=25)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "30", "--buffers", "hot", how)
     assert ended.code == 5
     (case,) = ended.cases()
     assert case["status"] == "wrong"
-    assert case["wrong"] > 0
+    assert case["wrong"] > 0 and ", in checked call " in case["reason"]
     assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 30
 
 
