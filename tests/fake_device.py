@@ -55,6 +55,8 @@ class Fake(NamedTuple):
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
     """The text of that failure."""
+    fails_late: bool = False
+    """Whether the first operation of a case fails so, and not that which makes the communicator."""
     corrupts_after: int = 0
     """After so many operations the device changes the last element of each result; 0: never."""
     hangs_after: int = 0
@@ -159,7 +161,7 @@ class FakeMemory:
     def register(self) -> None:
         fake = self._device.fake
         if not fake.registers:
-            raise RuntimeError(f"this backend registers no {self.kind}")
+            raise NotImplementedError(f"this backend registers no {self.kind}")
         time.sleep(fake.register_s * (1 + self._device.rank))
         for group in self._groups if self.kind != "pool" else ():  # all ranks have as many bytes
             sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
@@ -240,7 +242,7 @@ class FakeDevice:
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         if not self._fake.captures:
-            raise RuntimeError("this device has no graphs")
+            raise NotImplementedError("this device has no graphs")
 
         def replay() -> None:
             for call in calls:
@@ -283,8 +285,8 @@ class FakeDevice:
             if os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING":
                 LOG["path"] = path
             Path(path).write_text("" if "path" in LOG else self._fake.nccl_log)
-        if self._calls == 1 and self._rank in self._fake.failing_ranks:
-            raise RuntimeError(self._fake.failure)
+        if self._calls == 1 and not self._fake.fails_late:
+            self._fail()
         if not isinstance(call, partial):  # not an operation of a case
             is_fill = getattr(call, "__qualname__", "").startswith("verify.")
             time.sleep(self._fake.fill_s * is_fill)
@@ -304,6 +306,8 @@ class FakeDevice:
         if memory:
             self.note("used", memory)
         self._operations += 1
+        if self._operations == 1 and self._fake.fails_late:
+            self._fail()
         if self._rank == 1 and self._operations == self._fake.hangs_after:
             threading.Event().wait()
         key = (operation, buffers.receive.numel())
@@ -313,6 +317,10 @@ class FakeDevice:
         call()
         if 0 < self._fake.corrupts_after < self._operations:
             buffers.receive[-1] += 1
+
+    def _fail(self) -> None:
+        if self._rank in self._fake.failing_ranks:
+            raise torch.distributed.DistBackendError(self._fake.failure)
 
 
 def blocks_host(call: Any) -> bool:

@@ -144,17 +144,17 @@ class Cpu:
     def beside(self, call: Callable[[], object]) -> None:
         raise NotImplementedError("a CPU has no streams")
 
-    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
-        raise RuntimeError("a CPU has no graphs")
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+        raise NotImplementedError("a CPU has no graphs")
 
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)
 
-    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:  # noqa: ARG002
-        raise RuntimeError("a CPU registers no memory")
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
+        raise NotImplementedError("a CPU registers no memory")
 
-    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:  # noqa: ARG002
-        raise RuntimeError("a CPU has no symmetric memory")
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
+        raise NotImplementedError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
         pass
@@ -222,7 +222,7 @@ class Accelerator:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,
         captured on that stream, while the group's other threads may go on calling CUDA."""
         if not hasattr(self._module, "CUDAGraph"):
-            raise RuntimeError(f"torch has no graphs for {self.torch_device.type}")
+            raise NotImplementedError(f"torch has no graphs for {self.torch_device.type}")
         stream, current = self._module.Stream(), self._module.current_stream()
         stream.wait_stream(current)
         with self._module.stream(stream):

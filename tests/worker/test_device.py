@@ -123,6 +123,31 @@ def test_a_communicator_that_cannot_be_made_is_the_environments_fault(
     assert "commbench doctor" in hint
 
 
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_fault_in_the_first_call_of_an_operation_fails_the_run_with_its_reason(
+    program: Commbench, launch: str
+) -> None:
+    fake = Fake(failing_ranks=(1,), failure=SHM, fails_late=True)
+    ended = run(program, fake, "--sizes", "1K", "--launch", launch, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert error.startswith("error: rank 1 on ")
+    assert " while trying all_reduce float32 sum in_place" in error
+    assert error.endswith(
+        "DistBackendError: NCCL unhandled system error: Error while creating shared memory segment "
+        "/dev/shm/nccl-LeXlEJ (size 9637888)"
+    )
+
+
+def test_what_nccl_calls_invalid_usage_is_unsupported(program: Commbench) -> None:
+    usage = SHM.replace("unhandled system error", "invalid usage")
+    fake = Fake(failing_ranks=(0, 1), failure=usage, fails_late=True)
+    ended = run(program, fake, "--op", "all_reduce,all_gather", "--sizes", "1K", "--iters", "2")
+    assert ended.code == 0, ended.err
+    assert [row["status"] for row in ended.rows()] == ["unsupported", "ok"]
+    assert ended.cases()[0]["reason"].startswith("NCCL invalid usage: Error while creating shared")
+
+
 def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
     program: Commbench,
 ) -> None:
