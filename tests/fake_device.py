@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from ras_server import RasServer
@@ -55,8 +56,9 @@ class Fake(NamedTuple):
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
     """The text of that failure."""
-    fails_late: bool = False
-    """Whether the first operation of a case fails so, and not that which makes the communicator."""
+    fails_at: int = 0
+    """The number of the operation of a case that fails so, from 1; 0: that which makes the
+    communicator."""
     corrupts_after: int = 0
     """After so many operations the device changes the last element of each result; 0: never."""
     hangs_after: int = 0
@@ -146,6 +148,15 @@ class Stream:
                 self._error = error
 
 
+class FakeGraph:
+    """Calls that were captured."""
+
+    def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
+        self.calls = calls
+
+
+GRAPHS: WeakSet[FakeGraph] = WeakSet()
+"""Those of this rank that are neither collected nor released: NCCL does not end before them."""
 MEMORIES: dict[int, FakeMemory] = {}
 """What this rank has registered, by its address."""
 
@@ -244,13 +255,20 @@ class FakeDevice:
         if not self._fake.captures:
             raise NotImplementedError("this device has no graphs")
 
+        graph = FakeGraph(calls)
+        GRAPHS.add(graph)
+
         def replay() -> None:
-            for call in calls:
+            for call in graph.calls:
                 self._run(call)
             if 0 < self._fake.corrupts_graphs_of <= len(calls):
                 calls[-1].args[-1].receive.fill_(77)
 
         return lambda: self._stream.put(replay)
+
+    def release_graphs(self) -> None:
+        while GRAPHS:
+            GRAPHS.pop().calls = ()
 
     def plain_memory(self, size: int) -> PlainMemory:
         return PlainMemory(size, self.torch_device)
@@ -285,7 +303,7 @@ class FakeDevice:
             if os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING":
                 LOG["path"] = path
             Path(path).write_text("" if "path" in LOG else self._fake.nccl_log)
-        if self._calls == 1 and not self._fake.fails_late:
+        if self._calls == 1 and not self._fake.fails_at:
             self._fail()
         if not isinstance(call, partial):  # not an operation of a case
             is_fill = getattr(call, "__qualname__", "").startswith("verify.")
@@ -306,7 +324,7 @@ class FakeDevice:
         if memory:
             self.note("used", memory)
         self._operations += 1
-        if self._operations == 1 and self._fake.fails_late:
+        if self._operations == self._fake.fails_at:
             self._fail()
         if self._rank == 1 and self._operations == self._fake.hangs_after:
             threading.Event().wait()

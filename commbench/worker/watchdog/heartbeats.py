@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from commbench.worker.context import RankContext
-from commbench.worker.watchdog.error_files import write_json
+from commbench.worker.watchdog.error_files import read_failures, write_json
 from commbench.worker.watchdog.rank_state import RankState, read_states
 
 HEARTBEAT, PUBLISHED = "commbench/heartbeat/", "commbench/published/"
@@ -62,8 +62,10 @@ class FileHeartbeats:
 
     def read(self) -> dict[int, Heartbeat]:
         """The heartbeats by rank, without the ranks that cannot be reached."""
+        failures = read_failures(self._scratch_dir)
+        causes = {rank: each.text for rank, each in failures.items() if not each.is_secondary}
         return {
-            rank: Heartbeat(self._host, state, self._stack(rank))
+            rank: Heartbeat(self._host, state, self._stack(rank), causes.get(rank, ""))
             for rank, state in read_states(self._scratch_dir).items()
         }
 

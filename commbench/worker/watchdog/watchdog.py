@@ -89,6 +89,7 @@ class Watchdog:
         self._main_thread = threading.main_thread().ident or 0
         self._stopped = threading.Event()
         self._diagnosing = threading.Lock()
+        self._failure = ""
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
         state[rank_state.PID] = os.getpid()
@@ -161,7 +162,8 @@ class Watchdog:
 
     def _publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
         self.state[rank_state.HEARTBEATS] += 1
-        self._store.publish(Heartbeat(self._host, read_state(self.state), stack, failure))
+        self._failure = failure or self._failure
+        self._store.publish(Heartbeat(self._host, read_state(self.state), stack, self._failure))
 
     def _keep_publishing(self, seconds: float, stack: tuple[str, ...] = ()) -> None:
         """Publish heartbeats for so long, or until the rank is done."""
@@ -208,6 +210,10 @@ class Watchdog:
         is_reporter = self._rank == min((r for r in second if r not in silent), default=self._rank)
         diagnosis = hang_analysis.diagnose_hang(first, second, self._context.world_size)
         error = hang_analysis.make_hang_error(diagnosis, second, self._cases, self._plan.timeout_s)
+        if failed := [rank for rank, heartbeat in second.items() if heartbeat.failure]:
+            # It failed first, and then did not end: what it has under way, or NCCL, may wait.
+            message = hang_analysis.describe_lost_ranks(failed, second, self._cases)
+            error = RankError(message, LOST_RANK_HINT)
         if ras and is_reporter:
             error.details = "\n".join(filter(None, (error.details, ras.finish())))
         self._report(error, is_reporter)
