@@ -101,7 +101,7 @@ class Scheduler:
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
         """How many cases there are to measure, and how much of them is done."""
         self._unchecked = sorted(
-            (index for index, made in self._unfinished.items() if made.is_unchecked),
+            (i for i, made in self._unfinished.items() if plan.check and made.case.has_result),
             key=lambda index: self._unfinished[index].case.size_bytes,
             reverse=True,
         )
@@ -190,11 +190,6 @@ class CaseProgress:
     def warmup(self) -> int:
         """Untimed calls between the last batch and the one that was requested."""
         return self._warmup + (self._request.untimed if self._request else 0)
-
-    @property
-    def is_unchecked(self) -> bool:
-        """Whether its check is to come."""
-        return self._checked is None
 
     @property
     def progress(self) -> float:

@@ -134,8 +134,7 @@ def describe_dumps(heartbeats: Heartbeats, folder: Path | None) -> str:
         if heartbeat.recorded:
             ranks_by_text.setdefault(heartbeat.recorded, []).append(rank)
     lines = [f"  {_name_ranks(r, heartbeats)}: {text}" for text, r in ranks_by_text.items()]
-    more = len(lines) - MOST_DUMPS
-    lines[MOST_DUMPS:] = [f"  and {more} more"] if more > 0 else []
+    lines[MOST_DUMPS:] = ["  and others"] if len(lines) > MOST_DUMPS else []
     return "\n".join([f"torch's flight recorder, dumped to {folder}:", *lines]) if lines else ""
 
 

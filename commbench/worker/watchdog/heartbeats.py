@@ -71,8 +71,8 @@ class FileHeartbeats:
         found = {}
         for rank, state in read_states(self._scratch_dir).items():
             stack, recorded = self._calls(rank)
-            failure = causes.get(rank, "")
-            found[rank] = Heartbeat(self._host, state, tuple(stack), failure, recorded)
+            cause = causes.get(rank, "")
+            found[rank] = Heartbeat(self._host, state, tuple(stack), cause, recorded)
         return found
 
     def report_lost_rank(self) -> None:
