@@ -284,6 +284,7 @@ def communicator(
     finally:
         if log:
             log.remove()
+        device.release_graphs()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -374,9 +375,11 @@ def connect(comm: Communicator) -> None:
 
 def _abort(comm: Communicator) -> None:
     """End what the measured groups have under way on an accelerator: with an operation that never
-    ends, destroying a group would wait for it."""
+    ends, destroying a group would wait for it. NCCL waits for its graphs in both (pytorch#115388).
+    """
     if not comm.device.is_async:
         return
+    comm.device.release_graphs()
     for group in (comm.group, *comm.own_groups()):
         backend = group._get_backend(comm.device.torch_device)
         if hasattr(backend, "abort"):

@@ -10,9 +10,11 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -90,6 +92,9 @@ class Device(Protocol):
         """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
 
+    def release_graphs(self) -> None:
+        """End what `capture` made, whoever still refers to it: a traceback may."""
+
     def plain_memory(self, size: int) -> Memory:
         """So many bytes of torch's allocator."""
 
@@ -144,17 +149,20 @@ class Cpu:
     def beside(self, call: Callable[[], object]) -> None:
         raise NotImplementedError("a CPU has no streams")
 
-    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
-        raise RuntimeError("a CPU has no graphs")
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+        raise NotImplementedError("a CPU has no graphs")
+
+    def release_graphs(self) -> None:
+        pass
 
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)
 
-    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:  # noqa: ARG002
-        raise RuntimeError("a CPU registers no memory")
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
+        raise NotImplementedError("a CPU registers no memory")
 
-    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:  # noqa: ARG002
-        raise RuntimeError("a CPU has no symmetric memory")
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
+        raise NotImplementedError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
         pass
@@ -182,6 +190,7 @@ class Accelerator:
         counts = (getattr(properties, f"{n}_count", 0) for n in ("multi_processor", "gpu_subslice"))
         self.multiprocessors = int(max(1, *counts))
         self._side_stream: Any = None
+        self._graphs: WeakSet[Any] = WeakSet()
         self._cycles_per_s = 0.0
         self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)
 
@@ -222,7 +231,7 @@ class Accelerator:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,
         captured on that stream, while the group's other threads may go on calling CUDA."""
         if not hasattr(self._module, "CUDAGraph"):
-            raise RuntimeError(f"torch has no graphs for {self.torch_device.type}")
+            raise NotImplementedError(f"torch has no graphs for {self.torch_device.type}")
         stream, current = self._module.Stream(), self._module.current_stream()
         stream.wait_stream(current)
         with self._module.stream(stream):
@@ -230,6 +239,7 @@ class Accelerator:
         current.wait_stream(stream)
         self.synchronize()
         graph = self._module.CUDAGraph()
+        self._graphs.add(graph)
         # A capture that fails leaves its stream the current one; the outer context does not.
         with (
             self._module.stream(current),
@@ -238,6 +248,11 @@ class Accelerator:
             for call in calls:
                 call()
         return graph.replay  # type: ignore[no-any-return]
+
+    def release_graphs(self) -> None:
+        for graph in self._graphs:
+            with suppress(RuntimeError):  # its capture may have failed
+                graph.reset()
 
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)

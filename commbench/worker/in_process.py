@@ -129,6 +129,7 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
         ) from error
     finally:
         del control
+        device.release_graphs()
         device.release_cached_memory()
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -43,7 +44,7 @@ from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import aligner_s
 from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.timers import make_timer
-from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog import flight_recorder, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, watching
 
@@ -67,6 +68,8 @@ class GroupInfo(NamedTuple):
     """Of each rank, the first rank on its host."""
     pids: list[int]
     """Of each rank."""
+    folder: str
+    """The run folder: only rank 0 knows it where a launcher started the ranks."""
     num_nodes: int
     shares_clock: bool
     gpu_shared: bool
@@ -94,6 +97,8 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
         group = introduce(task, rank_context, comm, cores)
         if rank_context.is_external:
             watchdog.local_pids = _local_pids(group, comm.rank)
+        if not task.is_silent:
+            watchdog.dump_folder = Path(group.folder) / flight_recorder.FOLDER
         set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
         if task.resumed_from:
@@ -126,6 +131,7 @@ def introduce(
         return {
             "first_ranks": [first_of[host] for host in hosts],
             "pids": [rank.pid for rank in ranks],
+            "folder": str(task.folder),
             "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "others": _first_of_each([part["variables"] for part in parts])[1 : 1 + MOST_OTHERS],

@@ -113,6 +113,13 @@ class Scheduler:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
         """How many cases there are to measure, and how much of them is done."""
+        self._unchecked = sorted(
+            (i for i, made in self._unfinished.items() if plan.check and made.case.has_result),
+            key=lambda index: self._unfinished[index].case.size_bytes,
+            reverse=True,
+        )
+        """The cases to check before any is timed, the smallest last: it is the first, since the
+        rates of small cases bound how long the checks of large ones may take."""
         self._current: CaseProgress | None = None
         """The case that is being measured until its batch has ended."""
 
@@ -120,7 +127,7 @@ class Scheduler:
         """The next command for all ranks; None: everything is done."""
         while True:
             if self._current is None:
-                index = self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
+                index = self._unchecked.pop() if self._unchecked else self._next_in_order()
                 if index is None and self._search:
                     self._continue_with(self._search.choose())
                     continue
@@ -137,6 +144,9 @@ class Scheduler:
                 self._looked[ended.case.index] = ended
             else:
                 self._sink.finished(ended.measurement())
+
+    def _next_in_order(self) -> int | None:
+        return self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
 
     def _continue_with(self, chosen: set[int]) -> None:
         """After the first look, go on with these cases; the others have ended."""
@@ -163,7 +173,7 @@ class Scheduler:
         before = current.progress
         current.record(result)
         self._add_done(current.progress - before)
-        if isinstance(result, Batch) and current.next():
+        if isinstance(result, Batch | CheckResult) and current.next():
             self._current = None  # other cases have their turn first
 
     def _add_done(self, part: float) -> None:

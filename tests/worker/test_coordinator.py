@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+from commands import Commbench
 from gloo_ranks import on_ranks
 from synthetic_rows import batches, plan
 
 from commbench.results.schema import Batch, Measurement, WrongElement
 from commbench.spec.case import Case
-from commbench.spec.plan import Plan
+from commbench.spec.plan import ORDERS, Plan
 from commbench.worker.coordinator import combine_checks, seed_offset
 from commbench.worker.recorder import RunCollector
 from commbench.worker.scheduler import CHECK, MEASURE, WARM_UP, CheckResult, Command, Scheduler
@@ -87,6 +90,46 @@ def test_cases_take_turns_by_batches() -> None:
     assert sorted(order[:3]) == sorted(order[3:]) == [0, 1, 2]
     ascending, _ = follow(plan(sizes=(1024, 2048, 4096), order="ascending"))
     assert [found.case for found in ascending if found.what == MEASURE] == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_all_cases_are_checked_first_the_smallest_before_larger_ones(order: str, seed: int) -> None:
+    asked = plan(
+        operations=("all_gather", "all_reduce"), sizes=(1 << 30, 1024, 1 << 20), order=order,
+        seed=seed,
+    )  # fmt: skip
+    commands, _ = follow(asked)
+    checked = [command.case for command in commands[:6] if command.what == CHECK]
+    sizes = [asked.cases()[case].size_bytes for case in checked]
+    assert sizes == [1024, 1024, 1 << 20, 1 << 20, 1 << 30, 1 << 30]
+    # What is timed first is as random as before.
+    follow_ups = [command.case for command in commands if command.what == MEASURE]
+    in_turn = {"shuffled": len(asked.cases()), "ascending": 1}[order]
+    assert len(set(follow_ups[:in_turn])) == in_turn
+
+
+NOTED_RATES = """
+from commbench.worker import coordinator
+bound = coordinator.longest_check_s
+def note_rate(size_bytes, slowest_bps):
+    if size_bytes == 64 << 20:
+        open({path!r}, "a").write(f"{{slowest_bps}} ")
+    return bound(size_bytes, slowest_bps)
+coordinator.longest_check_s = note_rate
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_rate_of_a_smaller_size_bounds_the_check_of_the_largest(
+    program: Commbench, tmp_path: Path, order: str
+) -> None:
+    path = tmp_path / "rates"
+    options = ("--sizes", "64M,1M", "--order", order, "--seed", "2", "--iters", "2", "--no-plots")
+    ended = program(NOTED_RATES.format(path=str(path)), *options)
+    assert ended.code == 0, ended.err
+    rates = [float(rate) for rate in path.read_text().split()]
+    assert len(rates) >= 2 and min(rates) > 0  # on both ranks, as 1 MiB was checked before
 
 
 def test_a_fast_case_begins_its_later_batches_with_an_untimed_call() -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
@@ -18,6 +20,7 @@ from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
 from commbench.results.workload_file import write_workload
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Accelerator
 from commbench.worker.measure import loop_overhead_s, timed_loop
 from commbench.worker.timers import DeviceEventTimer
 from commbench.worker.watchdog.error_files import make_failure
@@ -123,6 +126,31 @@ def test_a_communicator_that_cannot_be_made_is_the_environments_fault(
     assert "commbench doctor" in hint
 
 
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_fault_in_the_first_call_of_an_operation_fails_the_run_with_its_reason(
+    program: Commbench, launch: str
+) -> None:
+    fake = Fake(failing_ranks=(1,), failure=SHM, fails_at=1)
+    ended = run(program, fake, "--sizes", "1K", "--launch", launch, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert error.startswith("error: rank 1 on ")
+    assert " while trying all_reduce float32 sum in_place" in error
+    assert error.endswith(
+        "DistBackendError: NCCL unhandled system error: Error while creating shared memory segment "
+        "/dev/shm/nccl-LeXlEJ (size 9637888)"
+    )
+
+
+def test_what_nccl_calls_invalid_usage_is_unsupported(program: Commbench) -> None:
+    usage = SHM.replace("unhandled system error", "invalid usage")
+    fake = Fake(failing_ranks=(0, 1), failure=usage, fails_at=1)
+    ended = run(program, fake, "--op", "all_reduce,all_gather", "--sizes", "1K", "--iters", "2")
+    assert ended.code == 0, ended.err
+    assert [row["status"] for row in ended.rows()] == ["unsupported", "ok"]
+    assert ended.cases()[0]["reason"].startswith("NCCL invalid usage: Error while creating shared")
+
+
 def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
     program: Commbench,
 ) -> None:
@@ -183,6 +211,94 @@ def test_a_step_is_replayed_with_its_gaps_in_the_order_of_the_stream(
     assert float(rows["gaps"]["time_us"]) > 8000 > float(rows["calls"]["time_us"])
     checked = {row["wrong"] for row in ended.rows() if not row["step"]}
     assert checked == {"0"}
+
+
+LIKE_NCCL = """
+import threading, fake_device, torch.distributed as dist
+from commbench.worker import communicator
+leave, abort = dist.destroy_process_group, communicator._abort
+def wait_for_graphs():
+    if fake_device.GRAPHS:
+        threading.Event().wait()
+def destroy_process_group(*arguments):
+    wait_for_graphs()
+    leave(*arguments)
+def abort_groups(comm):
+    {release}abort(comm)
+    wait_for_graphs()
+dist.destroy_process_group, communicator._abort = destroy_process_group, abort_groups
+"""
+"""Ending a group waits for all graphs that are alive."""
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_an_error_in_a_graph_ends_the_run_though_nccl_waits_for_graphs(
+    program: Commbench, fails_at: int
+) -> None:
+    # The first operation is the trial, the second one the check.
+    fake = Fake(failing_ranks=(1,), failure=SHM, fails_at=fails_at)
+    options = ("--sizes", "1K", "--iters", "200", "--launch", "graph", "--timeout", "2")
+    change = program_text(fake) + LIKE_NCCL.format(release="")
+    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert re.match("error: rank 1 on .* ended with exit code 1 while ", error)
+    assert "NCCL unhandled system error: Error while creating shared memory segment" in error
+
+
+def test_graphs_are_gone_when_a_run_ends_its_groups(program: Commbench) -> None:
+    change = program_text(Fake()) + LIKE_NCCL.format(release="")
+    options = ("--sizes", "1K,2K", "--iters", "4", "--launch", "both", "--timeout", "2")
+    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
+    assert ended.code == 0, ended.err
+
+
+def test_a_failure_is_reported_where_the_rank_then_hangs(program: Commbench) -> None:
+    change = program_text(Fake(failing_ranks=(1,), failure=SHM, fails_at=2)) + LIKE_NCCL.format(
+        release="threading.Event().wait(); "
+    )
+    options = ("--sizes", "1K", "--timeout", "2")
+    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert re.match("error: rank 1 on .* failed, last seen checking all_reduce float32 ", error)
+    assert "NCCL unhandled system error: Error while creating shared memory segment" in error
+
+
+class ModuleDouble:
+    """As much of torch.cuda as a capture takes."""
+
+    def __init__(self, fails: bool) -> None:
+        self.reset: list[object] = []
+        double = self
+
+        class CUDAGraph:
+            def replay(self) -> None:
+                pass
+
+            def reset(self) -> None:
+                double.reset.append(self)
+                if fails:
+                    raise RuntimeError("this graph was never captured")
+
+        class Stream:
+            def wait_stream(self, stream: object) -> None:
+                pass
+
+        self.CUDAGraph, self.Stream, self.current_stream = CUDAGraph, Stream, Stream
+        self.stream = lambda _: nullcontext()
+        self.graph = lambda *_, **__: nullcontext()
+        self.synchronize = lambda: None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_gpu_releases_its_graphs_while_a_traceback_refers_to_them(fails: bool) -> None:
+    device, module = Accelerator.__new__(Accelerator), ModuleDouble(fails)
+    device._module, device._graphs = module, WeakSet()  # type: ignore[assignment]
+    device.capture([lambda: None])()  # nobody refers to this one
+    kept = [device.capture([lambda: None]) for _ in range(2)]
+    device.release_graphs()
+    assert {id(graph) for graph in module.reset} == {id(replay.__self__) for replay in kept}  # type: ignore[attr-defined]
 
 
 def test_a_device_without_graphs_says_so_and_measures_the_rest(program: Commbench) -> None:

@@ -80,6 +80,8 @@ class TracedCall(NamedTuple):
     """Bytes of a block, where S is that times the ranks of a group that is not known yet."""
     candidates: tuple[str, ...] = ()
     """Names of process groups one of which must be its own."""
+    has_ended: bool | None = None
+    """Whether it had ended when the trace was written; None: not said."""
 
     @property
     def begin_s(self) -> float | None:
