@@ -31,6 +31,10 @@ class Fake(NamedTuple):
 
     uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
     """The device of each local rank."""
+    parts: tuple[str, ...] = ("", "")
+    """Which part of that GPU it is, of each local rank."""
+    nccl: tuple[int, ...] = ()
+    """The version of its NCCL."""
     visible: int = 2
     """How many devices a rank sees."""
     free_bytes: int = 1 << 30
@@ -190,6 +194,7 @@ class FakeDevice:
         self._stream = Stream(self._fake.enqueue_s)
         self._side: Stream | None = None
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
+        self.part = self._fake.parts[int(os.environ.get("LOCAL_RANK", "0"))]
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
         self._operations = 0
@@ -385,9 +390,10 @@ def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
     from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
-    from commbench.worker import nccl_log, nccl_selections
+    from commbench.worker import communicator, nccl_log, nccl_selections
     from commbench.worker.device import DEVICES, DeviceKind
 
+    communicator.nccl_version = lambda: tuple(read_fake().nccl)
     nccl_log.find_reset = nccl_selections.find_reset = lambda: (
         reset_log if read_fake().resets else None
     )

@@ -116,7 +116,7 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
         control = gloo_group(own_store, rank, ranks, CONTROL_TIMEOUT)
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
-        comm.gpu_shared = find_shared_gpus(comm)
+        comm.gpu_shared, _ = find_shared_gpus(comm)
         if device.is_async:
             connect(comm)  # memory is registered with a communicator that there is
         yield comm

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
@@ -18,6 +19,7 @@ from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
 from commbench.results.workload_file import write_workload
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import find_part
 from commbench.worker.measure import loop_overhead_s, timed_loop
 from commbench.worker.timers import DeviceEventTimer
 from commbench.worker.watchdog.error_files import make_failure
@@ -100,14 +102,79 @@ def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commb
     assert [row["status"] for row in ended.rows()] == ["ok"]
 
 
-def test_ranks_on_the_same_gpu_share_it_and_its_memory(program: Commbench) -> None:
-    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20)
+@pytest.mark.parametrize("nccl", [(2, 29, 7), (2, 30, 3)])
+def test_ranks_on_the_same_gpu_share_it_and_its_memory(
+    program: Commbench, nccl: tuple[int, ...]
+) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20, nccl=nccl)
     ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert header["gpu_shared"]
-    assert header["environment"]["variables"]["NCCL_HOSTID"] == "commbench-rank0"
+    assert nccl_variables(header) == (DETOUR if nccl < (2, 30) else DIRECT)
     assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
+
+
+DIRECT = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+DETOUR = {
+    "NCCL_HOSTID": "commbench-rank0", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+
+
+def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
+    found = header["environment"]["variables"].items()
+    return {name: value for name, value in found if name.startswith("NCCL_")}
+
+
+@pytest.mark.parametrize(
+    ("parts", "nccl", "shared", "variables"),
+    [
+        (("0", "1"), (2, 29, 7), False, {}),  # AMD's partitions have one UUID, and RCCL knows them
+        (("3", "3"), (2, 29, 7), True, DETOUR),
+        # To NCCL, MIG devices look like their GPU: it refuses them, and sockets measure nothing.
+        (("MIG-a", "MIG-b"), (2, 29, 7), True, DETOUR),
+        (("MIG-a", "MIG-b"), (2, 30, 3), False, DIRECT),
+        (("MIG-a", "MIG-a"), (2, 30, 3), True, DIRECT),
+    ],
+)
+def test_parts_of_a_gpu_are_devices_of_their_own(
+    program: Commbench,
+    parts: tuple[str, str],
+    nccl: tuple[int, ...],
+    shared: bool,
+    variables: dict[str, str],
+) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), parts=parts, free_bytes=3 << 20, nccl=nccl)
+    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
+    assert ended.code == 0, ended.err
+    header = ended.journal()[0]
+    assert header["gpu_shared"] == shared
+    assert nccl_variables(header) == variables
+    # Each part has memory of its own.
+    fits = "skipped" if parts[0] == parts[1] else "ok"
+    assert [row["status"] for row in ended.rows()] == ["ok", fits]
+
+
+@pytest.mark.parametrize(
+    ("variables", "index", "is_amd", "part"),
+    [
+        ({}, 1, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, 1, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8932"}, 0, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-41b3"}, 0, False, "MIG-41b3"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0, False, ""),
+        ({}, 3, True, "3"),
+        ({"HIP_VISIBLE_DEVICES": "5", "CUDA_VISIBLE_DEVICES": "6"}, 0, True, "5"),
+        ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "4, 7"}, 0, True, "7"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-123"}, 0, True, "GPU-123"),
+        ({"HIP_VISIBLE_DEVICES": "0,1"}, 2, True, "2"),
+    ],
+)
+def test_the_part_of_a_gpu_follows_from_the_lists_of_visible_devices(
+    variables: dict[str, str], index: int, is_amd: bool, part: str
+) -> None:
+    assert find_part(index, variables, is_amd) == part
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1,)])
