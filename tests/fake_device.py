@@ -33,6 +33,8 @@ class Fake(NamedTuple):
     """The device of each local rank."""
     parts: tuple[str, ...] = ("", "")
     """Which part of that GPU it is, of each local rank."""
+    address: str = ""
+    """The PCI address of all of them."""
     nccl: tuple[int, ...] = ()
     """The version of its NCCL."""
     visible: int = 2
@@ -185,7 +187,6 @@ class FakeDevice:
 
     torch_device = torch.device("cpu")
     is_async = True
-    pci_bus_id = ""
     multiprocessors = 2
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
@@ -194,7 +195,8 @@ class FakeDevice:
         self._stream = Stream(self._fake.enqueue_s)
         self._side: Stream | None = None
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
-        self.part = self._fake.parts[int(os.environ.get("LOCAL_RANK", "0"))]
+        self.part = self._fake.parts[int(os.environ.get("LOCAL_RANK", "0")) % len(self._fake.parts)]
+        self.pci_bus_id = self._fake.address
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
         self._operations = 0

@@ -28,10 +28,11 @@ from commbench.errors import (
     to_wire,
 )
 from commbench.host.environment import boot_id
+from commbench.host.gpus import bind_near
 from commbench.spec.case import Case
 from commbench.spec.pairs import QUICK
 from commbench.spec.plan import Plan
-from commbench.worker.context import RankContext
+from commbench.worker.context import LOCAL, RankContext
 from commbench.worker.device import Device, open_device
 from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups, open_idle_groups
 from commbench.worker.nccl_log import NcclLog, start_log
@@ -225,6 +226,8 @@ def communicator(
         # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
     device = open_device(plan.device, rank_context.local_rank)
+    if rank_context.launcher == LOCAL:
+        bind_near(device.pci_bus_id)  # the threads of the backend inherit it
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     log = start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None

@@ -84,8 +84,7 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
         launcher=IN_PROCESS,
         init_method="env://",
     )
-    cores = sorted(os.sched_getaffinity(0))
-    group = introduce(task, rank_context, comm, cores)
+    group = introduce(task, rank_context, comm)
     header = make_header(task, IN_PROCESS, group, {} if comm.rank else gather_facts())
     state = open_state(None, comm.rank)
     collector = measure_cases(task, comm, state, header, group, RunCollector)
