@@ -48,7 +48,7 @@ class Target:
     """Why this device, as a clause."""
     gpu_shared: bool = False
     """Ranks that commbench starts here are more than the GPUs. Ranks of another launcher find out
-    for themselves whether they share one (worker.communicator.find_shared_gpus)."""
+    for themselves whether they share one (worker.shared_gpus.find_shared_gpus)."""
 
 
 def detect_capabilities() -> Capabilities:

@@ -27,7 +27,6 @@ from commbench.errors import (
     reason_of,
     to_wire,
 )
-from commbench.host.environment import boot_id
 from commbench.host.gpus import bind_near
 from commbench.spec.case import Case
 from commbench.spec.pairs import QUICK
@@ -37,6 +36,7 @@ from commbench.worker.device import Device, open_device
 from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups, open_idle_groups
 from commbench.worker.nccl_log import NcclLog, start_log
 from commbench.worker.nccl_options import make_nccl_options
+from commbench.worker.shared_gpus import find_shared_gpus, nccl_version, share_gpus
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
 from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
@@ -46,8 +46,6 @@ PART_BYTES = 4096
 _TAG, _SHARE_TAG, _GROUP_TAG = 1, 2, 3
 """Of the messages that go up and down the tree of all ranks, and up that of a group."""
 _LENGTH_BYTES = 8
-MULTI_RANK_NCCL = (2, 30)
-"""The first NCCL that can put several ranks on one GPU."""
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
 
@@ -262,7 +260,7 @@ def communicator(
             comm.control = dist.new_group(backend="gloo", timeout=timeout)
         comm.gpu_shared, is_refused = find_shared_gpus(comm)
         if is_refused:
-            comm.gpu_shared |= _share_gpus(rank_context, nccl_version())
+            comm.gpu_shared |= share_gpus(rank_context, nccl_version())
         comm.nccl_log = log
         began = time.perf_counter()
         with lazy_gloo():
@@ -339,49 +337,6 @@ def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
         # A non-blocking communicator, as torch before 2.7.1 made, is of no use to other operations
         # once it has refused one.
         os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
-
-
-def find_shared_gpus(comm: Communicator) -> tuple[bool, bool]:
-    """Whether two ranks have the same device of the same boot of a host, and whether NCCL refuses
-    them for that: to it a part of a GPU (MIG) is its GPU (nccl#1716). The same on every rank.
-
-    How many devices a rank sees says nothing about that: many launchers show each rank its own.
-    """
-    device = comm.device
-    if not device.is_async:
-        return False, False
-    own = [boot_id() or socket.gethostname(), device.uuid, device.pci_bus_id, device.part]
-
-    def decide(all_: list[list[str]]) -> list[bool]:
-        # RCCL tells the partitions of AMD's GPUs from each other.
-        to_nccl = [[*gpu, "" if part.startswith("MIG-") else part] for *gpu, part in all_]
-        return [len(set(map(tuple, keys))) < len(keys) for keys in (all_, to_nccl)]
-
-    shared, refused = comm.agree(own, decide)
-    return shared, refused
-
-
-def nccl_version() -> tuple[int, ...]:
-    """The version of NCCL; () in a torch without it."""
-    return tuple(torch.cuda.nccl.version()) if dist.is_nccl_available() else ()
-
-
-def _share_gpus(rank_context: RankContext, version: tuple[int, ...]) -> bool:
-    """Let NCCL put several ranks on one GPU, which it refuses to ranks of one host; whether that
-    takes a detour. Takes effect before the first operation.
-
-    NCCL from 2.30 on can do it. To an older one each rank becomes a host, by a name of its own, and
-    talks over sockets: functional, and no measure of performance.
-    """
-    if version >= MULTI_RANK_NCCL:
-        os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")
-        return False
-    os.environ["NCCL_HOSTID"] = f"commbench-rank{rank_context.rank}"
-    for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
-        os.environ.setdefault(f"NCCL_{name}", value)
-    if rank_context.is_single_node:
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-    return True
 
 
 def connect(comm: Communicator) -> None:

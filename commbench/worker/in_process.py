@@ -22,12 +22,13 @@ from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.schema import IN_PROCESS, Run
 from commbench.spec.plan import Plan
-from commbench.worker.communicator import Communicator, connect, find_shared_gpus
+from commbench.worker.communicator import Communicator, connect
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.groups import gloo_group
 from commbench.worker.rank import introduce, make_header, measure_cases
 from commbench.worker.recorder import RunCollector
+from commbench.worker.shared_gpus import find_shared_gpus
 from commbench.worker.watchdog.rank_state import open_state
 
 CONTROL_TIMEOUT = timedelta(minutes=30)
