@@ -32,6 +32,12 @@ class Fake(NamedTuple):
 
     uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
     """The device of each local rank."""
+    parts: tuple[str, ...] = ("", "")
+    """Which part of that GPU it is, of each local rank."""
+    address: str = ""
+    """The PCI address of all of them."""
+    nccl: tuple[int, ...] = ()
+    """The version of its NCCL."""
     visible: int = 2
     """How many devices a rank sees."""
     free_bytes: int = 1 << 30
@@ -194,7 +200,6 @@ class FakeDevice:
 
     torch_device = torch.device("cpu")
     is_async = True
-    pci_bus_id = ""
     multiprocessors = 2
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
@@ -203,6 +208,8 @@ class FakeDevice:
         self._stream = Stream(self._fake.enqueue_s)
         self._side: Stream | None = None
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
+        self.part = self._fake.parts[int(os.environ.get("LOCAL_RANK", "0")) % len(self._fake.parts)]
+        self.pci_bus_id = self._fake.address
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
         self._operations = 0
@@ -411,9 +418,10 @@ def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
     from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
-    from commbench.worker import nccl_log, nccl_selections
+    from commbench.worker import communicator, nccl_log, nccl_selections
     from commbench.worker.device import DEVICES, DeviceKind
 
+    communicator.nccl_version = lambda: tuple(read_fake().nccl)
     nccl_log.find_reset = nccl_selections.find_reset = lambda: (
         reset_log if read_fake().resets else None
     )

@@ -224,6 +224,29 @@ def different_variables(header: RunHeader) -> tuple[str, ...]:
     return tuple(sorted(set(chain.from_iterable(named))))
 
 
+RISEN = "risen_counters"
+"""The fact of a header's environment that rows have besides: RunEnd.risen."""
+
+
+def risen_counters(header: RunHeader) -> dict[str, int]:
+    """The counters of faults that rose during the run, by host, place and name."""
+    hosts = header.environment.get(RISEN)
+    named = hosts.items() if isinstance(hosts, dict) else ()
+    return {
+        f"{host} {name}": rise
+        for host, found in named
+        if isinstance(found, dict)
+        for name, rise in found.items()
+    }
+
+
+def far_ranks(header: RunHeader) -> list[int]:
+    """The ranks that may run on a core of another NUMA node than their GPU's."""
+    return [
+        r.rank for r in header.ranks if r.near_cores is not None and r.near_cores < len(r.cores)
+    ]
+
+
 def above_link(row: ResultRow) -> float | None:
     """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
     if not row.header.plan.peak:

@@ -45,7 +45,7 @@ class LoadedRun(NamedTuple):
         """Why the run is incomplete, in a clause; empty for one that is complete."""
         if self.end is None:
             return "it has not ended: it is still running, or was killed"
-        status, reason, _ = self.end
+        status, reason, *_ = self.end
         how = {"interrupted": "was interrupted", INCOMPLETE: "cannot be used whole"}
         return "" if status == COMPLETE else f"it {how.get(status, status)}: {reason}"
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from commbench.analysis.diagnostic_figures import RISEN
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_overlap, median_of
@@ -245,7 +246,15 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
     """The rows of a run, in the order they were measured."""
-    return relate_rows([make_row(run.header, found) for found in run.measurements])
+    header = with_risen(run)
+    return relate_rows([make_row(header, found) for found in run.measurements])
+
+
+def with_risen(run: Run) -> RunHeader:
+    """The header of a run, whose environment also has the counters of faults that rose in it."""
+    risen = run.end.risen if run.end else {}
+    more = {RISEN: risen} if any(risen.values()) else {}
+    return run.header._replace(environment=run.header.environment | more)
 
 
 def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:

@@ -114,7 +114,14 @@ def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
 
 def decode_end(line: dict[str, Any]) -> schema.RunEnd:
     """The record of an end line."""
-    return _build(schema.RunEnd, line)
+    end = _build(schema.RunEnd, line)
+    for host, risen in end.risen.items():
+        if not isinstance(risen, dict):
+            raise ValueError(f"risen of {brief(host)} is {brief(risen)}")
+        for name, value in risen.items():
+            if type(value) is not int or not 0 < value <= LARGEST_SIZE:
+                raise ValueError(f"{brief(name)} of {brief(host)} is {brief(value)}")
+    return end
 
 
 def _build(record: type[T], values: dict[str, Any]) -> T:

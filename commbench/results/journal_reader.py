@@ -115,6 +115,8 @@ class JournalReader:
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._batches: dict[int, list[Batch]] = {}
+        self._risen: dict[str, dict[str, int]] = {}
+        """What RunEnd.risen is of earlier launches."""
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
@@ -129,7 +131,8 @@ class JournalReader:
         elif kind == "case":
             self._take_measurement(decode_measurement(values))
         elif kind == "end":
-            self.end = decode_end(values)
+            end = decode_end(values)
+            self.end = end._replace(risen=schema.add_risen(self._risen, end.risen))
         else:
             raise ValueError(f"unknown kind of line {brief(kind)}")
 
@@ -144,6 +147,7 @@ class JournalReader:
             raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
         self.launch = header.launch
         self.resumed += header.resumed
+        self._risen = self.end.risen if self.end else self._risen
         self.end = None
 
     def _take_batch(self, index: int, batch: Batch) -> None:

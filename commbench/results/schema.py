@@ -7,6 +7,7 @@ History of SCHEMA:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
@@ -61,6 +62,10 @@ class RankInfo(NamedTuple):
     """Identifies the GPU; empty on a CPU."""
     pci_bus_id: str = ""
     """Of the GPU, such as `0000:1b:00.0`."""
+    numa_node: int | None = None
+    """Of the GPU; None where it is unknown, or the host has only one."""
+    near_cores: int | None = None
+    """How many of `cores` are on that node."""
 
 
 class LinkProbe(NamedTuple):
@@ -297,6 +302,19 @@ class RunEnd(NamedTuple):
     reason: str = ""
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""
+    risen: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
+    """By host, the counters of faults that rose during the measurement (host.fault_counters). A
+    host where there is none to read is missing."""
+
+
+def add_risen(
+    first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """The counters that rose in either of two launches."""
+    counts = {
+        h: Counter(first.get(h, {})) + Counter(second.get(h, {})) for h in {**first, **second}
+    }
+    return {host: dict(count) for host, count in counts.items()}
 
 
 class Run(NamedTuple):

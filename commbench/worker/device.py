@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,9 @@ class Device(Protocol):
     for a CPU."""
     pci_bus_id: str
     """Such as `0000:1b:00.0`; empty where it is unknown."""
+    part: str
+    """Which part of a GPU it is, where its parts may have one UUID and PCI address: see find_part.
+    Empty for a whole one."""
     multiprocessors: int
     """How many it has; 0 for a CPU."""
 
@@ -117,7 +120,7 @@ class Cpu:
     torch_device = torch.device("cpu")
     is_async = False
     name = "cpu"
-    uuid = pci_bus_id = ""
+    uuid = pci_bus_id = part = ""
     multiprocessors = 0
 
     def synchronize(self) -> None:
@@ -186,6 +189,7 @@ class Accelerator:
         self.pci_bus_id = _pci_bus_id(properties)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # where torch knows no other identity
         self.uuid = str(getattr(properties, "uuid", "")) or self.pci_bus_id or f"{visible}:{index}"
+        self.part = find_part(index, os.environ, is_amd=bool(torch.version.hip))
         # Intel's GPUs call them Xe cores, and torch subslices.
         counts = (getattr(properties, f"{n}_count", 0) for n in ("multi_processor", "gpu_subslice"))
         self.multiprocessors = int(max(1, *counts))
@@ -287,6 +291,21 @@ def _pci_bus_id(properties: Any) -> str:
         return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
     except AttributeError:
         return ""
+
+
+def find_part(index: int, variables: Mapping[str, str], is_amd: bool) -> str:
+    """Which part of a GPU a process has as its device `index`: the UUID of a MIG device, or an AMD
+    device's number on the host, for its partitions look alike otherwise. Empty elsewhere.
+
+    A list of visible devices numbers those that the lists below it, in the order here, show.
+    """
+    hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in variables else "CUDA_VISIBLE_DEVICES"
+    found = str(index)
+    for name in (hip, "ROCR_VISIBLE_DEVICES") if is_amd else ("CUDA_VISIBLE_DEVICES",):
+        shown = variables.get(name, "").split(",")
+        if found.isdigit() and int(found) < len(shown):
+            found = shown[int(found)].strip() or found
+    return found if is_amd or found.startswith("MIG-") else ""
 
 
 class DeviceKind(NamedTuple):

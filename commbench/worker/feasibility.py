@@ -115,7 +115,7 @@ def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> t
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
     device = comm.device
     own = {
-        "memory": [boot_id() or socket.gethostname(), device.uuid],
+        "memory": [boot_id() or socket.gethostname(), device.uuid, device.pci_bus_id, device.part],
         "name": f"{socket.gethostname()} {device.torch_device if device.is_async else ''}".strip(),
         "free": device.free_bytes(),
     }

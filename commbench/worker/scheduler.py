@@ -73,6 +73,9 @@ class ResultSink(Protocol):
     def finished(self, measurement: Measurement) -> None:
         """A case has ended; its batches were handed over before."""
 
+    def counted(self, risen: dict[str, dict[str, int]]) -> None:
+        """All cases have ended, and these counters of faults rose (RunEnd.risen)."""
+
 
 class Scheduler:
     """Decides on rank 0 what all ranks do next, and hands the results on.

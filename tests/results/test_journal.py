@@ -233,6 +233,7 @@ measurements = st.builds(
         status=st.sampled_from(["complete", "failed"]),
         reason=st.text(),
         elapsed_s=seconds,
+        risen=st.dictionaries(st.text(), st.dictionaries(st.text(), st.integers(1, 1 << 50))),
     ),
 )
 def test_whatever_was_measured_is_read_back_to_the_last_bit(

@@ -211,6 +211,16 @@ def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(
         read_run(tmp_path)
 
 
+@pytest.mark.parametrize("risen", [5, {"node1": 5}, {"node1": {"x": "12"}}, {"node1": {"x": -1}}])
+def test_a_counter_of_faults_that_is_no_increase_is_refused(
+    risen: Any, lines: list[str], tmp_path: Path
+) -> None:
+    lines[-1] = json.dumps(json.loads(lines[-1]) | {"risen": risen}) + "\n"
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=rf"line {len(lines)}, is damaged: "):
+        read_run(tmp_path)
+
+
 def test_a_case_without_its_ranks_is_one_of_all_ranks(lines: list[str], tmp_path: Path) -> None:
     number = next(i for i, line in enumerate(lines) if json.loads(line)["kind"] == "case")
     written = json.loads(lines[number])

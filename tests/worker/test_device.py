@@ -4,23 +4,26 @@ and how errors of NCCL are read."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
 from fake_device import Fake, FakeDevice, program_text
 from ras_server import RasServer
+from synthetic_files import put
 from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
 from commbench.results.workload_file import write_workload
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Accelerator
+from commbench.worker.device import Accelerator, find_part
 from commbench.worker.measure import loop_overhead_s, timed_loop
 from commbench.worker.timers import DeviceEventTimer
 from commbench.worker.watchdog.error_files import make_failure
@@ -103,14 +106,151 @@ def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commb
     assert [row["status"] for row in ended.rows()] == ["ok"]
 
 
-def test_ranks_on_the_same_gpu_share_it_and_its_memory(program: Commbench) -> None:
-    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20)
+@pytest.mark.parametrize("nccl", [(2, 29, 7), (2, 30, 3)])
+def test_ranks_on_the_same_gpu_share_it_and_its_memory(
+    program: Commbench, nccl: tuple[int, ...]
+) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20, nccl=nccl)
     ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert header["gpu_shared"]
-    assert header["environment"]["variables"]["NCCL_HOSTID"] == "commbench-rank0"
+    assert nccl_variables(header) == (DETOUR if nccl < (2, 30) else DIRECT)
     assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
+
+
+DIRECT = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+DETOUR = {
+    "NCCL_HOSTID": "commbench-rank0", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+
+
+def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
+    found = header["environment"]["variables"].items()
+    return {name: value for name, value in found if name.startswith("NCCL_")}
+
+
+@pytest.mark.parametrize(
+    ("parts", "nccl", "shared", "variables"),
+    [
+        (("0", "1"), (2, 29, 7), False, {}),  # AMD's partitions have one UUID, and RCCL knows them
+        (("3", "3"), (2, 29, 7), True, DETOUR),
+        # To NCCL, MIG devices look like their GPU: it refuses them, and sockets measure nothing.
+        (("MIG-a", "MIG-b"), (2, 29, 7), True, DETOUR),
+        (("MIG-a", "MIG-b"), (2, 30, 3), False, DIRECT),
+        (("MIG-a", "MIG-a"), (2, 30, 3), True, DIRECT),
+    ],
+)
+def test_parts_of_a_gpu_are_devices_of_their_own(
+    program: Commbench,
+    parts: tuple[str, str],
+    nccl: tuple[int, ...],
+    shared: bool,
+    variables: dict[str, str],
+) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), parts=parts, free_bytes=3 << 20, nccl=nccl)
+    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
+    assert ended.code == 0, ended.err
+    header = ended.journal()[0]
+    assert header["gpu_shared"] == shared
+    assert nccl_variables(header) == variables
+    # Each part has memory of its own.
+    fits = "skipped" if parts[0] == parts[1] else "ok"
+    assert [row["status"] for row in ended.rows()] == ["ok", fits]
+
+
+@pytest.mark.parametrize(
+    ("variables", "index", "is_amd", "part"),
+    [
+        ({}, 1, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, 1, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8932"}, 0, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-41b3"}, 0, False, "MIG-41b3"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0, False, ""),
+        ({}, 3, True, "3"),
+        ({"HIP_VISIBLE_DEVICES": "5", "CUDA_VISIBLE_DEVICES": "6"}, 0, True, "5"),
+        ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "4, 7"}, 0, True, "7"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-123"}, 0, True, "GPU-123"),
+        ({"HIP_VISIBLE_DEVICES": "0,1"}, 2, True, "2"),
+    ],
+)
+def test_the_part_of_a_gpu_follows_from_the_lists_of_visible_devices(
+    variables: dict[str, str], index: int, is_amd: bool, part: str
+) -> None:
+    assert find_part(index, variables, is_amd) == part
+
+
+RECORDED = """
+from functools import partial
+from pathlib import Path
+from commbench.host.fault_counters import FaultWatch
+from commbench.host.gpus import bind_near, read_place
+from commbench.worker import communicator, rank
+HOST = Path({host!r})
+PORT = HOST / "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
+class Rising(FaultWatch):
+    def read_risen(self):
+        if self._has_ports:
+            PORT.write_text(str(int(PORT.read_text()) + 2))
+        return super().read_risen()
+rank.FaultWatch = partial(Rising, host=HOST)
+rank.read_place = partial(read_place, host=HOST)
+communicator.bind_near = partial(bind_near, host=HOST)
+"""
+"""The ranks find this host; a link goes down twice while they measure."""
+ADDRESS = "0000:1b:00.0"
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def lay_host(host: Path) -> str:
+    put(host, "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed", "1")
+    put(host, "sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error", "4")
+    put(host, f"sys/bus/pci/devices/{ADDRESS}/numa_node", "1")
+    put(host, f"sys/bus/pci/devices/{ADDRESS}/local_cpulist", str(CORES[-1]))
+    put(host, "sys/devices/system/cpu/online", ",".join(map(str, CORES)))
+    return RECORDED.format(host=str(host))
+
+
+def test_faults_during_a_run_are_on_the_record_and_every_row_warns(
+    program: Commbench, tmp_path: Path
+) -> None:
+    text = program_text(Fake()) + lay_host(tmp_path / "host")
+    options = ("--sizes", "1K,4K", "--iters", "4", "--launches", "2", NO_LOG)
+    ended = program(text, *ON_FAKE, *HOT, *options)
+    assert ended.code == 0, ended.err
+    ends = [line for line in ended.journal() if line["kind"] == "end"]
+    (host,) = ends[0]["risen"]
+    assert [end["risen"] for end in ends] == [{host: {"mlx5_0:1 link_downed": 2}}] * 2
+    found = f"{host} mlx5_0:1 link_downed rose by 4; the link went down: check the cable"
+    assert found in " ".join(ended.out.split())
+    assert all("faults" in row["warnings"].split() for row in ended.rows())
+
+
+def test_a_run_of_a_host_without_counters_says_nothing_of_faults(program: Commbench) -> None:
+    text = program_text(Fake()) + RECORDED.split("PORT = ")[0].format(host="/nowhere")
+    text += "rank.FaultWatch = partial(FaultWatch, host=HOST)\n"
+    ended = program(text, *ON_FAKE, *HOT, "--sizes", "1K", "--iters", "4", NO_LOG)
+    assert ended.code == 0, ended.err
+    assert ended.journal()[-1]["risen"] == {}
+    assert "faults" not in ended.rows()[0]["warnings"]
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="there is only one core")
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_ranks_are_bound_near_their_gpu_or_the_row_says_that_they_are_not(
+    program: Commbench, tmp_path: Path, is_ours: bool
+) -> None:
+    text = program_text(Fake(address=ADDRESS)) + lay_host(tmp_path / "host")
+    if not is_ours:  # as where the user has bound them: one core is not allowed
+        put(tmp_path / "host", "sys/devices/system/cpu/online", f"{CORES[-1]},4000")
+    ended = program(text, *ON_FAKE, *HOT, "--sizes", "1K", "--iters", "4", NO_LOG)
+    assert ended.code == 0, ended.err
+    for rank in ended.journal()[0]["ranks"]:
+        assert rank["cores"] == ([CORES[-1]] if is_ours else CORES)
+        assert (rank["numa_node"], rank["near_cores"]) == (1, 1)
+    assert ("far_from_gpu" in ended.rows()[0]["warnings"]) == (not is_ours)
+    assert ("rank 0 and 1 more may run far from its GPU" in ended.out) == (not is_ours)
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1,)])
