@@ -33,7 +33,7 @@ def run(
     command = [
         sys.executable, "-m", "commbench", "run", *ON_DEVICE, "--verbose", "--output", str(output),
         f"--nproc-per-node={ranks}", *([] if logs else ["--no-nccl-log"]),
-        *options,
+        *(["--buffers", "hot"] if ranks > 1 else []), *options,
     ]  # fmt: skip
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=os.environ | variables
@@ -60,7 +60,7 @@ def gpus() -> int:
     ids=lambda options: options[1],
 )
 def test_every_operation_gives_right_results_and_a_time(tmp_path: Path, options: list[str]) -> None:
-    rows, _ = run(tmp_path, *options, "--sizes", "8,1K,100000,1M", "--iters", "3")
+    rows, _ = run(tmp_path, *options, "--sizes", "8,100000", "--iters", "3")
     ok = [row for row in rows if row["status"] == "ok"]
     assert {row["operation"] for row in ok} == {row["operation"] for row in rows}
     assert all(float(row["time_us"]) > 0 for row in ok)
@@ -156,7 +156,7 @@ def test_a_sweep_of_backends_has_gloo_and_nccl_on_gpus(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "commbench", "sweep", "--vary", "backend=nccl,gloo",
         "--op", "all_reduce", "--sizes", "4K,1M", "--iters", "6", "--rounds", "1",
-        "--nproc-per-node", "2", "--no-plots", "--output", "swept",
+        "--buffers", "hot", "--nproc-per-node", "2", "--no-plots", "--output", "swept",
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
@@ -197,11 +197,6 @@ def test_every_dtype_and_reduce_op_is_right_or_refused_with_a_reason(tmp_path: P
         assert {row["status"] for row in fp8} == {"ok"}
 
 
-def test_three_ranks_are_right_with_odd_sizes(tmp_path: Path) -> None:
-    rows, _ = run(tmp_path, "--op", "all", "--sizes", "1000,99999", "--iters", "2", ranks=3)
-    assert {row["status"] for row in rows} == {"ok"}
-
-
 def test_ranks_that_start_on_one_gpu_are_marked(tmp_path: Path) -> None:
     rows, said = run(tmp_path, "--op", "all_reduce", "--sizes", "1K", ranks=gpus() + 1)
     assert {row["gpu_shared"] for row in rows} == {"1"}
@@ -224,7 +219,7 @@ def test_a_sweep_of_algorithms_learns_what_nccl_chose(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "commbench", "sweep", "--env", "NCCL_ALGO=RING,TREE",
         "--op", "all_reduce,broadcast", "--sizes", "4K,1M", "--iters", "3", "--rounds", "1",
-        "--backend", "nccl", "--nproc-per-node", "2", "--output", "swept",
+        "--buffers", "hot", "--backend", "nccl", "--nproc-per-node", "2", "--output", "swept",
         "--export", "nccl-tuner",
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
@@ -232,13 +227,6 @@ def test_a_sweep_of_algorithms_learns_what_nccl_chose(tmp_path: Path) -> None:
     assert "NCCL selected" in ended.stdout
     lines = (tmp_path / "swept" / "nccl-tuner.csv").read_text().splitlines()
     assert any(line.startswith("allreduce,0,") for line in lines)
-
-
-def test_right_results_pass_the_smoke_test(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "commbench", "smoke", "--backend", "nccl"]
-    command += ["--nproc-per-node", "2"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 FORKABLE = """
@@ -376,8 +364,8 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(
-        tmp_path, "--sizes", "16M", "--budget", "600", "--precision", "0.01%", "--timeout", "5",
-        "--nproc-per-node", str(gpus() + 1),
+        tmp_path, "--sizes", "1M", "--budget", "600", "--precision", "0.01%", "--timeout", "5",
+        "--buffers", "hot", "--nproc-per-node", str(gpus() + 1),
     )  # fmt: skip
     path, deadline = tmp_path / "run" / "run.jsonl", time.monotonic() + 60
     while not (path.exists() and path.read_text().count("\n") > 1):
@@ -416,17 +404,31 @@ def test_an_error_under_graphs_is_told_within_seconds(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
 
 
+SYNCHRONISES = """
+import torch
+from commbench.worker import feasibility
+make_call = feasibility.make_call
+def make(case, buffers):
+    call = make_call(case, buffers)
+    if case.operation != "broadcast" or not torch.cuda.is_available():
+        return call
+    return lambda: (call(), torch.cuda.synchronize())
+feasibility.make_call = make
+"""
+
+
 def test_what_cannot_be_captured_is_refused_and_the_next_case_is_right(tmp_path: Path) -> None:
     process = start(
-        tmp_path, "--op", "barrier,all_gather", "--sizes", "1M", "--iters", "20",
-        "--launch", "graph", "--order", "ascending", "--nproc-per-node", "1",
+        tmp_path, "--op", "barrier,broadcast,all_gather", "--sizes", "1M", "--iters", "20",
+        "--launch", "graph", "--order", "ascending", "--nproc-per-node", "1", program=SYNCHRONISES,
     )  # fmt: skip
     _, err = process.communicate(timeout=35)
     assert process.returncode == 0, err
     cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
-    found = {case["case"]["operation"]: case for case in cases}
-    assert (found["all_gather"]["status"], found["all_gather"]["wrong"]) == ("ok", 0)
-    assert "barrier" not in found or found["barrier"]["reason"]
+    found = {case["case"]["operation"]: (case["status"], case["wrong"]) for case in cases}
+    assert found["all_gather"] == ("ok", 0)
+    assert found["barrier"][0] == "unsupported"
+    assert found["broadcast"][0] == ("unsupported" if DEVICE == "cuda" else "ok")
 
 
 def test_timing_of_a_communication_and_a_computation_at_once(tmp_path: Path) -> None:
