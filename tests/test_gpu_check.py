@@ -54,6 +54,7 @@ class Checked(NamedTuple):
 
 
 def read(folder: Path, code: int = 0, out: str = "") -> Checked:
+    assert (folder / "verdict.json").exists(), out
     verdict = json.loads((folder / "verdict.json").read_text())
     suite = ElementTree.parse(folder / "junit.xml").getroot()
     tests = {
@@ -110,7 +111,7 @@ def check(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 ORPHAN = "import subprocess; subprocess.Popen(['sleep', '{}'], start_new_session=True);"
 """Leaves a process in a session of its own, as torchrun leaves its ranks."""
 HANGS = "print('before', flush=True); import time; time.sleep(60)"
-SLEEPS = ("60.125", "60.25", "60.5")
+SLEEPS = tuple(f"6{number}.{os.getpid()}" for number in range(3))
 
 
 def sleeping() -> set[str]:

@@ -337,7 +337,7 @@ coordinator.make_call = skip
 def test_a_fault_of_a_rank_that_skips_a_call_ends_the_run_in_time(tmp_path: Path) -> None:
     began = time.monotonic()
     process = start(
-        tmp_path, "--sizes", "16M", "--iters", "400", "--buffers", "hot", "--timeout", "5",
+        tmp_path, "--sizes", "16M", "--iters", "400", "--buffers", "hot", "--timeout", "20",
         "--nproc-per-node", str(gpus() + 1), program=SKIPS,
     )  # fmt: skip
     _, err = process.communicate(timeout=90)
@@ -364,7 +364,7 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(
-        tmp_path, "--sizes", "1M", "--budget", "600", "--precision", "0.01%", "--timeout", "5",
+        tmp_path, "--sizes", "1M", "--budget", "600", "--precision", "0.01%", "--timeout", "20",
         "--buffers", "hot", "--nproc-per-node", str(gpus() + 1),
     )  # fmt: skip
     path, deadline = tmp_path / "run" / "run.jsonl", time.monotonic() + 60
