@@ -337,7 +337,7 @@ coordinator.make_call = skip
 def test_a_fault_of_a_rank_that_skips_a_call_ends_the_run_in_time(tmp_path: Path) -> None:
     began = time.monotonic()
     process = start(
-        tmp_path, "--sizes", "16M", "--iters", "400", "--buffers", "hot", "--timeout", "20",
+        tmp_path, "--sizes", "1M", "--iters", "400", "--buffers", "hot", "--timeout", "20",
         "--nproc-per-node", str(gpus() + 1), program=SKIPS,
     )  # fmt: skip
     _, err = process.communicate(timeout=90)
