@@ -88,7 +88,10 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
         values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
     if values.get("reported"):
         values["reported"] = _build(schema.ReportedTiming, values["reported"])
-    return _build(schema.Measurement, values)
+    found = _build(schema.Measurement, values)
+    if why := schema.contradiction(found.status, found.wrong):
+        raise ValueError(why)
+    return found
 
 
 def _require_known_shape(case: Case) -> None:

@@ -3,6 +3,7 @@
 History of SCHEMA:
     1   2026-11-21   first version
     2   2026-11-22   `visit` lines are called `batch`, the header's `hops` `link_probes`
+    3   2026-11-23   each line ends with a checksum (results.checksum), batches have the case's digest
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from commbench.output.paragraphs import list_some
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 from commbench.spec.plan import Plan
 from commbench.units import format_count
+from commbench.validation import brief
 
-SCHEMA = 2
+SCHEMA = 3
+CHECKED_SINCE = 3
+"""The first schema whose lines have checksums."""
 
 
 def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
@@ -26,18 +30,30 @@ def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
     return {renamed.get(name, name): value for name, value in line.items()}
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _upgrade_from_1}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _upgrade_from_1,
+    2: lambda line: line,
+}
 """For each older version, the function that upgrades one of its lines to the next version."""
 
 OK = "ok"
 WRONG = "wrong"
 FAILED = "failed"
+STATUSES = (OK, WRONG, FAILED, UNSUPPORTED, SKIPPED)
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
 INCOMPLETE = "incomplete"
 """Status of an imported run whose file lacks something, or contradicts itself."""
+INTERRUPTED = "interrupted"
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
+
+
+def contradiction(status: str, wrong: int | None) -> str:
+    """Why a case cannot have this outcome; empty where it can."""
+    if status not in STATUSES:
+        return f"status {brief(status)} is unknown"
+    return f"wrong is {wrong}, and the status {OK}" if wrong and status == OK else ""
 
 
 class RankInfo(NamedTuple):
@@ -309,6 +325,22 @@ class Run(NamedTuple):
     """None where the run is still going, or was cut off."""
     resumed: int = 0
     """How many times it was resumed."""
+    checked: bool = True
+    """Whether all its lines have checksums; those of older schemas have none."""
+
+    @property
+    def incomplete(self) -> str:
+        """Why it does not hold all that was planned, in a few words; empty where it does."""
+        if self.end is None:
+            return "it has not ended: it is still running, or was killed"
+        if self.end.status != COMPLETE:
+            how = "was interrupted" if self.end.status == INTERRUPTED else self.end.status
+            return f"it {how}: {self.end.reason}" if self.end.reason else f"it {how}"
+        planned = 0 if is_imported(self.header) else len(self.header.plan.cases())
+        if (found := len(self.measurements)) < planned:
+            return f"it has {found} of its {format_count(planned, 'case')}"
+        cut = sum(found.stop_reason == CUT_OFF for found in self.measurements)
+        return f"{format_count(cut, 'case')} did not finish" if cut else ""
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ FROZEN_2 = DATA / "journal-schema-2.jsonl"
 
 def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
     run = read_run(FROZEN)
-    assert run.header.schema == SCHEMA
+    assert (run.header.schema, run.checked) == (SCHEMA, False)
     assert run.name == run.header.label == "all_reduce-barrier"
     assert run.header.plan == Plan(
         operations=("all_reduce", "barrier"),
@@ -124,7 +124,8 @@ def test_a_schema_that_is_no_version_is_refused(
 def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
     progress = read_progress(FROZEN_2)
     run = progress.run
-    assert (run.header.schema, run.header.label) == (2, "all_reduce-barrier")
+    assert (run.header.schema, run.header.label) == (SCHEMA, "all_reduce-barrier")
+    assert not run.checked
     assert run.header.plan == Plan(
         operations=("all_reduce", "barrier"),
         sizes=(1024,),
@@ -193,7 +194,7 @@ def test_the_same_run_reads_to_the_same_values_in_both_schemas(tmp_path: Path) -
     assert old.digest == new.digest
 
 
-def test_a_run_of_the_first_schema_is_resumed_in_the_second(tmp_path: Path) -> None:
+def test_a_run_of_the_first_schema_is_resumed_in_the_newest(tmp_path: Path) -> None:
     lines = FROZEN.read_text(encoding="utf-8").splitlines(keepends=True)
     begun, last_batch = lines[:-3], lines[-3]
     path = tmp_path / JOURNAL
@@ -213,7 +214,7 @@ def test_a_run_of_the_first_schema_is_resumed_in_the_second(tmp_path: Path) -> N
     assert (after.finished, after.run.resumed, after.launch) == ({0, 1, 2}, 1, 0)
     assert (after.run.measurements, after.run.end) == (whole.measurements, whole.end)
 
-    # After a header of schema 2 a line of schema 1 is no longer one.
+    # After a header of schema 3 a line of schema 1 is no longer one.
     path.write_text(path.read_text() + last_batch)
-    with pytest.raises(RecordsError, match=r"line 13, is damaged: unknown kind of line 'visit'"):
+    with pytest.raises(RecordsError, match=r"line 13, is damaged: its checksum"):
         read_run(tmp_path)
