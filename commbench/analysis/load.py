@@ -14,7 +14,7 @@ from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, read_ends
-from commbench.results.schema import COMPLETE, CUT_OFF, INCOMPLETE, Run, RunEnd, RunHeader
+from commbench.results.schema import COMPLETE, CUT_OFF, INCOMPLETE, Run, RunEnd, RunHeader, describe_end
 from commbench.spec.case import Case
 from commbench.units import format_count
 
@@ -43,11 +43,7 @@ class LoadedRun(NamedTuple):
     @property
     def incomplete(self) -> str:
         """Why the run is incomplete, in a clause; empty for one that is complete."""
-        if self.end is None:
-            return "it has not ended: it is still running, or was killed"
-        status, reason, _ = self.end
-        how = {"interrupted": "was interrupted", INCOMPLETE: "cannot be used whole"}
-        return "" if status == COMPLETE else f"it {how.get(status, status)}: {reason}"
+        return (self.run and self.run.incomplete) or describe_end(self.end)
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""

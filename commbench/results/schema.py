@@ -3,7 +3,7 @@
 History of SCHEMA:
     1   2026-11-21   first version
     2   2026-11-22   `visit` lines are called `batch`, the header's `hops` `link_probes`
-    3   2026-11-23   each line ends with a checksum (results.checksum), batches have the case's digest
+    3   2026-11-23   lines end with a checksum (results.checksum), batches have their case's digest
 """
 
 from __future__ import annotations
@@ -290,6 +290,11 @@ class Measurement(NamedTuple):
     reported: ReportedTiming | None = None
 
     @property
+    def outcome(self) -> str:
+        """Why there is no time, where there is none: `skipped: no memory`."""
+        return f"{self.status}: {self.reason or 'it has no samples'}"
+
+    @property
     def samples_s(self) -> tuple[float, ...]:
         """Seconds per call of every timed iteration, in the order they were taken."""
         return tuple(chain.from_iterable(batch.samples_s for batch in self.batches))
@@ -331,18 +336,32 @@ class Run(NamedTuple):
     @property
     def incomplete(self) -> str:
         """Why it does not hold all that was planned, in a few words; empty where it does."""
-        if self.end is None:
-            return "it has not ended: it is still running, or was killed"
-        if self.end.status != COMPLETE:
-            how = "was interrupted" if self.end.status == INTERRUPTED else self.end.status
-            return f"it {how}: {self.end.reason}" if self.end.reason else f"it {how}"
+        if why := describe_end(self.end):
+            return why
         planned = 0 if is_imported(self.header) else len(self.header.plan.cases())
         if (found := len(self.measurements)) < planned:
             return f"it has {found} of its {format_count(planned, 'case')}"
-        cut = sum(found.stop_reason == CUT_OFF for found in self.measurements)
-        return f"{format_count(cut, 'case')} did not finish" if cut else ""
+        if cut := sum(found.stop_reason == CUT_OFF for found in self.measurements):
+            return f"{format_count(cut, 'case')} did not finish"
+        lost = sum(m.status == OK and not (m.batches or m.reported) for m in self.measurements)
+        return f"{format_count(lost, 'case')} of status {OK} without samples" if lost else ""
 
     @property
     def name(self) -> str:
         """The label, or the folder's name where there is none."""
         return self.header.label or self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def describe_end(end: RunEnd | None) -> str:
+    """Why a run that ended so is incomplete, in a clause; empty for a complete one."""
+    if end is None:
+        return "it has not ended: it is still running, or was killed"
+    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "cannot be used whole"}
+    reason = f": {end.reason}" if end.reason else ""
+    return "" if end.status == COMPLETE else f"it {how.get(end.status, end.status)}{reason}"
+
+
+def tell_incomplete(run: Any, notify: Callable[[str], None]) -> None:
+    """Give `notify` a line where a Run or LoadedRun does not hold all that was planned."""
+    if run.incomplete:
+        notify(f"{run.path} is incomplete: {run.incomplete}")

@@ -1,4 +1,4 @@
-"""Damage to a journal of the newest schema: it is noticed, whatever it is, and named by its line."""
+"""Damage to a journal of the newest schema is noticed, whatever it is, and named by its line."""
 
 from __future__ import annotations
 
