@@ -158,6 +158,7 @@ class JournalReader:
         elif kind == "case":
             self._take_measurement(decode_measurement(values))
         elif kind == "end":
+            assert self.header
             self.end = decode_end(values)
             if self.end.status == COMPLETE and self.launch + 1 < self.header.plan.launches:
                 self.end = None  # of a launch that is not the last

@@ -129,7 +129,8 @@ def test_what_a_later_process_appends_is_checked_with_what_was_there(tmp_path: P
 
 
 def test_a_run_says_what_it_lacks() -> None:
-    measurements = tuple(Measurement(case, "ok") for case in CASES)
+    timed = (Batch((1e-3,)),)
+    measurements = tuple(Measurement(case, "ok", batches=timed) for case in CASES)
     whole = Run("", HEADER, measurements, RunEnd("complete"))
     assert whole.incomplete == ""
     cut = (measurements[0]._replace(stop_reason="cut off"), *measurements[1:])
@@ -139,6 +140,10 @@ def test_a_run_says_what_it_lacks() -> None:
         (whole._replace(end=RunEnd("failed")), "it failed"),
         (whole._replace(measurements=measurements[1:]), "it has 3 of its 4 cases"),
         (whole._replace(measurements=cut), "1 case did not finish"),
+        (
+            whole._replace(measurements=(*measurements[1:], Measurement(CASES[0], "ok"))),
+            "1 case of status ok without samples",
+        ),
     ):
         assert run.incomplete == why
 
