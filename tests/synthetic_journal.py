@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from zlib import crc32
 
 from commbench.results.checksum import seal
@@ -110,3 +111,13 @@ def sealed(lines: Iterable[str]) -> str:
         is_object = body.endswith("}\n")
         whole += seal(body[:-1], crc32(whole)) if is_object else body.encode()
     return whole.decode()
+
+
+def flip(content: bytes, chance: Random) -> bytes:
+    """One other bit, or one other digit."""
+    if chance.random() < 0.5:
+        at = chance.randrange(len(content))
+        return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+    at = chance.choice([found.start() for found in re.finditer(rb"\d", content)])
+    others = b"0123456789".replace(content[at : at + 1], b"")
+    return content[:at] + bytes([chance.choice(others)]) + content[at + 1 :]

@@ -153,7 +153,9 @@ def _require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
                 if value is not None and not (low or 0) <= value <= (
                     value if high is None else high
                 ):
-                    raise ValueError(f"{names[0]} {value:g} is not between {names[1]} and {names[2]}")
+                    raise ValueError(
+                        f"{names[0]} {value:g} is not between {' and '.join(names[1:])}"
+                    )
     if "algbw_GBps" in values:
         of_row = zip(*(values[n] for n in ("algbw_GBps", "size_bytes", "time_us")), strict=True)
         for algbw, size, time in of_row:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from synthetic import noisy, plan, synthetic_run
-from synthetic_journal import CASES, HEADER, record, sealed
+from synthetic_journal import CASES, HEADER, flip, record, sealed
 
 from commbench.errors import RecordsError
 from commbench.results.journal import Journal
@@ -19,16 +19,6 @@ from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.spec.case import Case
-
-
-def _flip(content: bytes, chance: Random) -> bytes:
-    """One other bit, or one other digit."""
-    if chance.random() < 0.5:
-        at = chance.randrange(len(content))
-        return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
-    at = chance.choice([found.start() for found in re.finditer(rb"\d", content)])
-    others = b"0123456789".replace(content[at : at + 1], b"")
-    return content[:at] + bytes([chance.choice(others)]) + content[at + 1 :]
 
 
 @pytest.mark.parametrize("flips", [40, pytest.param(300, marks=pytest.mark.full)])
@@ -45,7 +35,7 @@ def test_a_flipped_bit_or_digit_anywhere_is_noticed(
     assert not read_run(folder).incomplete
     unnoticed = []
     for _ in range(flips):
-        journal.write_bytes(_flip(content, chance))
+        journal.write_bytes(flip(content, chance))
         try:
             found = read_run(folder)
         except RecordsError as error:

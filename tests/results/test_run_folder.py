@@ -161,7 +161,7 @@ def broken(lines: list[str], number: int, column: int, value: str) -> list[str]:
         (lambda lines: broken(lines, 3, TIME, "-4"), 3, "time_us is '-4'"),
         (lambda lines: broken(lines, 3, TIME, "1e999"), 3, "time_us is '1e999'"),
         (lambda lines: broken(lines, 3, TIME, "1_0"), 3, "time_us is '1_0'"),
-        (lambda lines: broken(lines, 4, TIME, "1"), 4, 
+        (lambda lines: broken(lines, 4, TIME, "1"), 4,
          "time_us 1 is not between time_ci_low_us and time_ci_high_us"),
         (lambda lines: broken(broken(lines, 4, P5, "5"), 4, P5 + 2, "4"), 4,
          "time_p5_us 5 is not between time_p5_ci_low_us and time_p5_ci_high_us"),

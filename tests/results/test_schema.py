@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from synthetic import noisy, synthetic_run
+from synthetic_journal import flip
 
 from commbench.analysis.columns import row_values
+from commbench.analysis.load import load, open_run
 from commbench.analysis.rows import make_row, make_rows
 from commbench.errors import RecordsError
 from commbench.results.journal import Journal
@@ -192,6 +198,47 @@ def test_the_same_run_reads_to_the_same_values_in_both_schemas(tmp_path: Path) -
     ]
     assert old.run._replace(path="") == new.run._replace(path="")
     assert old.digest == new.digest
+
+
+def in_schema_2(folder: Path) -> Path:
+    """Make the journal of a run folder one of schema 2; its path."""
+    path = folder / JOURNAL
+    plain = re.sub(r', "(crc32|digest)": "[0-9a-f]{8}"', "", path.read_text())
+    path.write_text(plain.replace(f'"schema": {SCHEMA}', '"schema": 2'))
+    return path
+
+
+def test_an_older_journal_is_compared_with_the_rows_beside_it(tmp_path: Path) -> None:
+    journal = in_schema_2(synthetic_run(tmp_path / "a", "a"))
+    text = journal.read_text()
+    assert load(tmp_path / "a").rows == load(tmp_path / "a" / "results.csv").rows
+    for was, is_now, column in (
+        ('"samples_s": [1.0', '"samples_s": [1.9', "time_us"),
+        ('"calls": 1', '"calls": 2', "calls"),
+        ('"wrong": 0', '"wrong": null', "wrong"),
+        ('"label": "a"', '"label": "b"', "label"),
+    ):
+        assert was in text
+        journal.write_text(text.replace(was, is_now, 1))
+        for read in (load, open_run):
+            with pytest.raises(RecordsError, match=rf"row 1 of .*csv contradicts .*: {column} is "):
+                read(tmp_path / "a")
+    journal.write_text(text.replace('"samples_s": [1.0', '"samples_s": [1.9', 1))
+    (tmp_path / "a" / "results.csv").unlink()
+    assert load(tmp_path / "a").run
+
+
+@pytest.mark.full
+def test_most_flips_in_an_older_journal_are_noticed_by_its_rows(tmp_path: Path) -> None:
+    journal = in_schema_2(
+        synthetic_run(tmp_path / "a", "a", lambda case: noisy(1e-4, case.index, each=5))
+    )
+    content, chance, unnoticed = journal.read_bytes(), Random(1), 0
+    for _ in range(300):
+        journal.write_bytes(flip(content, chance))
+        with suppress(RecordsError):
+            unnoticed += not load(tmp_path / "a").incomplete
+    assert unnoticed <= 100  # without the rows it is 170
 
 
 def test_a_run_of_the_first_schema_is_resumed_in_the_newest(tmp_path: Path) -> None:
