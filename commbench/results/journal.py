@@ -19,6 +19,7 @@ from zlib import crc32
 from commbench.errors import RecordsError, unwritable_error
 from commbench.results.checksum import seal
 from commbench.results.run_folder import JOURNAL
+from commbench.results.samples import Samples
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
@@ -124,7 +125,7 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if hasattr(value, "_asdict"):
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, Samples)):
         return [_as_json(inner) for inner in value]
     return value
 

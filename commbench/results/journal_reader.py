@@ -187,7 +187,9 @@ class JournalReader:
         assert self.header is not None
         plan, case = self.header.plan, self._cases[index]
         if not self._is_imported:
-            if digest not in (None, self._digests.setdefault(index, case.digest)):
+            if index not in self._digests:
+                self._digests[index] = case.digest
+            if digest not in (None, self._digests[index]):
                 raise ValueError(f"it measured another case than {case.name}, which is {index}")
             if batch.launch != self.launch:
                 raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
