@@ -16,7 +16,15 @@ from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, read_ends
-from commbench.results.schema import COMPLETE, CUT_OFF, INCOMPLETE, Run, RunEnd, RunHeader, describe_end
+from commbench.results.schema import (
+    COMPLETE,
+    CUT_OFF,
+    INCOMPLETE,
+    Run,
+    RunEnd,
+    RunHeader,
+    describe_end,
+)
 from commbench.spec.case import Case
 from commbench.units import format_count
 
