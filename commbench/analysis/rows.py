@@ -17,6 +17,7 @@ from commbench.analysis.interference import Interference, find_interference, mea
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
+from commbench.results.samples import in_order
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.case import Load
 from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
@@ -118,10 +119,10 @@ class ResultRow:
         known = [batch.group_bytes for batch in self.measurement.batches]
         return max((size for size in known if size is not None), default=None)
 
-    @cached_property
-    def ordered_s(self) -> list[float]:
+    @property
+    def ordered_s(self) -> Sequence[float]:
         """The samples in seconds, sorted."""
-        return sorted(self.measurement.samples_s)
+        return in_order([batch.samples_s for batch in self.measurement.batches])
 
     @cached_property
     def interference(self) -> Interference:
@@ -329,11 +330,11 @@ def _time_of(row: ResultRow) -> float:
     return row.time.median if row.time else -1.0
 
 
-def _samples_by_launch(measurement: Measurement) -> list[list[float]]:
-    launches: dict[int, list[float]] = {}
+def _samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
+    launches: dict[int, list[Sequence[float]]] = {}
     for batch in measurement.batches:
-        launches.setdefault(batch.launch, []).extend(batch.samples_s)
-    return [samples for _, samples in sorted(launches.items())]
+        launches.setdefault(batch.launch, []).append(batch.samples_s)
+    return [in_order(batches) for _, batches in sorted(launches.items())]
 
 
 def _reported_summary(reported: ReportedTiming) -> Summary:
